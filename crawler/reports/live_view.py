@@ -4,17 +4,14 @@ Takes snapshots and shows them; must not know where they come from.
 """
 
 import os
-from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
 from crawler.redaction import redact
 from crawler.reports.domain_columns import domain_grid
-from crawler.reports.domain_view import DomainView
-from crawler.reports.overview import CrawlState, Snapshot
-from crawler.reports.overview_text import overview_parts, waits
-from crawler.reports.progress_notes import STALL_S, Trend, left_text, stall_text
+from crawler.reports.overview import Snapshot
+from crawler.reports.overview_text import notes, overview_parts, waits
 from crawler.rules.printable import one_line
 from crawler.terminal.printing import say
 from crawler.terminal.wording import duration
@@ -51,26 +48,9 @@ def summary_line(shown: Shown) -> str:
     return f"{duration(shown.at_s)}: {', '.join(overview_parts(o))}{waiting}"
 
 
-class Headline:
-    """The first lines of a view: the numbers, and what explains them."""
-
-    def __init__(self) -> None:
-        self._trend = Trend()
-
-    def take(self, shown: Shown) -> tuple[str, str]:
-        """Note a snapshot; its summary line, and the notes on it ("" when there are none)."""
-        o = shown.snapshot.overview
-        self._trend.take(shown.at_s, pending=o.pending, attempts=o.pages + o.retries + o.dead)
-        return summary_line(shown), "; ".join(self._notes(shown))
-
-    def _notes(self, shown: Shown) -> Iterator[str]:
-        trend, o = self._trend, shown.snapshot.overview
-        if trend.left_s is not None and o.pending and not shown.is_limited:
-            yield left_text(trend.left_s)
-        if trend.still_s >= STALL_S and o.state is CrawlState.RUNNING and not o.waits_for:
-            yield stall_text(trend.still_s, o.awaited, busy=o.busy_partitions)
-        if o.last_error:
-            yield f"last error: {o.last_error}"
+def notes_line(shown: Shown) -> str:
+    """What explains the numbers; "" when nothing does."""
+    return "; ".join(notes(shown.snapshot.overview, is_limited=shown.is_limited))
 
 
 class Quiet:
@@ -96,14 +76,12 @@ class PlainLines:
     def __init__(self, stream: IO[str], *, every_s: float = LINE_EVERY_S) -> None:
         self._stream = stream
         self._every_s = every_s
-        self._headline = Headline()
         self._next_s = every_s
 
     def show(self, shown: Shown) -> None:
-        summary, notes = self._headline.take(shown)
         if shown.at_s >= self._next_s:
             self._next_s = shown.at_s + self._every_s
-            self.say(f"{summary}; {notes}" if notes else summary)
+            self.say("; ".join([summary_line(shown), *notes(shown.snapshot.overview, is_limited=shown.is_limited)]))
 
     def say(self, line: str) -> None:
         say(line, stream=self._stream)
@@ -121,7 +99,6 @@ class LiveView:
 
         self._console = Console(file=stream, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._headline = Headline()
         self._live.start()
 
     @property
@@ -129,13 +106,14 @@ class LiveView:
         return max(0, self._console.height - LINES_BESIDE)
 
     def show(self, shown: Shown) -> None:
-        self._live.update(self._drawn(shown.snapshot.domains.rows, *self._headline.take(shown)), refresh=True)
+        self._live.update(self._drawn(shown), refresh=True)
 
-    def _drawn(self, domains: Sequence[DomainView], summary: str, notes: str) -> "Text":
+    def _drawn(self, shown: Shown) -> "Text":
         from rich.text import Text
 
-        lines = [(one_line(summary), "bold"), *([(one_line(redact(notes)), "")] if notes else [])]
-        if rows := domains[: self.rows]:
+        explained = notes_line(shown)
+        lines = [(one_line(summary_line(shown)), "bold"), *([(one_line(redact(explained)), "")] if explained else [])]
+        if rows := shown.snapshot.domains.rows[: self.rows]:
             titles, *texts = domain_grid(rows, self._console.width).lines()
             lines += [("", ""), (titles, "dim"), *((text, "") for text in texts)]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(Text(*line) for line in lines)

@@ -42,10 +42,13 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     rates: Rates
     busy_partitions: int  # that have pending URLs
+    still_s: float = 0.0  # since when no attempt has finished, s; at most 5 s too little
+    left_s: float | None = None  # how long the pending URLs last, while they decrease, s
     waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "paused"
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
+    notes: Sequence[str] = ()  # for people: the time left, what is waited for, the last error
 
 
 class DomainRows(msgspec.Struct, frozen=True, kw_only=True):

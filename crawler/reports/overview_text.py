@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from crawler.reports.crawl_report import waits_text
 from crawler.reports.overview import CrawlState, Overview
+from crawler.reports.progress_notes import STALL_S, left_text, stall_text
 from crawler.terminal.wording import counted, number, rate, size
 
 
@@ -31,6 +34,21 @@ def state_text(o: Overview) -> str:
         CrawlState.SPENT: f"its budget of {o.spent.partition(':')[2]} is used up",
         CrawlState.IDLE: "no instance is running",
     }.get(o.state, str(o.state))
+
+
+def with_notes(o: Overview) -> Overview:
+    """The same, with its notes."""
+    return replace(o, notes=[*waits(o), *notes(o)])
+
+
+def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:
+    """What explains the numbers. `is_limited`: the crawl ends before its queue does."""
+    if o.left_s is not None and not is_limited:
+        yield left_text(o.left_s)
+    if o.still_s >= STALL_S and o.state is CrawlState.RUNNING and not o.waits_for:
+        yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
+    if o.last_error:
+        yield f"last error: {o.last_error}"
 
 
 def waits(o: Overview) -> Iterator[str]:

@@ -1,12 +1,10 @@
 """What a progress line explains beside its numbers: the time left, why nothing moves, and the last error. Pure."""
 
 import math
-from collections import deque
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Iterator, Sequence
 
 from crawler.frontier.members import Awaited, Awaits
+from crawler.frontier.series import FINE, STALE_SLOTS, Sample, Samples
 from crawler.terminal.wording import counted, duration, number
 
 STALL_S = 10.0  # without any progress, before it is explained
@@ -15,35 +13,37 @@ TREND_S = 60.0  # over which the queue's decrease is measured
 TREND_MIN_S = 30.0
 
 
-class Trend(msgspec.Struct):
-    """How the number of pending URLs, and that of finished attempts, change."""
+def still_s(samples: Samples) -> float:
+    """How long no attempt has finished, as far as an unbroken row of samples tells: at most 5 s too little."""
+    now, since_s = samples.now, samples.now.at_s
+    for sample in _unbroken(samples):
+        if (sample.pages, sample.failures) != (now.pages, now.failures):
+            break
+        since_s = sample.at_s
+    return now.at_s - since_s
 
-    _pending: deque[tuple[float, int]] = msgspec.field(default_factory=deque)
-    _attempts: int = -1
-    _moved_s: float = 0.0
 
-    def take(self, at_s: float, *, pending: int, attempts: int) -> None:
-        """Note both at a moment."""
-        self._pending.append((at_s, pending))
-        while len(self._pending) > 2 and self._pending[1][0] <= at_s - TREND_S:
-            self._pending.popleft()
-        if attempts != self._attempts:
-            self._attempts, self._moved_s = attempts, at_s
+def left_s(samples: Samples) -> float | None:
+    """How long the pending URLs last, if they decrease as in the last minute; None while they don't."""
+    now, older = samples.now, samples.now
+    for sample in _unbroken(samples):
+        if sample.at_s < now.at_s - TREND_S:
+            break
+        older = sample
+    seconds, fewer = now.at_s - older.at_s, older.pending - now.pending
+    if seconds < TREND_MIN_S or fewer <= 0 or not now.pending or still_s(samples) >= STALL_S:
+        return None
+    return now.pending * seconds / fewer
 
-    @property
-    def still_s(self) -> float:
-        """How long no attempt has finished."""
-        return self._pending[-1][0] - self._moved_s if self._pending else 0.0
 
-    @property
-    def left_s(self) -> float | None:
-        """How long the pending URLs last, if they decrease as they did; None while they don't."""
-        if not self._pending:
-            return None
-        (since_s, before), (at_s, now) = self._pending[0], self._pending[-1]
-        if at_s - since_s < TREND_MIN_S or before <= now or self.still_s >= STALL_S:
-            return None
-        return now * (at_s - since_s) / (before - now)
+def _unbroken(samples: Samples) -> Iterator[Sample]:
+    """The samples before now, newest first, as long as instances ran all the time."""
+    last_s = samples.now.at_s
+    for sample in reversed(samples.fine):
+        if last_s - sample.at_s > STALE_SLOTS * FINE.slot_s:
+            return
+        last_s = sample.at_s
+        yield sample
 
 
 def left_text(seconds: float) -> str:

@@ -4,6 +4,8 @@ from crawler.app.crawl import OpenCrawl
 from crawler.frontier.members import Member
 from crawler.frontier.series import Sample
 from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, series_view
+from crawler.reports.overview_text import with_notes
+from crawler.reports.progress_notes import left_s, still_s
 from crawler.runtime.clock import wall_s
 from crawler.service.domains import domain_rows
 
@@ -15,28 +17,32 @@ async def overview(crawl: OpenCrawl) -> Overview:
     members = await alive(crawl)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     spent = quota_reached.reason if quota_reached else ""
-    return Overview(
-        crawl=crawl.settings.crawl.name,
-        at=now_s,
-        began_at=crawl.record.begun_at,
-        state=_state(progress.pending, len(members), is_paused=is_paused, is_spent=bool(spent)),
-        instances=len(members),
-        pages=progress.fetched,
-        redirected=progress.redirected,
-        client_errors=progress.client_errors,
-        server_errors=progress.server_errors,
-        added=progress.added,
-        pending=progress.pending,
-        in_flight=min(progress.pending, sum(m.in_flight for m in members)),
-        retries=progress.retries,
-        dead=progress.dead,
-        bytes=progress.bytes,
-        rates=samples.rates,
-        busy_partitions=progress.busy,
-        waits_for=sorted({m.waits_for for m in members if m.waits_for}),
-        awaited=[m.awaited for m in members if m.awaited],
-        last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
-        spent=spent,
+    return with_notes(
+        Overview(
+            crawl=crawl.settings.crawl.name,
+            at=now_s,
+            began_at=crawl.record.begun_at,
+            state=_state(progress.pending, len(members), is_paused=is_paused, is_spent=bool(spent)),
+            instances=len(members),
+            pages=progress.fetched,
+            redirected=progress.redirected,
+            client_errors=progress.client_errors,
+            server_errors=progress.server_errors,
+            added=progress.added,
+            pending=progress.pending,
+            in_flight=min(progress.pending, sum(m.in_flight for m in members)),
+            retries=progress.retries,
+            dead=progress.dead,
+            bytes=progress.bytes,
+            rates=samples.rates,
+            busy_partitions=progress.busy,
+            still_s=still_s(samples) if progress.pending else 0.0,
+            left_s=left_s(samples),
+            waits_for=sorted({m.waits_for for m in members if m.waits_for}),
+            awaited=[m.awaited for m in members if m.awaited],
+            last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
+            spent=spent,
+        )
     )
 
 

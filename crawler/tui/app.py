@@ -12,8 +12,7 @@ from textual.worker import WorkerFailed
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
-from crawler.reports.live_view import Headline, Shown
-from crawler.reports.overview import CrawlState, DomainRows, Overview, Snapshot
+from crawler.reports.overview import CrawlState, Overview
 from crawler.rules.printable import one_line
 from crawler.tui.detail_view import DetailView
 from crawler.tui.dialogs import Ask, Confirm, Help
@@ -71,7 +70,6 @@ class TopApp(App[None]):
         self._every_s = every_s
         self._clock = clock
         self.notes = ""  # on the crawl, as it was read last
-        self._headline = Headline()
         self._poked = asyncio.Event()
         self._look: asyncio.Task[None] | None = None
         self._trouble = ""
@@ -123,9 +121,7 @@ class TopApp(App[None]):
 
     def _note(self, o: Overview | None) -> None:
         if o is not None:
-            snapshot = Snapshot(overview=o, domains=DomainRows(sort="", rows=(), total=0))
-            _, explained = self._headline.take(Shown(at_s=o.at, snapshot=snapshot))
-            self.notes = notes_text(o, explained)
+            self.notes = notes_text(o)
 
     @property
     def _front(self) -> View:

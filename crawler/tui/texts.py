@@ -6,7 +6,7 @@ from crawler.redaction import redact
 from crawler.reports.domain_columns import delay_text
 from crawler.reports.domain_view import DomainState, DomainView
 from crawler.reports.overview import CrawlState, Overview
-from crawler.reports.overview_text import overview_parts, state_text, waits
+from crawler.reports.overview_text import overview_parts, state_text
 from crawler.rules.printable import one_line
 from crawler.service.command_input import BOOST_MAX, domain_of
 from crawler.terminal.wording import counted
@@ -36,9 +36,9 @@ def wrapped(parts: Sequence[str], width: int) -> Iterator[str]:
     yield line
 
 
-def notes_text(o: Overview, explained: str) -> str:
-    """What explains the headline's numbers; `explained` as the live view has it."""
-    return one_line(redact("; ".join([*waits(o), *([explained] if explained else [])])))
+def notes_text(o: Overview) -> str:
+    """What explains the headline's numbers."""
+    return one_line(redact("; ".join(o.notes)))
 
 
 def keys_text(keys: Sequence[tuple[str, str]], width: int) -> str:

@@ -6,48 +6,67 @@ from typing import Any
 import pytest
 
 from crawler.frontier.members import Awaited, Awaits
-from crawler.reports.live_view import Headline, PlainLines, Shown
-from crawler.reports.progress_notes import Trend, left_text, stall_text
+from crawler.frontier.series import Sample, Samples
+from crawler.reports.live_view import PlainLines, Shown
+from crawler.reports.overview import CrawlState
+from crawler.reports.overview_text import notes
+from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
 from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from crawler.terminal.wording import failure_reason
-from tests.support.views import snapshot
+from tests.support.views import overview, snapshot
+
+T = 1_800_000_000.0
 
 
-def shown(at_s: float, *, pending: int, fetched: int, is_limited: bool = False, **values: Any) -> Shown:
-    found = snapshot(pending=pending, pages=fetched, busy_partitions=3, **values)
-    return Shown(at_s=at_s, snapshot=found, is_limited=is_limited)
+def samples(seconds: float, *, pending: float, per_s: float, pages_per_s: float = 5, gap_s: float = 0) -> Samples:
+    """One each 5 s of a crawl that began so long ago, and what there is now; `gap_s`: without any, a minute ago."""
 
+    def at(s: float) -> Sample:
+        return Sample(T + s, added=int(pending + per_s * s), pages=int(pages_per_s * s))
 
-def notes_after(seconds: int, *, pending: int, per_s: int, fetched_per_s: int = 5) -> str:
-    headline = Headline()
-    for second in range(seconds + 1):
-        notes = headline.take(shown(second, pending=pending + per_s * second, fetched=fetched_per_s * second))[1]
-    return notes
+    times = [s for s in range(0, int(seconds), 5) if not seconds - 60 - gap_s < s < seconds - 60]
+    return Samples(at(seconds), [at(s) for s in times], [])
 
 
 def test_the_time_left_is_told_once_the_queue_has_shrunk_for_half_a_minute() -> None:
-    assert notes_after(29, pending=2000, per_s=-5) == ""
-    assert notes_after(30, pending=2000, per_s=-5) == "about 6 min left"
-    assert notes_after(300, pending=2000, per_s=-5) == "about 2 min left"
+    assert left_s(samples(29, pending=2000, per_s=-5)) is None
+    assert left_s(samples(31, pending=2000, per_s=-5)) == pytest.approx((2000 - 155) / 5, rel=0.01)
+    assert left_s(samples(300, pending=2000, per_s=-5)) == pytest.approx(100)
+    assert left_s(samples(400, pending=2000, per_s=-5)) is None, "nothing is pending"
+    assert left_s(Samples(Sample(T), [], [])) is None
 
 
 def test_a_queue_that_grows_or_stands_still_has_no_time_left() -> None:
-    assert notes_after(90, pending=2000, per_s=1) == ""
-    assert notes_after(90, pending=2000, per_s=0) == ""
+    assert left_s(samples(90, pending=2000, per_s=1)) is None
+    assert left_s(samples(90, pending=2000, per_s=0)) is None
 
 
 def test_a_queue_that_turned_is_measured_over_the_last_minute() -> None:
-    trend = Trend()
-    for second in range(201):
-        trend.take(second, pending=1000 + 10 * second if second < 100 else 3000 - 10 * second, attempts=second)
-    assert trend.left_s == pytest.approx(100)
+    up, down = samples(100, pending=1000, per_s=10), samples(200, pending=3000, per_s=-10)
+    assert left_s(Samples(down.now, [*up.fine, *down.fine[20:]], [])) == pytest.approx(100)
+
+
+def test_time_without_an_instance_is_no_time_of_the_crawl() -> None:
+    stopped = samples(70, pending=2000, per_s=-5, gap_s=20)
+    assert left_s(stopped) == pytest.approx((2000 - 350) / 5), "what there is since the gap"
+    assert left_s(samples(90, pending=2000, per_s=-5, gap_s=-60)) is not None
+    late = Samples(Sample(T + 900, added=500, pages=9), [Sample(T, added=900, pages=9)], [])
+    assert (left_s(late), still_s(late)) == (None, 0)
+
+
+def test_a_crawl_stands_still_since_its_last_finished_attempt() -> None:
+    still = samples(60, pending=9, per_s=0, pages_per_s=0)
+    assert still_s(still) == 60
+    assert left_s(samples(60, pending=2000, per_s=-5, pages_per_s=0)) is None
+    assert still_s(samples(60, pending=9, per_s=0)) == 0
+    moved = [*still.fine[:-2], *(s._replace(failures=1) for s in still.fine[-2:])]
+    assert still_s(Samples(still.now._replace(failures=1), moved, [])) == 10
 
 
 def test_a_crawl_with_a_limit_ends_before_its_queue_does() -> None:
-    headline = Headline()
-    for second in range(61):
-        limited = shown(second, pending=900 - second, fetched=second, is_limited=True)
-        assert headline.take(limited)[1] == ""
+    o = overview(pending=900, left_s=200.0)
+    assert list(notes(o)) == ["about 3 min left"]
+    assert list(notes(o, is_limited=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -60,19 +79,17 @@ def test_the_time_left_is_no_more_exact_than_it_is_known(seconds: float, text: s
 
 
 def test_a_stall_is_explained_after_some_seconds() -> None:
-    view, stream = Headline(), io.StringIO()
-    plain = PlainLines(stream)
     waits = (Awaited(what=Awaits.NEXT, count=3, host="docs.example", in_s=11.2),)
-    for second in range(12):
-        still = shown(second, pending=9, fetched=2, awaited=waits, last_error="timeout: a.test")
-        notes = view.take(still)[1]
-        plain.show(still)
+    known: dict[str, Any] = {
+        "pending": 9, "pages": 2, "busy_partitions": 3, "awaited": waits, "last_error": "timeout: a.test",
+    }  # fmt: skip
+    stream = io.StringIO()
+    PlainLines(stream).show(Shown(at_s=11, snapshot=snapshot(still_s=11.0, **known)))
     why = "nothing for 11 s: all 3 hosts wait for their next fetch, first docs.example in 12 s"
-    assert notes == f"{why}; last error: timeout: a.test"
-    assert stream.getvalue().splitlines()[-1].endswith("; last error: timeout: a.test")
-    paused = shown(12, pending=9, fetched=2, awaited=waits, last_error="timeout: a.test", waits_for=["paused"])
-    assert view.take(paused)[1] == "last error: timeout: a.test"
-    assert view.take(shown(13, pending=8, fetched=3))[1] == ""
+    assert stream.getvalue().rstrip().endswith(f"; {why}; last error: timeout: a.test")
+    assert list(notes(overview(still_s=9.9, **known))) == ["last error: timeout: a.test"]
+    for why_not in ({"waits_for": ["paused"]}, {"state": CrawlState.PAUSED}, {"state": CrawlState.IDLE}):
+        assert list(notes(overview(still_s=11.0, **known | why_not))) == ["last error: timeout: a.test"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from crawler.frontier.series import Rates
 from crawler.frontier.stats import DomainStats
 from crawler.reports.domain_view import DomainState, DomainView, domain_view
 from crawler.reports.overview import CrawlState, DomainRows, Overview, Snapshot
+from crawler.reports.overview_text import with_notes
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 
@@ -31,7 +32,7 @@ def overview(**values: Any) -> Overview:
         "crawl": "main", "at": NOW, "began_at": NOW - 3600, "state": CrawlState.RUNNING, "instances": 1,
         "rates": Rates(10.0), **counts,
     }  # fmt: skip
-    return Overview(**plain | values)
+    return with_notes(Overview(**plain | values))
 
 
 def snapshot(*domains: DomainView, total: int = 0, sort: str = "pages", **values: Any) -> Snapshot:

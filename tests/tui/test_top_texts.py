@@ -30,8 +30,8 @@ def test_the_headline_has_two_lines_at_most_and_cuts_no_number() -> None:
 
 
 def test_notes_tell_why_nothing_is_claimed() -> None:
-    o = overview(waits_for=["paused"])
-    assert notes_text(o, "about 3 min left") == "waits for 'crawler resume'; about 3 min left"
+    o = overview(waits_for=["paused"], left_s=200.0)
+    assert notes_text(o) == "waits for 'crawler resume'; about 3 min left"
 
 
 def test_help_and_quit_are_always_among_the_keys() -> None:

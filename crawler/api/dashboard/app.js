@@ -7,14 +7,13 @@ import { command, prepare } from "./dialog.js";
 import { domainView } from "./domain.js";
 import { busiest, domainsView } from "./domains.js";
 import { $, announce, el, keyed, show, text } from "./dom.js";
-import { counted, duration, nowS, number, rate, setNow, size, stateText, waitText } from "./format.js";
+import { counted, duration, nowS, number, rate, setNow, size, stateText } from "./format.js";
 import { explainForm } from "./explain.js";
 import { instancesView, ringReader } from "./instances.js";
 import { allowSeeds, operatorLog, seedForm } from "./operate.js";
 
 const SERIES_EVERY_MS = 5000;
 const BACKGROUND_EVERY_MS = 5000;
-const STILL_BELOW = 0.05; // pages/s: below it, the headline says what is waited for
 
 // -- the headline
 
@@ -51,14 +50,12 @@ function headline(o) {
   text($("s-size"), o.pages ? `${size(o.bytes / o.pages)} a page` : "");
   text($("n-instances"), number(o.instances));
   text($("s-instances"), `crawl ${duration(Math.max(0, o.at - o.began_at))} old`);
-  const wait = o.waits_for.length || o.rates.pages < STILL_BELOW ? waitText(o) : "";
-  const notes = [wait && o.pending ? ["Waiting", wait] : null, o.last_error ? ["Last error", o.last_error] : null];
   keyed(
     $("notes"),
-    notes.filter(Boolean),
-    ([name]) => name,
-    ([name]) => el("li", {}, el("b", {}, name), " ", el("span")),
-    (row, [, value]) => text(row.lastChild, value),
+    [...o.notes.keys()],
+    (n) => n,
+    () => el("li"),
+    (row, n) => text(row, o.notes[n][0].toUpperCase() + o.notes[n].slice(1)),
   );
   show($("crawl-pause"), o.state === "running" || o.state === "idle");
   show($("crawl-resume"), o.state === "paused");

@@ -86,11 +86,6 @@ export const stopText = (stop) => STOPS[stop] ?? words(stop);
 /** Names in the order of people: vm-2 before vm-10. */
 export const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
 
-const WAITS = {
-  memory: "waits for room in the engine's memory (frontier.memory, or its own maxmemory)",
-  paused: "waits for an operator to resume it",
-};
-
 /** What the crawl does, in one sentence. */
 export function stateText(o) {
   const on = `on ${counted(o.instances, "instance")}`;
@@ -112,32 +107,3 @@ export function stateText(o) {
   }
 }
 
-/** Why instances claim nothing, or what they wait for where nothing moves; "" when all is well. */
-export function waitText(o) {
-  if (o.waits_for?.length) return o.waits_for.map((why) => WAITS[why] ?? words(why)).join("; ");
-  for (const what of ["answer", "robots", "page", "next"]) {
-    const same = (o.awaited ?? []).filter((one) => one.what === what);
-    if (same.length) return awaitedText(what, same, o.busy_partitions);
-  }
-  return "";
-}
-
-function awaitedText(what, same, busy) {
-  const total = same.reduce((n, one) => n + one.count, 0);
-  const first = same.reduce((a, b) => (b.in_s < a.in_s ? b : a));
-  const others = (noun) => (total > 1 ? ` and ${counted(total - 1, `other ${noun}`)}` : "");
-  switch (what) {
-    case "answer":
-      return `waits for an answer of ${first.host}${others("request")}`;
-    case "robots":
-      return `waits for robots.txt of ${first.host}${others("host")}`;
-    case "page":
-      return `works on a page of ${first.host}${others("page")}`;
-    default: {
-      const soon = `in ${duration(Math.ceil(first.in_s))}`;
-      const hosts = Math.min(total, busy || total);
-      if (hosts <= 1) return `${first.host || "a host"} waits for its next fetch ${soon}`;
-      return `all ${counted(hosts, "host")} wait for their next fetch, first ${first.host} ${soon}`;
-    }
-  }
-}
