@@ -26,6 +26,9 @@ MARK = "TEST_NURSERY"
 DRAIN_S = 0.2
 QUIET_LOOKS = 3  # that find nothing: a process that is just being started has no environment to be known by
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell that runs the tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def is_running(pid: int) -> bool:
     """Is there such a process that has not ended?"""
