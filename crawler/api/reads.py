@@ -21,6 +21,7 @@ from crawler.service import overview as overview_service
 from crawler.service import ring_view
 from crawler.service.attempts import recent_attempts
 from crawler.service.command_input import domain_of
+from crawler.service.crawl_list_view import CrawlRow, crawl_rows
 from crawler.service.members import MembersView, member_views
 from crawler.service.url_explanation import explain as explain_url
 from crawler.version import program_version
@@ -34,18 +35,11 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 Name = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
-class CrawlEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl of the engine."""
+class Crawls(msgspec.Struct, frozen=True, kw_only=True):
+    """The crawls of the engine, and the one that is served."""
 
-    name: str
-    began_at: float  # s since 1970
-    partitions: int
-
-
-class CrawlList(msgspec.Struct, frozen=True, kw_only=True):
-    """The crawls that this server has."""
-
-    crawls: list[CrawlEntry]
+    served: str
+    crawls: list[CrawlRow]
 
 
 class DomainsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,12 +115,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     full: bool  # does an instance wait for memory of the engine?
 
 
-async def crawls(call: Call[NoQuery, NoBody]) -> CrawlList:
-    """The crawls of this server: one."""
+async def crawls(call: Call[NoQuery, NoBody]) -> Crawls:
+    """The crawls of the engine. All other requests are about the one that is served."""
     crawl = await call.crawl()
-    record = crawl.record
-    entry = CrawlEntry(name=crawl.settings.crawl.name, began_at=record.begun_at, partitions=record.partitions)
-    return CrawlList(crawls=[entry])
+    return Crawls(served=crawl.settings.crawl.name, crawls=await crawl_rows(crawl.engine))
 
 
 async def overview(call: Call[NoQuery, NoBody]) -> Overview:

@@ -35,7 +35,11 @@ async def test_numbers_are_those_of_the_service(api: Served) -> None:
     _, detail = await api.get(f"/v1/domains/{DOMAIN}")
     assert (detail["domain"]["domain"], detail["domain"]["queued"]) == (DOMAIN, len(URLS))
     assert (await api.get(f"/v1/domains/https%3A%2F%2F{DOMAIN}%2Fp1"))[1]["domain"]["domain"] == DOMAIN
-    assert (await api.get("/v1/crawls"))[1]["crawls"][0]["name"] == "main"
+    _, crawls = await api.get("/v1/crawls")
+    assert (crawls["served"], [(one["name"], one["pending"]) for one in crawls["crawls"]]) == (
+        "main",
+        [("main", len(URLS))],
+    )
     assert (await api.get("/v1/health"))[1]["engine"].startswith("valkey ")
     assert (await api.get("/v1/members"))[1] == {"members": []}
     assert (await api.get(f"/v1/ring/place?url={DOMAIN}"))[1]["domain"] == DOMAIN

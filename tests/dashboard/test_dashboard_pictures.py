@@ -1,29 +1,38 @@
-"""A crawl of 500 domains on four instances, of which one is killed, as the dashboard shows it: pictures for the docs.
+"""A crawl of 500 domains on four instances, of which one is killed, in the dashboard and in top: pictures for the docs.
 
 `PICTURES=docs/images scripts/test -k pictures --all` writes them there, else they go to a temporary folder.
 """
 
+import asyncio
+import io
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install playwright")
 
+from PIL import Image
 from playwright.sync_api import Page, expect
 
+from crawler.app.crawl import OpenCrawl
+from crawler.frontier.operator_log import Actor, Via
 from crawler.testing.generated_web import GeneratedWeb
 from crawler.testing.web_server import environment_of, serve
+from crawler.tui.app import TopApp
+from crawler.tui.source import CrawlSource
 from tests.dashboard.dashboard_lab import Dashboard, Watched, serve_crawl
-from tests.dashboard.small_png import smaller
 from tests.support.processes import Program, nursery
+from tests.tui.tui_lab import screen_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(400)]
 DOMAINS, PAGES, NODES = 500, 40, ("north-1", "north-2", "south-1", "south-2")
 RUNS_S = 100  # before the kill, in pictures for the docs; otherwise much less
 BYTES_MAX = 150_000
+TERMINALS = ((80, 24), (200, 50))
 FOLDER = os.environ.get("PICTURES", "")
 SETTINGS = {"politeness.delay_s": 4.0, "retry.backoff_s": 2.0, "retry.server_error.backoff_s": 5.0}
 
@@ -77,12 +86,38 @@ def test_a_killed_instance_and_the_pictures_of_it(
     expect(phone.page.locator("#busiest tbody tr").first).to_be_visible()
     take(phone.page, folder / "dashboard-phone.png")
 
+    for size in TERMINALS:
+        drawn = dashboard.ask(partial(top, size=size))
+        sheet = watched.page.context.new_page()
+        sheet.set_content(re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL))
+        sheet.set_viewport_size({"width": 1500, "height": 1000})
+        save(sheet.locator("svg").screenshot(), folder / f"top-{size[0]}x{size[1]}.png")
+        sheet.close()
+
+
+async def top(crawl: OpenCrawl, size: tuple[int, int]) -> str:
+    """What `crawler top` shows of the crawl in a terminal of this size, as SVG."""
+    app = TopApp(CrawlSource(crawl, Actor(who="ann", via=Via.TOP)))
+    async with app.run_test(size=size) as pilot:
+        async with asyncio.timeout(30):
+            while ".test" not in (text := screen_text(app)):
+                await pilot.pause(0.1)
+        assert "3 instances" in text
+        assert f"{DOMAINS} domains" in text
+        assert len([line for line in text.splitlines() if re.match(r"d\d+\.test", line)]) > size[1] // 2
+        return app.export_screenshot()
+
 
 def holds_of(node: str) -> re.Pattern[str]:
     return re.compile(f"{node} holds")
 
 
 def take(page: Page, path: Path) -> None:
-    """A picture of what fits the window, small enough for the docs."""
-    path.write_bytes(smaller(page.screenshot()))
+    """A picture of what fits the window."""
+    save(page.screenshot(), path)
+
+
+def save(png: bytes, path: Path) -> None:
+    """With 256 colours, so that it is small enough for the docs."""
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(256).save(path, optimize=True)
     assert 20_000 < path.stat().st_size < BYTES_MAX
