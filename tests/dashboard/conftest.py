@@ -37,6 +37,7 @@ def look(browser: "Browser") -> Iterator[Callable[..., Watched]]:
 
     yield new
     for watched in opened:
+        watched.page.unroute_all(behavior="ignoreErrors")  # an answer that a test changes may be on its way
         watched.page.context.close()
     for watched in opened:
         watched.check()
