@@ -22,6 +22,9 @@ from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, moment, number, rate, size
 
 
+TROUBLE = 1.5  # times its delay: a longer wait has another reason
+
+
 class RobotsView(msgspec.Struct, frozen=True, kw_only=True):
     """The robots.txt of an origin as the crawl obeys it."""
 
@@ -72,7 +75,11 @@ def sentence(
     if is_memory_full:
         return "Nothing is claimed: the engine's memory is full (frontier.memory, or its own maxmemory)."
     wait = duration(d.next_fetch_in_ms / 1000)
-    trouble = f" after errors (the last: {d.last_error})" if d.last_error and d.next_fetch_in_ms > d.delay_ms else ""
+    trouble = (
+        f" after errors (the last: {d.last_error})"
+        if d.last_error and d.next_fetch_in_ms > TROUBLE * d.delay_ms
+        else ""
+    )
     if d.next_fetch_in_ms >= WAIT_SHOWN_MS:
         delay = f", its delay is {duration(d.delay_ms / 1000)}" if d.delay_ms > 0 and not trouble else ""
         return f"The next request starts in {wait}{trouble}{delay}."

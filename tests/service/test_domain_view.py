@@ -84,6 +84,7 @@ def test_the_sentence_says_why_nothing_happens() -> None:
     assert said(next_fetch_in_ms=90_000, delay_ms=5000, busy=busy(error="timeout"), **waits) == (
         "The next request starts in 1 m 30 s after errors (the last: timeout)."
     )
+    assert "errors" not in said(next_fetch_in_ms=5010, delay_ms=5000, busy=busy(error="timeout"), **waits)
     assert said(retrying=1) == "1 URL waits for a retry."
     assert said(claimed=2, busy=busy(), **waits) == (
         "node-1 has claimed 2 URLs of it: a request starts when there is room."
