@@ -21,7 +21,6 @@ from crawler.rules.printable import printable
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, moment, number, rate, size
 
-
 TROUBLE = 1.5  # times its delay: a longer wait has another reason
 
 
