@@ -39,11 +39,14 @@ class BusyQueue(msgspec.Struct, frozen=True):
     in_flight: int = 0
     last_error: str = ""
     last_error_at: float = 0.0
+    first: int = 0  # the slot in which it became one of the busiest
 
     def rates(self, now_s: float) -> Rates:
-        """Over the last two whole slots."""
-        slot = FINE.slot_of(now_s - SETTLED_S)
-        return _mean(one for one in self.newest if slot - RATE_SLOTS <= one.number < slot)
+        """Over the last two whole slots, or what there is of them since its first one."""
+        end = max(FINE.slot_of(now_s - SETTLED_S), self.first + 1)
+        begin = max(end - RATE_SLOTS, self.first)
+        whole = (one for one in self.newest if begin <= one.number < end)
+        return _mean(whole, float((end - begin) * FINE.slot_s))
 
 
 class BusyQueues:
@@ -77,8 +80,7 @@ class BusyQueues:
         return _kept(fine, _FINE_SIZES, FINE, now_s), _kept(coarse, _COARSE_SIZES, COARSE, now_s)
 
 
-def _mean(slots: Iterable[Slot]) -> Rates:
-    seconds = RATE_SLOTS * FINE.slot_s
+def _mean(slots: Iterable[Slot], seconds: float) -> Rates:
     sums = [sum(values) / seconds for values in zip(*(slot[1:] for slot in slots), strict=True)]
     return Rates(seconds, *sums)
 
@@ -87,8 +89,8 @@ def _busy_queue(queue: str, partition: int, packed: bytes) -> BusyQueue:
     values = msgspec.msgpack.decode(packed)
     width = len(Slot._fields)
     newest = [Slot(*map(int, values[i : i + width])) for i in range(_HEAD, len(values), width)]
-    in_flight, error, error_at = values[_HEAD - 3 : _HEAD]
-    return BusyQueue(queue, partition, newest, int(in_flight), error, float(error_at))
+    first, _, in_flight, error, error_at = values[_HEAD - 5 : _HEAD]
+    return BusyQueue(queue, partition, newest, int(in_flight), error, float(error_at), int(first))
 
 
 def _kept(ring: bytes | None, sizes: Sequence[int], resolution: Resolution, now_s: float) -> list[Slot]:

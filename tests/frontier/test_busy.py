@@ -39,7 +39,8 @@ async def test_counts_of_a_slot_add_up_and_rates_are_of_two_whole_ones(door: Doo
     assert (queue.queue, queue.partition) == ("a.test", 0)
     assert queue.newest == [Slot(T + 2, 100, 9), Slot(T + 1, 15, 100, 0, 0, 1), Slot(T, 5, 100)]
     assert queue.rates((T + 2) * 5 + 1.0) == Rates(10, 2.0, 20.0, 0.0, 0.0, 0.1)
-    assert queue.rates((T + 2) * 5 + 0.9).pages == 0.5, "not all owners have sent the last slot yet"
+    assert queue.rates((T + 2) * 5 + 0.9).pages == 1.0, "not all owners have sent the last slot yet"
+    assert queue.rates(T * 5 + 2.0).pages == 1.0, "the first slot is all there is"
     assert queue.rates((T + 20) * 5).pages == 0.0
     assert BusyQueue("b.test", 0, []).rates(T * 5.0) == Rates(10)
 

@@ -59,7 +59,7 @@ async def test_a_rate_is_there_for_busy_domains_only(door: Door, lists: DomainLi
     await noted(door, b=20, quiet=1)
     assert await names(lists, "rate") == ["b.test", "quiet.test"]
     rates = {row.stats.domain: row.busy and row.busy.rates(NOW_S).pages for row in await lists.top("pages", 9, NOW_S)}
-    assert rates == {"a.test": None, "b.test": 2.0}
+    assert rates == {"a.test": None, "b.test": 4.0}
 
 
 async def test_queues_and_due_times_are_of_all_partitions(door: Door, lists: DomainLists) -> None:
