@@ -71,7 +71,9 @@ class Terminal:
         return self.process.wait(WAIT_S)
 
     def _read(self) -> bool:
-        if not select.select([self._ours], [], [], WAIT_S)[0]:
+        poll = select.poll()  # takes numbers beyond 1,024, which select does not
+        poll.register(self._ours, select.POLLIN)
+        if not poll.poll(WAIT_S * 1000):
             return True
         with contextlib.suppress(OSError):  # the other side is closed
             if data := os.read(self._ours, 65_536):
