@@ -23,6 +23,7 @@ from crawler.service.attempts import recent_attempts
 from crawler.service.command_input import domain_of
 from crawler.service.crawl_list_view import CrawlRow, crawl_rows
 from crawler.service.members import MembersView, member_views
+from crawler.service.members import alive as alive_instances
 from crawler.service.url_explanation import explain as explain_url
 from crawler.version import program_version
 
@@ -216,7 +217,7 @@ async def session(call: Call[NoQuery, NoBody]) -> SessionView:
 async def health(call: Call[NoQuery, NoBody]) -> Health:
     """The engine and the instances."""
     crawl = await call.crawl()
-    info, alive = await crawl.engine.info(), await overview_service.alive(crawl)
+    info, alive = await crawl.engine.info(), await alive_instances(crawl)
     return Health(
         engine=f"{info.product} {'.'.join(map(str, info.version))}",
         engine_used_bytes=info.used_bytes,

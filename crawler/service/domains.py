@@ -7,7 +7,6 @@ from crawler.app.crawl import OpenCrawl
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.busy import Slot
 from crawler.frontier.domain_lists import SORTS, DomainRow
-from crawler.frontier.pending import PendingUrls
 from crawler.frontier.series import COARSE, FINE, Rates, Resolution
 from crawler.reports.crawl_report import stop_text
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
@@ -16,6 +15,8 @@ from crawler.reports.overview import DomainRows, Point, SeriesView
 from crawler.robots.cache import SharedRobots
 from crawler.runtime.clock import wall_s
 from crawler.seeding.url_input import url_of_site
+from crawler.service.known_robots import known_robots
+from crawler.service.members import alive
 
 
 async def domain_rows(crawl: OpenCrawl, sort: str, limit: int, *, start: int = 0) -> DomainRows:
@@ -58,7 +59,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
     is_known = view.pending or view.fetched or view.dead or view.refused
     if not (is_known or deferred or view.stop or ordered_ms is not None or view.boost):
         raise NotMetError(f"this crawl has not met the domain {queue}")
-    members = [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+    members = await alive(crawl)
     return DomainDetail(
         domain=view,
         sentence=sentence(
@@ -73,7 +74,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
         ordered_delay_ms=ordered_ms,
         crawl_paused=overrides.is_paused,
         crawl_spent=quota_reached.reason if quota_reached else "",
-        robots=await _robots(crawl, queue, partition),
+        robots=[_robots_view(*one) for one in await known_robots(crawl, partition, queue)],
         series=await _series(crawl, queue, partition),
     )
 
@@ -83,23 +84,15 @@ async def _views(crawl: OpenCrawl, rows: Sequence[DomainRow]) -> list[DomainView
     return [domain_view(row.stats, row.busy, overrides, now_s) for row in rows]
 
 
-async def _robots(crawl: OpenCrawl, host: str, partition: int) -> list[RobotsView]:
-    found = []
-    for origin in await PendingUrls(crawl.engine, crawl.keys).origins(partition, host):
-        blob = await crawl.frontier.robots(partition, origin)
-        stored = SharedRobots.unpack(blob) if blob is not None else None
-        if stored is not None:
-            rules = stored.rules
-            found.append(
-                RobotsView(
-                    origin=origin,
-                    read_at=stored.read_at,
-                    rules=len(rules.rules),
-                    crawl_delay_s=rules.crawl_delay_s,
-                    allows_front_page=rules.allows(f"{origin}/"),
-                )
-            )
-    return found
+def _robots_view(origin: str, stored: SharedRobots) -> RobotsView:
+    rules = stored.rules
+    return RobotsView(
+        origin=origin,
+        read_at=stored.read_at,
+        rules=len(rules.rules),
+        crawl_delay_s=rules.crawl_delay_s,
+        allows_front_page=rules.allows(f"{origin}/"),
+    )
 
 
 async def _series(crawl: OpenCrawl, queue: str, partition: int) -> SeriesView:

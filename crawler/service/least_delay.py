@@ -2,9 +2,9 @@
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.robots.cache import SharedRobots
 from crawler.rules.politeness import delay_ms as delay_by
 from crawler.rules.site_rules import of_queues
+from crawler.service.known_robots import known_robots
 from crawler.terminal.wording import duration
 
 
@@ -32,19 +32,9 @@ async def least_delay_ms(crawl: OpenCrawl, domain: str) -> int:
     least_ms = 0
     for found in await crawl.stats.domains([(queue, partition) for queue in queues]):
         own_ms = round(max(settings.politeness.delay_s, of_site(found.domain) or 0.0) * 1000)
-        asked_s = await _crawl_delay_s(crawl, partition, found.domain)
+        robots = await known_robots(crawl, partition, found.domain)
+        asked = [stored.rules.crawl_delay_s for _, stored in robots if stored.rules.crawl_delay_s is not None]
         cap_ms = int(settings.politeness.delay_max_s * 1000)
-        natural_ms = delay_by(min_delay_ms=own_ms, crawl_delay_s=asked_s, delay_max_ms=cap_ms)
+        natural_ms = delay_by(min_delay_ms=own_ms, crawl_delay_s=max(asked, default=None), delay_max_ms=cap_ms)
         least_ms = max(least_ms, natural_ms, found.delay_ms if is_free else 0)
     return least_ms
-
-
-async def _crawl_delay_s(crawl: OpenCrawl, partition: int, host: str) -> float | None:
-    """The longest Crawl-delay of a host's robots.txt files."""
-    found = []
-    for origin in (f"https://{host}", f"http://{host}"):
-        blob = await crawl.frontier.robots(partition, origin)
-        stored = SharedRobots.unpack(blob) if blob is not None else None
-        if stored is not None and stored.rules.crawl_delay_s is not None:
-            found.append(stored.rules.crawl_delay_s)
-    return max(found, default=None)

@@ -3,7 +3,7 @@
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.members import Awaited
+from crawler.frontier.members import Awaited, Member
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +28,13 @@ class MembersView(msgspec.Struct, frozen=True, kw_only=True):
     members: list[MemberView]
 
 
+async def alive(crawl: OpenCrawl) -> list[Member]:
+    """The instances that take part. Raises EngineError, as all functions here do."""
+    return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+
+
 async def member_views(crawl: OpenCrawl) -> MembersView:
-    """The member list. Raises EngineError."""
+    """The member list."""
     found = sorted((await crawl.members.read()).values(), key=lambda member: (member.node, member.session))
     return MembersView(
         members=[

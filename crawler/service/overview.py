@@ -1,13 +1,13 @@
 """Reads a crawl as a whole: its headline, totals and rates over time. Bounded by the number of partitions."""
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.members import Member
 from crawler.frontier.series import Sample
 from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, series_view
 from crawler.reports.overview_text import with_notes
 from crawler.reports.progress_notes import left_s, still_s
 from crawler.runtime.clock import wall_s
 from crawler.service.domains import domain_rows
+from crawler.service.members import alive
 
 
 async def overview(crawl: OpenCrawl) -> Overview:
@@ -63,11 +63,6 @@ async def totals(crawl: OpenCrawl) -> TotalsView:
 async def crawl_series(crawl: OpenCrawl) -> SeriesView:
     """Rates of the last 15 minutes and of the last day."""
     return series_view(await crawl.series.read(Sample.of(wall_s(), await crawl.inspect.progress())))
-
-
-async def alive(crawl: OpenCrawl) -> list[Member]:
-    """The instances that take part, by their own word."""
-    return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
 
 
 def _state(pending: int, instances: int, *, is_paused: bool, is_spent: bool) -> CrawlState:

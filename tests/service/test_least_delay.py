@@ -31,8 +31,8 @@ def with_settings(crawl: OpenCrawl, *sites: SiteSettings) -> OpenCrawl:
     return replace(crawl, settings=replace(crawl.settings, politeness=politeness, sites=sites))
 
 
-async def requested(crawl: OpenCrawl, scheme: str, robots: str, delay_ms: int = -1) -> None:
-    """A request was made to the domain, and this robots.txt was read."""
+async def requested(crawl: OpenCrawl, scheme: str, robots: str, delay_ms: int = -1, host: str = DOMAIN) -> None:
+    """A request was made to a host of the domain, and this robots.txt was read."""
     _, queue, partition = crawl.placement.of(f"https://{DOMAIN}/")
     (lease,) = await crawl.leases.read([partition])
     (one,) = await crawl.leases.acquire(crawl.session, "n", [(lease, 0)])
@@ -40,7 +40,7 @@ async def requested(crawl: OpenCrawl, scheme: str, robots: str, delay_ms: int = 
     fence = Fence(partition, crawl.session, one.epoch, 1)
     shared = SharedRobots(1, RobotsRules.parse(robots.encode(), "shardcrawl")).pack()
     settlement = Settlement(next_fetch_ms=1, delay_ms=delay_ms)
-    await crawl.frontier.book_request(fence, queue, settlement, origin=f"{scheme}://{DOMAIN}", robots=shared)
+    await crawl.frontier.book_request(fence, queue, settlement, origin=f"{scheme}://{host}", robots=shared)
     await crawl.leases.release([fence])
 
 
@@ -56,6 +56,12 @@ async def test_without_robots_it_is_that_of_the_settings(crawl: OpenCrawl) -> No
 async def test_a_crawl_delay_counts_within_its_bounds(crawl: OpenCrawl, seconds: int, least_ms: int) -> None:
     await requested(crawl, "http", f"User-agent: *\nCrawl-delay: {seconds}\n")
     assert await least_delay_ms(crawl, DOMAIN) == least_ms
+
+
+async def test_the_crawl_delay_of_another_host_of_the_queue_counts(crawl: OpenCrawl) -> None:
+    await requested(crawl, "https", "User-agent: *\nCrawl-delay: 30\n", host=f"www.{DOMAIN}")
+    await set_delay(crawl, DOMAIN, 40_000, actor=ANN)
+    assert await least_delay_ms(crawl, DOMAIN) == 30_000
 
 
 async def test_the_delay_in_force_counts_unless_a_command_set_it(crawl: OpenCrawl) -> None:
