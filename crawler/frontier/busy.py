@@ -16,7 +16,6 @@ from crawler.frontier.series import COARSE, FINE, RATE_SLOTS, Rates, Resolution
 SETTLED_S = 1.0  # owners send what happened in a slot at most this long after its end
 _FINE_SIZES, _COARSE_SIZES = (4, 2, 5, 2, 2, 2), (4, 3, 6, 3, 3, 3)  # bytes of each number of a slot
 _HEAD = 7  # values of an entry before its slots
-ERROR_SHOWN_S = FINE.slots * FINE.slot_s
 
 
 class Slot(NamedTuple):

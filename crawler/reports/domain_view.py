@@ -9,11 +9,12 @@ from msgspec.structs import asdict
 from crawler.frontier.busy import BusyQueue
 from crawler.frontier.deferred import BLOCKED, PAUSED
 from crawler.frontier.overrides import Overrides
-from crawler.frontier.series import Rates
+from crawler.frontier.series import FINE, Rates
 from crawler.frontier.stats import DomainStats
 from crawler.rules.identity import registrable_domain
 
 WAIT_SHOWN_MS = 50  # a shorter wait is none
+ERROR_SHOWN_S = FINE.slots * FINE.slot_s  # as long as there are slots that show it
 
 
 class DomainState(StrEnum):
@@ -68,6 +69,7 @@ class DomainView(msgspec.Struct, frozen=True, kw_only=True):
 def domain_view(stats: DomainStats, busy: BusyQueue | None, overrides: Overrides, now_s: float) -> DomainView:
     """Put together what is known of a domain at a time of the wall clock."""
     in_flight = min(busy.in_flight, stats.claimed) if busy and stats.owner else (0 if not stats.claimed else None)
+    error = busy if busy and now_s - busy.last_error_at <= ERROR_SHOWN_S else None
     return DomainView(
         **asdict(stats),
         state=_state_of(stats, in_flight, is_paused=overrides.is_paused),
@@ -77,8 +79,8 @@ def domain_view(stats: DomainStats, busy: BusyQueue | None, overrides: Overrides
         robots_denied=stats.refused.get("robots", 0),
         latency_ms=round(stats.fetch_ms / stats.fetched, 1) if stats.fetched else None,
         rates=busy.rates(now_s) if busy else None,
-        last_error=busy.last_error if busy else "",
-        last_error_at=busy.last_error_at if busy else 0.0,
+        last_error=error.last_error if error else "",
+        last_error_at=error.last_error_at if error else 0.0,
     )
 
 

@@ -66,6 +66,12 @@ def test_numbers_that_are_made_of_others() -> None:
     assert view().rates is None
 
 
+def test_the_last_error_is_shown_for_fifteen_minutes() -> None:
+    for age_s, shown in ((0, "timeout"), (900, "timeout"), (901, "")):
+        row = view(BusyQueue("docs.a.test", 7, [], 0, "timeout", NOW_S - age_s))
+        assert (row.last_error, bool(row.last_error_at)) == (shown, bool(shown))
+
+
 def said(crawl_stop: str = "", instances: int = 1, deferred: Any = None, *, full: bool = False, **known: Any) -> str:
     return sentence(view(**known), deferred or {}, instances=instances, crawl_stop=crawl_stop, is_memory_full=full)
 
