@@ -8,11 +8,14 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 
+from crawler.api import events
 from crawler.api.limits import Limits
 from crawler.api.server import Listening, listen, serving
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.api_tokens import ApiTokens, Role
+from crawler.reports.overview import Overview
 from tests.service.service_lab import seeded
 from tests.support.engine import Engine
 
@@ -59,6 +62,19 @@ class Served:
             return await (reader.read() if until_closed else reader.readuntil(b"\r\n\r\n"))
         finally:
             writer.close()
+
+
+class CountedReads:
+    """How often the events' reader has read the headline."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._overview = events.overview
+        monkeypatch.setattr(events, "overview", self._read)
+
+    async def _read(self, crawl: OpenCrawl) -> Overview:
+        self.count += 1
+        return await self._overview(crawl)
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from crawler.api.events import Place
 from crawler.api.limits import Limits
 from crawler.frontier.leases import Takeover, Takeovers
 from crawler.frontier.operator_log import Actor, Via
-from tests.api.api_lab import QUICK, Served, served
+from tests.api.api_lab import QUICK, CountedReads, Served, served
 from tests.service.service_lab import ANN, seeded
 from tests.support.engine import Engine
 
@@ -126,24 +126,16 @@ async def test_a_place_beyond_the_end_is_the_end(api: Served) -> None:
 async def test_one_reader_serves_all_and_rests_when_nobody_listens(
     api: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = 0
-    overview = events_module.overview
-
-    async def counted(crawl: object) -> object:
-        nonlocal reads
-        reads += 1
-        return await overview(crawl)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(events_module, "overview", counted)
+    reads = CountedReads(monkeypatch)
     async with contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(listening(api)) for _ in range(20)]
         for _ in range(3):
             await asyncio.gather(*(first(events, "overview") for events in clients))
-        assert 3 <= reads < 20
+        assert 3 <= reads.count < 20
     async with asyncio.timeout(10):
         before = -1
-        while before != reads:
-            before = reads
+        while before != reads.count:
+            before = reads.count
             await asyncio.sleep(QUICK.events_every_s * 5)
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.api import events as events_module
 from crawler.api.limits import Limits
 from crawler.cli.event_loop import raise_file_limit
-from tests.api.api_lab import served
+from tests.api.api_lab import CountedReads, served
 from tests.service.service_lab import ANN, seeded
 from tests.support.engine import Engine
 
@@ -35,28 +34,20 @@ async def test_a_thousand_listeners_cost_the_engine_as_much_as_one(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raise_file_limit()
-    reads = 0
-    overview = events_module.overview
-
-    async def counted(crawl: object) -> object:
-        nonlocal reads
-        reads += 1
-        return await overview(crawl)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(events_module, "overview", counted)
+    reads = CountedReads(monkeypatch)
     limits = Limits(requests_per_s=10_000, requests_burst=10_000, shutdown_s=2)
     async with asyncio.timeout(100), seeded(tmp_path / "c", engine) as crawl, served(crawl, limits=limits) as api:
         head = f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n\r\n".encode()
         clients = await all_connected(api.port, head, CLIENTS)
         for reader, _ in clients:
             await reader.readuntil(b"event: overview\n")
-        before, begun, slowest = reads, time.monotonic(), 0.0
+        before, begun, slowest = reads.count, time.monotonic(), 0.0
         while time.monotonic() - begun < WATCHED_S:
             asked = time.monotonic()
             assert (await api.get("/v1/overview"))[0] == 200
             slowest = max(slowest, time.monotonic() - asked)
             await asyncio.sleep(0.1)
-        assert reads - before <= WATCHED_S + 2, "one reader, each second"
+        assert reads.count - before <= WATCHED_S + 2, "one reader, each second"
         assert slowest < 2.0, "others are answered meanwhile"
         await crawl.operator_log.add(ANN, "pause", "last.example")
         for reader, _ in clients:

@@ -1,9 +1,10 @@
 """A crawl that is open, with some URLs added and nothing fetched, for tests of the service functions."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl, make_seeder
@@ -44,6 +45,14 @@ class BrokenLog(OperatorLog):
 def without_log(crawl: OpenCrawl) -> OpenCrawl:
     """The same crawl, whose operator log can't be written."""
     return replace(crawl, operator_log=BrokenLog(crawl.engine, crawl.keys))
+
+
+async def check_nothing_unlogged(crawl: OpenCrawl, change: Callable[[OpenCrawl], Awaitable[object]]) -> None:
+    """Where its entry in the log can't be written, a change changes nothing."""
+    before = await all_keys(crawl)
+    with pytest.raises(LogIsGoneError):
+        await change(without_log(crawl))
+    assert await all_keys(crawl) == before
 
 
 async def logged(crawl: OpenCrawl) -> list[tuple[str, str, str]]:

@@ -154,7 +154,7 @@ class FamiliesApart(DnsServer):
 
 @pytest.mark.parametrize("failing", [1, 100])
 async def test_no_ipv6_address_does_not_hide_that_the_query_for_ipv4_failed(failing: int) -> None:
-    """c-ares only reports how the last query ended: that made a name "not found" for good."""
+    """c-ares only reports how the last query ended: that made a name "not found" permanently."""
     async with FamiliesApart({}) as server:
         server.failing = failing
         resolver = CachingResolver(DnsSettings(nameservers=(server.address,), tries=1), allow_private=True)
