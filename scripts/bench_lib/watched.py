@@ -100,25 +100,11 @@ class Viewers(contextlib.ExitStack):
 
     def every(self, pause_s: float, call: Callable[[], object]) -> None:
         """Call it in a thread of its own until the context ends."""
+        repeat(pause_s, call, self.over)
 
-        def loop() -> None:
-            while not self.over.is_set():
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    call()
-                self.over.wait(pause_s)
-
-        threading.Thread(target=loop, daemon=True).start()
-
-    def get(self, path: str, **headers: str) -> int:
-        """The status of a request, 0 without an answer; the body is read and thrown away."""
-        try:
-            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
-                connection.request("GET", path, headers=headers)
-                answer = connection.getresponse()
-                answer.read()
-                return answer.status
-        except (OSError, http.client.HTTPException):
-            return 0
+    def get(self, path: str) -> int:
+        """The status of a request to `crawler serve`."""
+        return get(self.port, path)
 
     def read_events(self) -> None:
         """Read the stream of events until it ends."""
@@ -132,6 +118,30 @@ class Viewers(contextlib.ExitStack):
         process = subprocess.Popen(command, cwd=ROOT, preexec_fn=pinned(*self._cores.client))  # noqa: PLW1509
         self.callback(process.wait)
         self.callback(process.kill)
+
+
+def repeat(pause_s: float, call: Callable[[], object], over: threading.Event) -> None:
+    """Call it in a thread of its own again and again until the event is set."""
+
+    def loop() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                call()
+            over.wait(pause_s)
+
+    threading.Thread(target=loop, daemon=True).start()
+
+
+def get(port: int, path: str, **headers: str) -> int:
+    """The status of a request, 0 without an answer; the body is read and thrown away."""
+    try:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+    except (OSError, http.client.HTTPException):
+        return 0
 
 
 def opened(port: int, request: bytes) -> socket.socket:
@@ -148,8 +158,7 @@ def head(port: int, path: str, method: str = "GET", more: str = "") -> bytes:
 def attack(port: int, streams: int) -> None:
     """All that hostile clients do, until this process is killed."""
     raise_file_limit()
-    viewers, kept = Viewers((), Cores(client=set(), servers=set()), {}), []
-    viewers.port = port
+    over, kept = threading.Event(), []
     for _ in range(streams):
         with contextlib.suppress(OSError):
             kept.append(opened(port, head(port, "/v1/events")))
@@ -161,11 +170,11 @@ def attack(port: int, streams: int) -> None:
             for _ in range(HUGE_BYTES // len(PIECE)):
                 sock.sendall(PIECE)
 
-    viewers.every(1.0, lambda: [sock.send(b"a") for sock in slow])
-    viewers.every(0.1, send_huge_body)
+    repeat(1.0, lambda: [sock.send(b"a") for sock in slow], over)
+    repeat(0.1, send_huge_body, over)
     for headers in ({"Authorization": "Bearer wrong"}, {"Host": "evil.example"}, {}):
-        viewers.every(0.02, partial(viewers.get, "/v1/domains", **headers))
-    threading.Event().wait()
+        repeat(0.02, partial(get, port, "/v1/domains", **headers), over)
+    over.wait()
 
 
 def crawled(running: RunningWeb, cores: Cores, rate: float, way: Callable[[Viewers], None] | None) -> Run:
