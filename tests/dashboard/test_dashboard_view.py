@@ -118,6 +118,7 @@ def test_everything_works_by_keyboard(dashboard: Dashboard, writer: Watched) -> 
     page.reload()
     chart = page.get_by_role("slider").first
     expect(chart).to_have_attribute("aria-label", re.compile("at most"), timeout=20_000)
+    expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^[1-9]"), timeout=20_000)  # two points at least
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
