@@ -141,6 +141,7 @@ export class RingPicture {
         d: `M${point(CHORD, a)}Q${MIDDLE} ${MIDDLE} ${point(CHORD, b)}`,
       });
       chord.style.strokeWidth = String(1.5 + Math.min(5, Math.sqrt(partitions) / 2));
+      chord.append(svg("title", {}, `${from} → ${to}: ${counted(partitions, "partition")}`));
       this.chords.append(chord);
       setTimeout(() => {
         chord.remove();
