@@ -1,0 +1,66 @@
+"""Runs of jobs: their ids, what they are to fetch, and where the engine keeps them. Pure.
+
+A job is a crawl that runs at a time, or again and again. Each run has a seen-set and counters of its own, and shares
+the queues, their politeness and robots.txt with everything else in the crawl.
+
+The id of a run is `JOB.REVISION.NOMINAL`: which job, which revision of it, and the nominal time that it was triggered
+for, all of them in base 36, the time in seconds of the wall clock. So two instances that trigger the same nominal time
+name the same run, also after the engine lost its last second. Behind the time of a manual run is `-m`, and behind a
+run that was repeated `.ATTEMPT`, from 2 on. An id has no character that ends a stamp (frontier/codec.py).
+"""
+
+import msgspec
+
+from crawler.rules.identity import partition_of
+
+JOB_DIGITS = 8  # of a job's id: random, and compared with those of its partition when the job is created
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+MANUAL = "-m"
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run fetches. Where a field has its default, the crawl's settings decide."""
+
+    scope: str = ""  # domain, host, prefix or any; relative to the run's own seeds
+    depth: int = -1  # links that lead deeper are refused; -1: as far as the crawl
+    pages: int = 0  # 0: no limit
+    priority: float = 0.0  # added to the order of all its URLs
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An active run, as the partition of its job stores it. `nominal` and `started_at`: wall clock, s."""
+
+    run: str
+    user: str
+    name: str  # of the job
+    nominal: int
+    started_at: float
+    spec: RunSpec
+    roots: tuple[str, ...] = ()  # of its scope: those of its seeds
+    is_seeded: bool = False  # all its seeds are in the frontier
+    stopped: str = ""  # why nothing more of it is fetched, like "pages"; "" while it goes on
+
+
+def run_id(job: str, revision: int, nominal: int, *, attempt: int = 1, is_manual: bool = False) -> str:
+    """The id of a run (see above)."""
+    name = f"{job}.{base36(revision)}.{base36(nominal)}{MANUAL if is_manual else ''}"
+    return name if attempt == 1 else f"{name}.{base36(attempt)}"
+
+
+def job_of(run: str) -> str:
+    """The id of the job that a run belongs to."""
+    return run.partition(".")[0]
+
+
+def home_of(job: str, partitions: int) -> int:
+    """The partition in which a job and the records of its runs are, by the job's or a run's id."""
+    return partition_of(job_of(job), partitions)
+
+
+def base36(number: int) -> str:
+    """A number of at least 0."""
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text or "0"
