@@ -23,6 +23,7 @@ from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.domain_lists import DomainLists
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.jobs import Jobs
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Leases
 from crawler.frontier.lookup import UrlLookup
@@ -75,6 +76,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     states: BulkLookup
     spill_files: SpillFiles | None
     seeds: Seeds
+    jobs: Jobs
     letters: DeadLetters
     supervisors: SupervisorRecords
     operator: OperatorCommands
@@ -148,6 +150,7 @@ def _opened(
         states=BulkLookup(engine, keys, partitions, spill_files),
         spill_files=spill_files,
         seeds=Seeds(engine, keys, partitions),
+        jobs=Jobs(engine, keys, partitions, rows_max=settings.jobs.history_rows),
         letters=DeadLetters(frontier, partitions),
         supervisors=SupervisorRecords(engine, keys),
         operator=OperatorCommands(frontier, partitions, queue_by=record.queue_by, files=spill_files),

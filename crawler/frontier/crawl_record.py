@@ -162,15 +162,17 @@ class Crawls:
         """The version of the scope; raises like `versions`."""
         return (await self.versions(record))[0]
 
-    async def versions(self, record: CrawlRecord) -> tuple[int, int]:
-        """The versions of the scope and of the overrides, if the engine still has the crawl of this record.
+    async def versions(self, record: CrawlRecord) -> tuple[int, int, int]:
+        """The versions of the scope, the overrides and the jobs, if the engine still has the crawl of this record.
 
         Raises ConflictError when it was wiped or recreated: an empty engine looks like a finished crawl.
         """
-        version, overrides, raw = await self._engine.command("HMGET", self._keys.crawl, "version", "orders", "record")
+        version, overrides, jobs, raw = await self._engine.command(
+            "HMGET", self._keys.crawl, "version", "orders", "jobs", "record"
+        )
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
             raise self._lost()
-        return int(version or 0), int(overrides or 0)
+        return int(version or 0), int(overrides or 0), int(jobs or 0)
 
     def _lost(self) -> ConflictError:
         return ConflictError(

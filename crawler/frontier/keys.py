@@ -32,6 +32,7 @@ class Keys:
         self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows
         self.series = f"{{{crawl}}}:series"
         self.history = f"{{{crawl}}}:history"
+        self.jobs = f"{{{crawl}}}:jobs"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"
         self.meta = lru_cache(maxsize=None)(self._meta)  # at most one entry per partition

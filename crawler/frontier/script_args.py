@@ -189,12 +189,30 @@ class BookArgs(NamedTuple):
     robots: bytes
 
 
+class JobChange(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    job: str
+    seen: str  # the nonce of the definition that was read; "": there was none
+    nonce: str
+    definition: str  # JSON; "" removes the job
+    due_ms: int  # wall clock; -1: nothing is due by time alone
+    drop: list[str]  # rows
+    put: list[str | int]  # nominal time and row, in turn
+    starts: list[str]  # id and record of runs, in turn
+    ends: list[str]
+    failed: list[str | float]  # when, and the run
+    revisions: list[str | int]  # number and definition, in turn
+    seed_keys: list[str]
+    rows_max: int
+
+
 SCHEMAS: dict[str, Any] = {
     schema.__name__: schema
     for schema in (
         FenceArgs, DrainArgs, ActivityHead, ActivityItem,
         AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
-        DeferArgs, ReturnItem, BookArgs,
+        DeferArgs, ReturnItem, BookArgs, JobChange,
     )
 }  # fmt: skip
 _NAMED = re.compile(rf"\b({'|'.join(SCHEMAS)})\.(\w+)")

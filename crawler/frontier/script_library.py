@@ -16,8 +16,8 @@ from crawler.engine.client import Library
 from crawler.frontier.script_args import with_positions
 
 NAMES = (
-    "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_queues", "claim", "dead_letter",
-    "defer", "depths", "discard_dead", "drain_log", "extend_claims", "heartbeat", "join", "leave", "locate",
+    "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_job", "change_queues", "claim",
+    "dead_letter", "defer", "depths", "discard_dead", "drain_log", "extend_claims", "heartbeat", "join", "leave", "locate",
     "log_command", "names_after", "purge", "read_queues", "record_crash", "refuse", "release_lease", "replace_record",
     "requeue_dead", "restore", "retry", "return_claims", "return_slot", "spill", "unspill", "url_states", "withdraw",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from crawler.errors import EngineError
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
@@ -21,12 +22,15 @@ class SharedRecord:
         override_follower: OverrideFollower,
         router: Router,
         *,
+        follow_jobs: Callable[[int], None],
         every_s: float,
     ) -> None:
+        """`follow_jobs`: called with the version of the crawl's jobs each time."""
         self._crawls = crawls
         self._record = record
         self._override_follower = override_follower
         self._router = router
+        self._follow_jobs = follow_jobs
         self._every_s = min(every_s, FOLLOW_S)
 
     async def run(self) -> None:
@@ -38,7 +42,8 @@ class SharedRecord:
 
     async def follow(self) -> None:
         """Read what has changed. Raises EngineError, ConflictError."""
-        version, overrides = await self._crawls.versions(self._record)
+        version, overrides, jobs = await self._crawls.versions(self._record)
+        self._follow_jobs(jobs)
         await self._override_follower.follow(overrides)
         if version == self._record.version:
             return

@@ -13,7 +13,7 @@ import msgspec
 
 from crawler.rules.identity import partition_of
 
-JOB_DIGITS = 8  # of a job's id: random, and compared with those of its partition when the job is created
+JOB_DIGITS = 10  # of a job's id, a hash of its user and name
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MANUAL = "-m"
 

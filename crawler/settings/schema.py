@@ -285,6 +285,13 @@ class HistorySettings(_Section, frozen=True):
     bytes_max: CountOrZero = 1_000_000_000  # of the folder; 0: no history
 
 
+class JobSettings(_Section, frozen=True):
+    history_rows: Annotated[int, Meta(ge=1, le=100_000)] = (
+        200  # kept of each job; a row is a time, or many that were missed
+    )
+    clock_offset_max_s: Positive = 5.0  # an instance whose clock differs more from the engine's triggers nothing
+
+
 class LogSettings(_Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     file: str = ""
@@ -308,5 +315,6 @@ class Settings(_Section, frozen=True):
     archive: ArchiveSettings = ArchiveSettings()
     handlers: HandlerSettings = HandlerSettings()
     history: HistorySettings = HistorySettings()
+    jobs: JobSettings = JobSettings()
     log: LogSettings = LogSettings()
     sites: tuple[SiteSettings, ...] = ()

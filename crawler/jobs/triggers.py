@@ -1,0 +1,139 @@
+"""Triggers jobs: decides what is due in the partitions that this session owns.
+
+No leader: a job is decided by the owner of its partition, under its fence, in one step that is stored only if the job
+is still as it was read. So two sessions that believe they own a partition trigger a nominal time once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from crawler.errors import EngineError
+from crawler.frontier.frontier import Fence
+from crawler.frontier.jobs import Jobs, StoredJob
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.rules.job_plan import Plan, plan
+from crawler.rules.jobs import Row
+from crawler.rules.runs import RunRecord
+from crawler.runtime.clock import wall_s
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 1.0  # between looks when nothing is due sooner: partitions may have been acquired
+LEAST_S = 0.02  # between looks
+
+
+class Listener(Protocol):
+    """Who is told of runs that start."""
+
+    def begun(self, partition: int, record: RunRecord, row: Row) -> None: ...
+
+
+class Triggers:
+    """Looks when the next job is due, when jobs were changed by somebody else, and when partitions were acquired."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        held: HeldPartitions,
+        listener: Listener,
+        *,
+        is_clock_right: Callable[[], bool],
+        now_s: Callable[[], float] = wall_s,
+    ) -> None:
+        self._jobs = jobs
+        self._held = held
+        self._listener = listener
+        self._is_clock_right = is_clock_right
+        self._now_s = now_s
+        self._due: dict[int, float] = {}  # partition -> when something is due, wall clock, s
+        self._known: dict[int, int] = {}  # partition -> epoch in which its jobs were read
+        self._version = 0
+        self._wakes = asyncio.Event()
+
+    @property
+    def is_used(self) -> bool:
+        """Has the crawl ever had a job?"""
+        return self._version > 0
+
+    def follow(self, version: int) -> None:
+        """The version of the crawl's jobs, which grows with each change by people; 0 without jobs."""
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+            self._wakes.set()
+
+    def drop(self, partitions: Sequence[int]) -> None:
+        """These partitions are lost."""
+        for partition in partitions:
+            self._known.pop(partition, None)
+            self._due.pop(partition, None)
+
+    def look_again(self, partition: int) -> None:
+        """A job of this partition was changed by us: it may be due at another time."""
+        self._known.pop(partition, None)
+        self._wakes.set()
+
+    async def run(self) -> None:
+        """Trigger until cancelled."""
+        while True:
+            await self._pause()
+            if self.is_used:
+                with contextlib.suppress(EngineError):
+                    await self.look()
+
+    async def _pause(self) -> None:
+        self._wakes.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_s()):
+                await self._wakes.wait()
+        await asyncio.sleep(LEAST_S)
+
+    def _wait_s(self) -> float:
+        soonest = min(self._due.values(), default=None) if self._is_clock_right() else None
+        return IDLE_S if soonest is None else min(IDLE_S, max(0.0, soonest - self._now_s()))
+
+    async def look(self) -> None:
+        """Decide what is due now. Raises EngineError."""
+        await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])
+        if not self._is_clock_right():
+            return
+        now_s = self._now_s()
+        due = [p for p, at in self._due.items() if at <= now_s and self._held.is_open(p)]
+        if due:
+            await self._decide(await self._jobs.due(due, now_s), now_s)
+            await self._read_dues(due)
+
+    async def _read_dues(self, partitions: Sequence[int]) -> None:
+        epochs = {p: self._held.epoch_of(p) for p in partitions}
+        if not epochs:
+            return
+        found = await self._jobs.first_due(epochs)
+        for partition, epoch in epochs.items():
+            if epoch is None or self._held.epoch_of(partition) != epoch:
+                continue
+            self._known[partition] = epoch
+            self._due.pop(partition, None)
+            if partition in found:
+                self._due[partition] = found[partition]
+
+    async def _decide(self, stored: Sequence[StoredJob], now_s: float) -> None:
+        steps: list[tuple[StoredJob, Plan, Fence | None]] = []
+        for one in stored:
+            fence = self._held.fence_of(self._jobs.home_of(one.job.id))
+            if fence is not None:
+                steps.append((one, plan(one.job, now_s), fence))
+        for (one, made, _), answer in zip(steps, await self._jobs.change_all(steps), strict=True):
+            if not isinstance(answer, Exception):
+                self.tell(made)
+            elif isinstance(answer, EngineError):  # it may have been stored: the next look tells
+                log.warning("jobs.engine_error", extra={"job": one.job.name, "error": str(answer)})
+
+    def tell(self, made: Plan) -> None:
+        """A plan was stored: its runs begin."""
+        rows = {row.run: row for row in made.job.active}
+        for record in made.starts:
+            log.info("run.triggered", extra={"job": made.job.name, "user": made.job.user, "run": record.run})
+            self._listener.begun(self._jobs.home_of(record.run), record, rows[record.run])

@@ -1,0 +1,132 @@
+"""Jobs and their history as people see them: by commands, by the API, in the dashboard."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from crawler.rules.job_plan import next_time
+from crawler.rules.jobs import Job, Row, State
+from crawler.rules.schedule_text import describe
+from crawler.rules.schedules import as_iso
+
+
+class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a nominal time, or (`from`, `to`, `count`) of several that were missed for one reason.
+
+    Times are ISO 8601, in UTC. `state`: see `State` of rules/jobs.py; `outcome`: running, retrying, finished, failed.
+    """
+
+    nominal: str = ""
+    from_: str = msgspec.field(name="from", default="")
+    to: str = ""
+    count: int = 0
+    state: str
+    run: str = ""
+    outcome: str = ""
+    manual: bool = False
+    attempts: int = 0
+    triggered: str = ""
+    started: str = ""
+    ended: str = ""
+    pages: int = 0
+    errors: int = 0
+    bytes: int = 0
+    reason: str = ""
+    revision: int = 0
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: its definition, what it does now and next. Times are ISO 8601, in UTC; None where there is none."""
+
+    user: str
+    name: str
+    id: str
+    state: str  # active, paused, done
+    schedule: str  # in words
+    every_s: int | None
+    cron: str | None
+    at: str | None
+    timezone: str
+    jitter_s: float
+    seeds: Sequence[str]  # the first ones
+    seeds_total: int
+    sitemap: str | None
+    scope: str | None
+    depth: int | None
+    pages: int | None
+    priority: float
+    retries: int
+    retry_delay_s: float
+    overlap: str
+    catchup: str
+    catchup_window_s: float
+    created: str
+    revision: int
+    next: str | None
+    running: Sequence[str]  # ids of runs
+    waiting: int  # runs that are queued, requested or to be repeated
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs by user and name; `after` begins the next page, None behind the last one."""
+
+    jobs: Sequence[JobView]
+    after: str | None
+
+
+class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows, newest first; `before` begins the next page, None behind the oldest one that is kept."""
+
+    rows: Sequence[HistoryRow]
+    before: int | None
+
+
+def job_view(job: Job, now_s: float) -> JobView:
+    """How a job stands."""
+    spec, schedule = job.spec, job.spec.schedule
+    following = next_time(job, now_s)
+    return JobView(
+        user=job.user, name=job.name, id=job.id, state=_state(job, following), schedule=describe(schedule),
+        every_s=schedule.every_s or None, cron=schedule.cron or None,
+        at=as_iso(schedule.at_s) if schedule.at_s else None, timezone=schedule.timezone, jitter_s=schedule.jitter_s,
+        seeds=spec.seeds, seeds_total=len(spec.seeds) + spec.seeds_kept, sitemap=spec.sitemap or None,
+        scope=spec.run.scope or None, depth=spec.run.depth if spec.run.depth >= 0 else None,
+        pages=spec.run.pages or None, priority=spec.run.priority, retries=spec.retries,
+        retry_delay_s=spec.retry_delay_s, overlap=spec.overlap, catchup=spec.catchup,
+        catchup_window_s=spec.catchup_window_s, created=as_iso(int(job.created_at)), revision=job.revision,
+        next=None if following is None else as_iso(following), running=[row.run for row in job.active],
+        waiting=len(job.queued) + len(job.requested) + len(job.repeats),
+    )  # fmt: skip
+
+
+def _state(job: Job, following: int | None) -> str:
+    if job.is_paused:
+        return "paused"
+    return "active" if following is not None or job.active or job.queued or job.repeats or job.requested else "done"
+
+
+def history_row(row: Row) -> HistoryRow:
+    """A row as people see it."""
+    times = {"nominal": as_iso(row.nominal)} if row.count == 1 else {"from_": as_iso(row.nominal), "to": as_iso(row.to)}
+    return HistoryRow(
+        **times, count=row.count if row.count > 1 else 0, state=row.state.value, run=row.run,
+        outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, triggered=_iso(row.decided_at),
+        started=_iso(row.started_at), ended=_iso(row.ended_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
+        reason=row.reason, revision=row.revision,
+    )  # fmt: skip
+
+
+def open_pause(job: Job, now_s: float) -> HistoryRow | None:
+    """What a pause that goes on has passed over by now; its row is stored when the pause ends."""
+    if not job.is_paused:
+        return None
+    begun = max(job.pauses[-1][0], job.done_to)
+    span = job.spec.schedule.span(begun, int(now_s))
+    if span.first is None or span.last is None:
+        return None
+    row = Row(nominal=span.first, to=span.last, count=span.count, state=State.PAUSED, revision=job.revision)
+    return history_row(row)
+
+
+def _iso(at_s: float) -> str:
+    return as_iso(int(at_s)) if at_s else ""

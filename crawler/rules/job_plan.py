@@ -1,0 +1,325 @@
+"""Decides the nominal times of jobs: which runs start, and what becomes of the others. Pure.
+
+A plan is what one step changes. The caller stores all of it at once, if the job is still as it was read. So a step
+happens once or not at all, whoever takes it.
+"""
+
+import math
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.errors import ConflictError
+from crawler.rules.jobs import OPEN, Job, JobSpec, Outcome, Repeat, Revision, Row, State
+from crawler.rules.runs import RunRecord, run_id
+from crawler.rules.schedules import Schedule
+
+STEPS_MAX = 100  # decisions in one plan
+QUEUED_MAX = 100  # runs of a job that wait for the one before them
+REQUESTED_MAX = 100
+LATE_S = (
+    15.0,
+    60.0,
+)  # without catching up, a nominal time may be decided as late as this: a takeover takes ten seconds
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step changes. `due`: wall clock (s) when there is something to decide again; None: not by time alone."""
+
+    job: Job
+    put: tuple[Row, ...] = ()
+    drop: tuple[Row, ...] = ()  # rows that were stored, and go
+    starts: tuple[RunRecord, ...] = ()
+    ends: tuple[str, ...] = ()  # runs
+    due: float | None = None
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    run: str
+    is_success: bool
+    has_started: bool = True  # False: it had no seed
+    started_at: float = 0.0
+    pages: int = 0
+    errors: int = 0
+    bytes: int = 0
+    reason: str = ""
+
+
+def plan(job: Job, now_s: float) -> Plan:
+    """Decide what is due."""
+    return _Draft(job, now_s).finished()
+
+
+def ended(job: Job, result: RunResult, now_s: float) -> Plan:
+    """A run has ended; then decide what is due. A run that the job does not know of changes nothing."""
+    draft = _Draft(job, now_s)
+    draft.end(result)
+    return draft.finished()
+
+
+def created(job_id: str, user: str, name: str, spec: JobSpec, now_s: float, *, revision: int = 1) -> Job:
+    """A new job. Its first nominal time is after now."""
+    now = int(now_s)
+    first = Revision(number=revision, since=now, spec=spec)
+    return Job(id=job_id, user=user, name=name, created_at=now_s, revisions=(first,), done_to=now)
+
+
+def edited(job: Job, spec: JobSpec, now_s: float) -> Job:
+    """The job with another definition, in force for nominal times after now."""
+    latest = job.revisions[-1]
+    since = max(int(now_s), latest.since, job.done_to)
+    return replace(job, revisions=(*job.revisions, Revision(number=latest.number + 1, since=since, spec=spec)))
+
+
+def paused(job: Job, now_s: float) -> Job:
+    """The job, paused from now on. Raises ConflictError when it is."""
+    if job.is_paused:
+        raise ConflictError(f"job {job.name} is paused already")
+    return replace(job, pauses=(*job.pauses, (max(int(now_s), job.done_to), OPEN)))
+
+
+def resumed(job: Job, now_s: float) -> Job:
+    """The job, paused no longer; the times of the pause become one row. Raises ConflictError if it is not paused."""
+    if not job.is_paused:
+        raise ConflictError(f"job {job.name} is not paused")
+    *earlier, (begun, _) = job.pauses
+    return replace(job, pauses=(*earlier, (begun, max(begun, int(now_s)))))
+
+
+def requested(job: Job, now_s: float) -> Job:
+    """The job with one manual run more, which starts whatever else runs. Its time is a second of its own."""
+    if len(job.requested) >= REQUESTED_MAX:
+        raise ConflictError(
+            f"job {job.name} has {REQUESTED_MAX} manual runs that have not started: is an instance running?"
+        )
+    at = max(int(now_s), job.requested_last + 1)
+    return replace(job, requested=(*job.requested, at), requested_last=at)
+
+
+def next_time(job: Job, after_s: float) -> int | None:
+    """The next nominal time that a run may start for; None when there is none, or the job is paused."""
+    if job.is_paused:
+        return None
+    after = max(int(after_s), job.done_to)
+    if job.pauses:
+        after = max(after, job.pauses[-1][1])
+    return job.spec.schedule.next_after(after)
+
+
+class _Draft:
+    """A plan in the making."""
+
+    def __init__(self, job: Job, now_s: float) -> None:
+        self._job = job
+        self._now_s = now_s
+        self._now = math.floor(now_s)
+        self._done_to = job.done_to
+        self._pauses = list(job.pauses)
+        self._active = {row.run: row for row in job.active}
+        self._queued = list(job.queued)
+        self._repeats = list(job.repeats)
+        self._requested = list(job.requested)
+        self._newest = job.newest
+        self._put: dict[tuple[int, bool], Row] = {}
+        self._drop: list[Row] = []
+        self._starts: list[RunRecord] = []
+        self._ends: list[str] = []
+        self._due: float | None = None
+
+    def finished(self) -> Plan:
+        """Decide all that is due, and return the plan."""
+        self._start_waiting()
+        for _ in range(STEPS_MAX):
+            if not self._decide():
+                break
+        else:
+            self._due = self._now_s  # there is more
+        dues = [due for due in (self._due, *(one.at for one in self._repeats)) if due is not None]
+        return Plan(
+            job=self._new_job(), put=tuple(self._put.values()), drop=tuple(self._drop), starts=tuple(self._starts),
+            ends=tuple(self._ends), due=min(dues, default=None),
+        )  # fmt: skip
+
+    def _new_job(self) -> Job:
+        rows = [*self._active.values(), *self._queued, *(one.row for one in self._repeats)]
+        needed = {row.revision for row in rows}
+        in_force = self._revision()[0]
+        revisions = tuple(r for r in self._job.revisions if r.number in needed or r.number >= in_force.number)
+        return replace(
+            self._job, revisions=revisions, done_to=self._done_to, pauses=tuple(self._pauses), newest=self._newest,
+            active=tuple(self._active.values()), queued=tuple(self._queued), repeats=tuple(self._repeats),
+            requested=tuple(self._requested),
+        )  # fmt: skip
+
+    # Nominal times, one after another.
+
+    def _revision(self) -> tuple[Revision, float]:
+        """The revision in force for the next nominal time, and until when it is."""
+        revisions = self._job.revisions
+        at = max((i for i, r in enumerate(revisions) if r.since <= self._done_to), default=0)
+        return revisions[at], revisions[at + 1].since if at + 1 < len(revisions) else math.inf
+
+    def _decide(self) -> bool:
+        """Decide the next nominal time, or a range of them; False when none is due. Then `due` is known."""
+        self._due = None
+        revision, until = self._revision()
+        while self._pauses and self._pauses[0][1] != OPEN and self._pauses[0][1] <= self._done_to:
+            self._pauses.pop(0)
+        if self._pauses and self._pauses[0][0] <= self._done_to:
+            return self._pass_over(revision, until, self._pauses[0][1])
+        if self._pauses:
+            until = min(until, self._pauses[0][0])
+        horizon = math.floor(min(until, self._now))
+        schedule = revision.spec.schedule
+        nominal = schedule.next_after(self._done_to)
+        if nominal is None or nominal > until:
+            if until > self._now:
+                self._due = until if math.isfinite(until) else None
+                return False
+            self._done_to = int(until)
+            return True
+        fire = nominal + schedule.jitter_of(self._job.id, nominal)
+        if fire > self._now_s:
+            self._due = fire
+            return False
+        if (limit := self._now_s - _late_s(revision.spec, nominal)) > fire:
+            sure = max(nominal, min(horizon, math.floor(limit - schedule.jitter_s)))
+            self._miss(revision, sure, State.MISSED_WINDOW, "")
+        elif revision.spec.catchup == "latest" and (later := self._superseded_to(schedule, nominal, horizon)):
+            self._miss(revision, later, State.MISSED_WINDOW, "a later one was due")
+        else:
+            self._take(revision, nominal)
+        return True
+
+    def _pass_over(self, revision: Revision, until: float, end: int) -> bool:
+        """Nominal times of a pause; one that goes on is decided when it ends."""
+        if end == OPEN:
+            return False
+        end = int(min(end, until))
+        if end > self._now:  # a clock was set back
+            self._due = float(end)
+            return False
+        self._miss(revision, end, State.PAUSED, "")
+        return True
+
+    def _superseded_to(self, schedule: Schedule, nominal: int, horizon: int) -> int | None:
+        """The last nominal time before the latest that is due; None when this is the latest."""
+        due = schedule.span(nominal, min(horizon, math.floor(self._now_s - schedule.jitter_s)))
+        return None if due.last is None else due.last - 1
+
+    def _miss(self, revision: Revision, end: int, state: State, reason: str) -> None:
+        """All nominal times up to `end` were missed, as far as one step counts; `done_to` is where it stopped."""
+        span = revision.spec.schedule.span(self._done_to, end)
+        self._done_to = end if span.is_complete else span.reached
+        if span.first is None or span.last is None:
+            return
+        row = Row(
+            nominal=span.first, to=span.last, count=span.count, state=state, revision=revision.number,
+            decided_at=self._now_s, reason=reason,
+        )  # fmt: skip
+        self._add_gap(row)
+
+    def _add_gap(self, row: Row) -> None:
+        """Add a row of misses, or extend the newest row if it is of the same kind."""
+        last = self._newest
+        if last and (last.state, last.revision, last.reason) == (row.state, row.revision, row.reason):
+            row = replace(row, nominal=last.nominal, count=last.count + row.count)
+            self._replace(last, row)
+        else:
+            self._put[row.nominal, False] = row
+        self._newest = row
+
+    def _take(self, revision: Revision, nominal: int) -> None:
+        """A nominal time is due: start its run, unless an earlier one has not ended."""
+        self._done_to = nominal
+        row = Row(
+            nominal=nominal, to=nominal, count=1, state=State.STARTED, revision=revision.number, decided_at=self._now_s
+        )
+        overlap = revision.spec.overlap
+        if overlap == "allow" or not self._is_busy:
+            self._newest = None
+            self._start(row)
+        elif overlap == "queue" and len(self._queued) < QUEUED_MAX:
+            row = replace(row, state=State.QUEUED)
+            self._newest = None
+            self._put[nominal, False] = row
+            self._queued.append(row)
+        else:
+            reason = f"{QUEUED_MAX} runs are queued" if overlap == "queue" else ""
+            self._add_gap(replace(row, state=State.SKIPPED_OVERLAP, reason=reason))
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._active or self._repeats or self._queued)
+
+    # Runs.
+
+    def _start_waiting(self) -> None:
+        """Start manual runs, repeats that are due, and the next one of the queue."""
+        for at in self._requested:
+            row = Row(
+                nominal=at, to=at, count=1, state=State.STARTED, revision=self._job.revision, is_manual=True,
+                decided_at=self._now_s,
+            )  # fmt: skip
+            self._start(row)
+        self._requested.clear()
+        due = [one for one in self._repeats if one.at <= self._now_s]
+        self._repeats = [one for one in self._repeats if one.at > self._now_s]
+        for one in due:
+            self._start(one.row)
+        if self._queued and not self._active and not self._repeats:
+            self._start(self._queued.pop(0))
+
+    def _start(self, row: Row) -> None:
+        attempt = row.attempts + 1
+        run = run_id(self._job.id, row.revision, row.nominal, attempt=attempt, is_manual=row.is_manual)
+        new = replace(row, state=State.STARTED, run=run, attempts=attempt, outcome=Outcome.RUNNING, ended_at=0.0)
+        self._replace(row, new)
+        self._active[run] = new
+        spec = self._job.spec_of(row.revision)
+        self._starts.append(
+            RunRecord(
+                run=run, user=self._job.user, name=self._job.name, nominal=row.nominal, started_at=self._now_s,
+                spec=spec.run, roots=spec.roots,
+            )
+        )  # fmt: skip
+
+    def end(self, result: RunResult) -> None:
+        """A run has ended: its row has the figures, or it is repeated."""
+        row = self._active.pop(result.run, None)
+        if row is None:
+            return
+        self._ends.append(result.run)
+        spec = self._job.spec_of(row.revision)
+        repeats = not result.is_success and row.attempts <= spec.retries
+        outcome = Outcome.FINISHED if result.is_success else Outcome.RETRYING if repeats else Outcome.FAILED
+        state = State.STARTED if result.has_started else State.FAILED_TO_START
+        new = replace(
+            row, state=state, outcome=outcome, started_at=result.started_at, ended_at=self._now_s, pages=result.pages,
+            errors=result.errors, bytes=result.bytes, reason=result.reason,
+        )  # fmt: skip
+        self._replace(row, new)
+        if repeats:
+            self._repeats.append(Repeat(row=new, at=self._now_s + spec.retry_delay_s))
+
+    def _replace(self, old: Row, new: Row) -> None:
+        """Store a row in the place of one that is stored, or that this plan would have stored."""
+        if self._put.pop((old.nominal, old.is_manual), None) is None and _is_stored(old):
+            self._drop.append(old)
+        self._put[new.nominal, new.is_manual] = new
+
+
+def _is_stored(row: Row) -> bool:
+    """Was it written by an earlier plan? One that is being made has neither a run nor the state of a gap."""
+    return bool(row.run) or row.state is not State.STARTED
+
+
+def _late_s(spec: JobSpec, nominal: int) -> float:
+    """How late a nominal time may be decided and still start a run, s."""
+    if spec.catchup != "none":
+        return spec.catchup_window_s
+    following = spec.schedule.next_after(nominal)
+    least, most = LATE_S
+    return most if following is None else max(least, min(most, following - nominal))

@@ -1,0 +1,175 @@
+"""Jobs: what one is, and what the engine keeps of it and of each of its nominal times. Pure.
+
+A nominal time is one that the schedule names. Each is decided once, in order, and gets a row in the history of its job:
+a run was started, or why not. Successive misses of one kind share a row. `done_to` is the last nominal time that was
+decided: nothing at or before it is ever decided again, whatever happens to clocks, schedules or instances.
+
+Each change of a job's definition is a revision. A nominal time belongs to the revision in force at that time, so an
+edit neither repeats the past nor forgets it.
+"""
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from crawler.errors import UsageError
+from crawler.rules.runs import RunSpec
+from crawler.rules.schedules import Schedule
+
+NAME_MAX = 64
+SEEDS_INLINE_MAX = 32  # with more of them, the engine keeps them beside the job, in blocks
+RETRIES_MAX = 100
+CATCHUP_WINDOW_S = 86_400.0
+OPEN = -1  # the end of a pause that goes on
+
+
+class State(enum.StrEnum):
+    """What became of a nominal time."""
+
+    STARTED = "started"
+    QUEUED = "queued"  # it starts when the run before it has ended
+    SKIPPED_OVERLAP = "skipped_overlap"  # the run before it had not ended
+    MISSED_WINDOW = "missed_window"  # decided too late: no instance ran, or it caught up with later ones only
+    PAUSED = "paused"
+    FAILED_TO_START = "failed_to_start"  # no valid seed, a sitemap that can't be read
+
+
+class Outcome(enum.StrEnum):
+    """How far the run of a row is; "" where there is none."""
+
+    NONE = ""
+    RUNNING = "running"
+    RETRYING = "retrying"  # it failed, and is repeated
+    FINISHED = "finished"
+    FAILED = "failed"
+    REMOVED = "removed"  # with its job
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as people define it. Seeds are canonical.
+
+    `seeds_kept`: how many the engine keeps beside the job, and `seeds_key` under which name.
+    """
+
+    schedule: Schedule
+    seeds: tuple[str, ...] = ()
+    seeds_kept: int = 0
+    seeds_key: str = ""
+    sitemap: str = ""
+    roots: tuple[str, ...] = ()  # of the scope: those of the seeds
+    run: RunSpec = RunSpec()
+    retries: int = 0
+    retry_delay_s: float = 60.0
+    overlap: Literal["skip", "queue", "allow"] = "skip"
+    catchup: Literal["none", "latest", "all"] = "none"
+    catchup_window_s: float = CATCHUP_WINDOW_S
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition, in force for nominal times after `since` (wall clock, s)."""
+
+    number: int
+    since: int
+    spec: JobSpec
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A nominal time and what became of it, or a range of them (`to`, `count`) that were missed for one reason.
+
+    `nominal`, `to`: wall clock, s; the other times too, 0 where it has not happened. A manual run has the time when
+    somebody wanted it. Figures are those of the last attempt.
+    """
+
+    nominal: int
+    to: int
+    count: int
+    state: State
+    revision: int
+    is_manual: bool = False
+    run: str = ""
+    attempts: int = 0
+    decided_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    outcome: Outcome = Outcome.NONE
+    pages: int = 0
+    errors: int = 0
+    bytes: int = 0
+    reason: str = ""
+
+    @property
+    def is_gap(self) -> bool:
+        """Was it missed, so that a further miss may extend it?"""
+        return self.state in (State.SKIPPED_OVERLAP, State.MISSED_WINDOW, State.PAUSED)
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A run that failed and is repeated at a time (wall clock, s)."""
+
+    row: Row
+    at: float
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as its partition keeps it."""
+
+    id: str
+    user: str
+    name: str
+    created_at: float
+    revisions: tuple[Revision, ...]  # oldest first: those that are in force, or that a row below belongs to
+    done_to: int
+    pauses: tuple[
+        tuple[int, int], ...
+    ] = ()  # nominal times after the first and up to the second number are passed over
+    newest: Row | None = None  # the newest row, if it is a gap
+    active: tuple[Row, ...] = ()  # runs that have not ended
+    queued: tuple[Row, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    requested: tuple[int, ...] = ()  # manual runs that have not started
+    requested_last: int = 0
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.revisions[-1].spec
+
+    @property
+    def revision(self) -> int:
+        return self.revisions[-1].number
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(self.pauses) and self.pauses[-1][1] == OPEN
+
+    def spec_of(self, revision: int) -> JobSpec:
+        """The definition that a row belongs to."""
+        return next(r.spec for r in self.revisions if r.number == revision)
+
+
+def check_name(name: str, what: str = "name of a job") -> str:
+    """A name of a job or of a user, as it came. Raises UsageError."""
+    plain = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if not plain or len(name) > NAME_MAX or not name[0].isalnum():
+        raise UsageError(
+            f"{name[:80]!r} is not a valid {what}: use up to {NAME_MAX} letters, digits, '-', '_' and '.', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def check_spec(spec: JobSpec) -> JobSpec:
+    """A definition whose parts fit together, as it came. Raises UsageError."""
+    if not (spec.seeds or spec.seeds_kept or spec.sitemap):
+        raise UsageError("a job needs seeds: give URLs, --seeds FILE or --sitemap URL")
+    if not 0 <= spec.retries <= RETRIES_MAX:
+        raise UsageError(f"--retries must be from 0 to {RETRIES_MAX}")
+    if spec.retry_delay_s < 0:
+        raise UsageError("--retry-delay must not be negative")
+    if spec.catchup_window_s <= 0:
+        raise UsageError("--catchup-window must be more than 0")
+    if spec.run.pages < 0:
+        raise UsageError("--pages must not be negative")
+    if not -1 <= spec.run.depth <= 255:
+        raise UsageError("--depth must be from 0 to 255")
+    return spec

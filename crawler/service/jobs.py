@@ -1,0 +1,207 @@
+"""Jobs for the command line and the API: create, change, list, show what became of them.
+
+A change by people is stored at once; the owner of the job's partition sees it within a second and acts on it. All raise
+EngineError, and NotMetError for a job that there is not.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import ConflictError, InvalidUrl, UsageError
+from crawler.frontier.jobs import Changed, job_id
+from crawler.frontier.operator_log import Actor
+from crawler.reports.job_view import HistoryPage, HistoryRow, JobPage, JobView, history_row, job_view, open_pause
+from crawler.rules import job_plan
+from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, check_name, check_spec
+from crawler.rules.schedule_text import PreviewRow, describe, preview
+from crawler.rules.scope import ScopeRules
+from crawler.rules.urls import canonicalize, refuse_credentials
+from crawler.runtime.clock import wall_s
+
+TRIES = 20  # of a change, while others change the same job
+ROOTS_MAX = 10_000
+
+
+async def add_job(
+    crawl: OpenCrawl, user: str, name: str, spec: JobSpec, seeds: Iterable[str], *, actor: Actor
+) -> JobView:
+    """Create a job with these seeds, as given. Raises UsageError, InvalidUrl, ConflictError when its name is taken."""
+    check_name(user, "name of a user")
+    check_name(name)
+    now_s, number = wall_s(), job_id(user, name)
+    spec = await _with_seeds(crawl, number, check_after(spec, seeds), seeds)
+    await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))
+    job = job_plan.created(number, user, name, spec, now_s)
+    try:
+        await crawl.jobs.create(job, due=_first_look(job))
+    except ConflictError:
+        await crawl.jobs.drop_seeds(number, filter(None, [spec.seeds_key]))
+        raise
+    await crawl.jobs.notify()
+    return job_view(job, now_s)
+
+
+def _first_look(job: Job) -> float | None:
+    following = job.spec.schedule.next_after(job.done_to)
+    return None if following is None else float(following)
+
+
+def check_after(spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
+    """The definition, if it is valid with these seeds."""
+    has_seeds = bool(seeds) or bool(spec.seeds or spec.seeds_kept)
+    return check_spec(spec if not has_seeds or spec.seeds or spec.seeds_kept else replace(spec, seeds=("-",)))
+
+
+async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable[str]) -> JobSpec:
+    """The definition with seeds: a few in it, many beside it."""
+    scope_settings = crawl.record.scope
+    if spec.run.scope:
+        scope_settings = replace(scope_settings, mode=spec.run.scope)
+    scope = ScopeRules.of(scope_settings)
+    urls = list(dict.fromkeys(_canonical(url, crawl.settings.scope.url_bytes_max) for url in given))
+    roots = sorted({scope.root_of(url) for url in (*urls, *([spec.sitemap] if spec.sitemap else ()))})
+    if len(roots) > ROOTS_MAX:
+        raise UsageError(
+            f"the seeds are of {len(roots):,} sites: more than {ROOTS_MAX:,} are not possible with this scope; "
+            "use --scope any with --depth, or several jobs"
+        )
+    if len(urls) <= SEEDS_INLINE_MAX:
+        return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="", roots=tuple(roots))
+    key = secrets.token_hex(4)
+    kept = await crawl.jobs.keep_seeds(job, key, urls)
+    return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key, roots=tuple(roots))
+
+
+def _canonical(text: str, bytes_max: int) -> str:
+    try:
+        refuse_credentials(text)
+        return canonicalize(text.strip(), bytes_max=bytes_max)
+    except InvalidUrl as error:
+        raise InvalidUrl(text, error.reason) from None
+
+
+async def edit_job(
+    crawl: OpenCrawl,
+    user: str,
+    name: str,
+    change: Callable[[JobSpec], JobSpec],
+    *,
+    seeds: Sequence[str] | None = None,
+    actor: Actor,
+) -> JobView:
+    """Give a job another definition, in force for nominal times after now. `seeds`: None keeps those that it has."""
+    await crawl.operator_log.add(actor, "jobs edit", _target(user, name))
+    now_s = wall_s()
+    for _ in range(TRIES):
+        stored = await crawl.jobs.find(user, name)
+        spec = change(stored.job.spec)
+        if seeds is not None:
+            spec = replace(spec, seeds=(), seeds_kept=0, seeds_key="")
+        spec = check_after(spec, seeds or ())
+        if seeds is not None or spec.run.scope != stored.job.spec.run.scope or spec.sitemap != stored.job.spec.sitemap:
+            spec = await _with_seeds(crawl, stored.job.id, spec, await _seeds_of(crawl, stored.job, seeds))
+        job = job_plan.edited(stored.job, spec, now_s)
+        try:
+            await crawl.jobs.change(stored, job_plan.Plan(job=job, due=now_s), None, new_revision=True)
+        except Changed:
+            if spec.seeds_key != stored.job.spec.seeds_key:
+                await crawl.jobs.drop_seeds(job.id, filter(None, [spec.seeds_key]))
+            continue
+        await crawl.jobs.notify()
+        return job_view(job, now_s)
+    raise _contended(name)
+
+
+async def _seeds_of(crawl: OpenCrawl, job: Job, seeds: Sequence[str] | None) -> Sequence[str]:
+    if seeds is not None:
+        return seeds
+    found = list(job.spec.seeds)
+    if job.spec.seeds_key:
+        async for block in crawl.jobs.seeds(job.id, job.spec.seeds_key):
+            found += block
+    return found
+
+
+async def pause_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> JobView:
+    """Trigger it no more until it is resumed; runs that are active go on. Raises ConflictError when it is paused."""
+    return await _change(crawl, user, name, "jobs pause", job_plan.paused, actor)
+
+
+async def resume_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> JobView:
+    """Trigger it again. What was passed over becomes one row of its history."""
+    return await _change(crawl, user, name, "jobs resume", job_plan.resumed, actor)
+
+
+async def run_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> JobView:
+    """Start a run now, whatever its schedule, and also while it is paused or another run is active."""
+    return await _change(crawl, user, name, "jobs run", job_plan.requested, actor)
+
+
+async def _change(
+    crawl: OpenCrawl, user: str, name: str, action: str, step: Callable[[Job, float], Job], actor: Actor
+) -> JobView:
+    await crawl.operator_log.add(actor, action, _target(user, name))
+    for _ in range(TRIES):
+        stored, now_s = await crawl.jobs.find(user, name), wall_s()
+        job = step(stored.job, now_s)
+        try:
+            await crawl.jobs.change(stored, job_plan.Plan(job=job, due=now_s), None)
+        except Changed:
+            continue
+        await crawl.jobs.notify()
+        return job_view(job, now_s)
+    raise _contended(name)
+
+
+async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> None:
+    """Remove a job with its history. Its active runs end: what is queued of them is not fetched."""
+    await crawl.operator_log.add(actor, "jobs rm", _target(user, name))
+    for _ in range(TRIES):
+        try:
+            await crawl.jobs.remove(await crawl.jobs.find(user, name))
+        except Changed:
+            continue
+        await crawl.jobs.notify()
+        return
+    raise _contended(name)
+
+
+async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
+    """How a job stands."""
+    return job_view((await crawl.jobs.find(user, name)).job, wall_s())
+
+
+async def list_jobs(crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100) -> JobPage:
+    """Jobs of a user, or of all (None), by user and name."""
+    found, behind = await crawl.jobs.page(user, after=after, limit=limit)
+    now_s = wall_s()
+    return JobPage(jobs=[job_view(job, now_s) for job in found], after=behind or None)
+
+
+async def history_of(
+    crawl: OpenCrawl, user: str, name: str, *, before: int | None = None, limit: int = 100
+) -> HistoryPage:
+    """What became of a job's nominal times, newest first."""
+    job = (await crawl.jobs.find(user, name)).job
+    found = await crawl.jobs.history(job.id, before=before, limit=limit)
+    rows: list[HistoryRow] = [history_row(row) for row in found]
+    if before is None and (pause := open_pause(job, wall_s())):
+        rows.insert(0, pause)
+    return HistoryPage(rows=rows, before=found[-1].nominal if len(found) == limit else None)
+
+
+async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -> Sequence[PreviewRow]:
+    """The next nominal times of a job, with notes about daylight saving."""
+    job = (await crawl.jobs.find(user, name)).job
+    return preview(job.spec.schedule, times, max(int(wall_s()), job.done_to))
+
+
+def _target(user: str, name: str) -> str:
+    return f"{user}/{name}"
+
+
+def _contended(name: str) -> ConflictError:
+    return ConflictError(f"job {name!r} is changed by others all the time: try again")

@@ -1,0 +1,289 @@
+"""Which runs a job starts, and that each of its nominal times is decided once."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from crawler.errors import ConflictError
+from crawler.rules.job_plan import (
+    QUEUED_MAX,
+    Plan,
+    RunResult,
+    created,
+    edited,
+    ended,
+    next_time,
+    paused,
+    plan,
+    requested,
+    resumed,
+)
+from crawler.rules.jobs import Job, JobSpec, Outcome, Row, State
+from crawler.rules.schedules import schedule_of
+
+T0 = 1_800_000_000
+
+
+def spec_of(every: str = "10", **given: Any) -> JobSpec:
+    schedule = schedule_of(every=every, now_s=T0, jitter_s=given.pop("jitter_s", 0.0))
+    return JobSpec(schedule=schedule, seeds=("http://a.test/",), **given)
+
+
+class Book:
+    """A job and its history, as the engine keeps them."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.job = created("0123456789", "ann", "news", spec, T0)
+        self.rows: set[Row] = set()
+        self.runs: list[str] = []
+        self.due: float | None = None
+
+    def take(self, made: Plan) -> Plan:
+        for row in made.drop:
+            self.rows.remove(row)
+        for row in made.put:
+            assert row not in self.rows
+            self.rows.add(row)
+        self.runs += [record.run for record in made.starts]
+        self.job, self.due = made.job, made.due
+        return made
+
+    def at(self, now_s: float) -> Plan:
+        return self.take(plan(self.job, now_s))
+
+    def end(self, now_s: float, *, ok: bool = True, run: str = "") -> Plan:
+        return self.take(ended(self.job, RunResult(run=run or self.job.active[0].run, is_success=ok), now_s))
+
+    def change(self, job: Job) -> None:
+        self.job = job
+
+    @property
+    def states(self) -> list[tuple[int, int, str]]:
+        """(first nominal time after T0, count, state) in order."""
+        rows = sorted(self.rows, key=lambda row: row.nominal)
+        return [(row.nominal - T0, row.count, row.state.value) for row in rows if not row.is_manual]
+
+
+def test_a_run_starts_at_each_nominal_time() -> None:
+    book = Book(spec_of())
+    assert not book.at(T0 + 9.9).starts
+    assert book.due == T0 + 10
+    (record,) = book.at(T0 + 10.01).starts
+    assert (record.nominal, record.user, record.name) == (T0 + 10, "ann", "news")
+    assert book.due == T0 + 20
+    book.end(T0 + 12)
+    assert [row.outcome for row in book.rows] == [Outcome.FINISHED]
+    assert book.at(T0 + 20).starts
+
+
+def test_deciding_twice_at_one_time_changes_nothing() -> None:
+    book = Book(spec_of())
+    book.at(T0 + 10)
+    made = book.at(T0 + 10)
+    assert not (made.put or made.drop or made.starts)
+
+
+def test_skipped_times_share_a_row_until_a_run_starts() -> None:
+    book = Book(spec_of())
+    for now in range(10, 50, 10):
+        book.at(T0 + now)
+    assert book.states == [(10, 1, "started"), (20, 3, "skipped_overlap")]
+    book.end(T0 + 45)
+    book.at(T0 + 50)
+    book.at(T0 + 60)
+    assert book.states[2:] == [(50, 1, "started"), (60, 1, "skipped_overlap")]
+
+
+def test_a_queued_run_starts_when_the_one_before_it_has_ended() -> None:
+    book = Book(spec_of(overlap="queue"))
+    for now in (10, 20, 30):
+        book.at(T0 + now)
+    assert book.states == [(10, 1, "started"), (20, 1, "queued"), (30, 1, "queued")]
+    (record,) = book.end(T0 + 31).starts
+    assert record.nominal == T0 + 20
+    book.end(T0 + 32)
+    assert book.states == [(10, 1, "started"), (20, 1, "started"), (30, 1, "started")]
+    assert len(book.runs) == 3
+
+
+def test_a_full_queue_skips() -> None:
+    book = Book(spec_of(overlap="queue"))
+    for n in range(1, QUEUED_MAX + 5):
+        book.at(T0 + 10 * n)
+    assert book.states[-1] == (10 * (QUEUED_MAX + 2), 3, "skipped_overlap")
+
+
+def test_runs_may_overlap_if_allowed() -> None:
+    book = Book(spec_of(overlap="allow"))
+    book.at(T0 + 10)
+    book.at(T0 + 20)
+    assert len(book.job.active) == 2
+
+
+def test_a_week_of_downtime_is_one_row() -> None:
+    book = Book(spec_of("1"))
+    book.at(T0 + 1)
+    book.end(T0 + 1.5)
+    while True:
+        book.at(T0 + 604_800)
+        if book.due != T0 + 604_800:
+            break
+        for row in book.job.active:
+            book.end(T0 + 604_800, run=row.run)
+    missed = [row for row in book.rows if row.state is State.MISSED_WINDOW]
+    assert len(missed) == 1
+    assert missed[0].nominal == T0 + 2
+    assert_accounted(book, T0 + 604_800)
+
+
+def test_the_latest_missed_time_is_caught_up_with() -> None:
+    book = Book(spec_of(catchup="latest"))
+    (record,) = book.at(T0 + 3601).starts
+    assert record.nominal == T0 + 3600
+    assert book.states == [(10, 359, "missed_window"), (3600, 1, "started")]
+
+
+def test_all_missed_times_of_the_window_are_caught_up_with() -> None:
+    book = Book(spec_of(catchup="all", overlap="allow", catchup_window_s=100.0))
+    book.at(T0 + 3605)
+    assert [row for row in book.states if row[2] != "started"] == [(10, 350, "missed_window")]
+    assert len(book.runs) == 10
+
+
+def test_nothing_is_triggered_late_without_catching_up() -> None:
+    book = Book(spec_of("3600"))
+    book.at(T0 + 3600 + 59)
+    book.end(T0 + 3660)
+    made = book.at(T0 + 7200 + 61)
+    assert not made.starts
+    assert book.states == [(3600, 1, "started"), (7200, 1, "missed_window")]
+
+
+def test_a_pause_is_one_row() -> None:
+    book = Book(spec_of())
+    book.change(paused(book.job, T0 + 15))
+    book.at(T0 + 16)  # what was due before the pause starts
+    assert book.states == [(10, 1, "started")]
+    book.end(T0 + 17)
+    assert book.at(T0 + 100).due is None
+    assert next_time(book.job, T0 + 100) is None
+    book.change(resumed(book.job, T0 + 105))
+    book.at(T0 + 105.5)
+    assert book.states == [(10, 1, "started"), (20, 9, "paused")]
+    assert book.at(T0 + 110).starts
+    with pytest.raises(ConflictError, match="is not paused"):
+        resumed(book.job, T0)
+
+
+def test_an_edit_neither_repeats_nor_forgets_a_time() -> None:
+    book = Book(spec_of())
+    book.at(T0 + 10)
+    book.end(T0 + 11)
+    book.change(edited(book.job, replace(spec_of("7"), retries=1), T0 + 25))
+    book.at(T0 + 26)  # 20 by the first definition; then 28, 35 ... by the second
+    assert book.states == [(10, 1, "started"), (20, 1, "started")]
+    assert [row.revision for row in sorted(book.rows, key=lambda row: row.nominal)] == [1, 1]
+    book.end(T0 + 27)
+    (record,) = book.at(T0 + 28).starts
+    assert record.run.split(".")[1] == "2"
+    assert [revision.number for revision in book.job.revisions] == [2]
+
+
+def test_a_failed_run_is_repeated_and_then_given_up() -> None:
+    book = Book(spec_of("3600", retries=2, retry_delay_s=30.0))
+    now = T0 + 3600.0
+    book.at(now)
+    for attempt in (1, 2, 3):
+        (row,) = book.job.active
+        assert row.attempts == attempt
+        book.end(now, ok=False)
+        now += 30
+        book.at(now)
+    (row,) = book.rows
+    assert (row.outcome, row.attempts) == (Outcome.FAILED, 3)
+    assert len(set(book.runs)) == 3
+
+
+def test_a_manual_run_starts_whatever_else_runs() -> None:
+    book = Book(spec_of())
+    book.at(T0 + 10)
+    book.change(requested(requested(book.job, T0 + 11), T0 + 11))
+    assert [record.nominal - T0 for record in book.at(T0 + 11).starts] == [11, 12]
+    assert len(set(book.runs)) == 3
+    assert book.states == [(10, 1, "started")]
+
+
+def test_a_job_that_runs_once_is_over_then() -> None:
+    once = JobSpec(schedule=schedule_of(at="2027-01-31T12:00Z", now_s=T0), seeds=("http://a.test/",))
+    book = Book(once)
+    at = once.schedule.at_s
+    assert book.at(T0).due == at
+    book.at(at + 1)
+    assert book.end(at + 2).due is None
+    assert next_time(book.job, at) is None
+
+
+def assert_accounted(book: Book, until: int) -> None:
+    """Each nominal time of a job that was never edited has one row, and ranges have their counts."""
+    seen: Counter[int] = Counter()
+    for row in book.rows:
+        times = list(book.job.spec.schedule.times(row.nominal - 1, row.to))
+        assert len(times) == row.count
+        seen.update(times)
+    assert set(seen) == set(book.job.spec.schedule.times(T0, min(until, book.job.done_to)))
+    assert set(seen.values()) == {1}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_each_nominal_time_has_one_row_whatever_clocks_do(seed: int) -> None:
+    """Random steps: time passes or jumps either way, runs end well or badly, people pause, resume and edit."""
+    r = random.Random(seed)
+    spec = spec_of(
+        r.choice(("1", "7", "60")), overlap=r.choice(("skip", "queue", "allow")), retries=r.choice((0, 2)),
+        catchup=r.choice(("none", "latest", "all")), retry_delay_s=5.0, catchup_window_s=r.choice((30.0, 500.0)),
+        jitter_s=r.choice((0.0, 0.9)),
+    )  # fmt: skip
+    book = Book(spec)
+    history = [(T0, 1, spec)]  # since, revision, definition
+    now = float(T0)
+    for _ in range(120):
+        now += r.choice((0.1, 1.0, 5.0, 40.0, 3600.0, -3600.0) if r.random() < 0.2 else (0.5, 1.0, 3.0))
+        step = r.random()
+        if step < 0.6:
+            book.at(now)
+        elif step < 0.8 and book.job.active:
+            book.end(now, ok=r.random() < 0.5, run=r.choice(book.job.active).run)
+        elif step < 0.87:
+            book.change((resumed if book.job.is_paused else paused)(book.job, now))
+        elif step < 0.9:
+            spec = replace(spec, schedule=replace(spec.schedule, every_s=r.choice((1, 3, 11))))
+            book.change(edited(book.job, spec, now))
+            history.append((book.job.revisions[-1].since, book.job.revision, spec))
+        elif step < 0.93 and len(book.job.requested) < 5:
+            book.change(requested(book.job, now))
+    if book.job.is_paused:
+        book.change(resumed(book.job, now))
+    for _ in range(1000):
+        book.at(now)
+        if book.due is None or book.due > now:
+            break
+    seen: Counter[int] = Counter()
+    for row in book.rows:
+        if not row.is_manual:
+            definition = next(s for _, number, s in history if number == row.revision)
+            times = list(definition.schedule.times(row.nominal - 1, row.to))
+            since = next(at for at, number, _ in history if number == row.revision)
+            times = [t for t in times if t > since]
+            assert len(times) == row.count
+            seen.update(times)
+    wanted = set[int]()
+    for (since, _, definition), until in zip(
+        history, [*(at for at, _, _ in history[1:]), book.job.done_to], strict=True
+    ):
+        wanted |= set(definition.schedule.times(since, min(until, book.job.done_to)))
+    assert set(seen) == wanted
+    assert set(seen.values()) <= {1}
+    assert len(book.runs) == len(set(book.runs))
