@@ -17,4 +17,5 @@ if is_released then put_back(r, {score, member}) else defer(queue, reason, {scor
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()
+write_seeds()
 return {is_released and 'RELEASED' or 'COMMITTED'}
