@@ -29,6 +29,7 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.spill import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
+from crawler.jobs.runner import JobRunner
 from crawler.membership.crash_reports import CrashReporter
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
@@ -157,7 +158,8 @@ def _build(
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    runs = RunBook(Runs(engine, crawl.keys, partitions), router)
+    stored_runs = Runs(engine, crawl.keys, partitions)
+    runs = RunBook(stored_runs, router)
 
     def forget() -> None:
         """What was in the engine."""
@@ -197,7 +199,8 @@ def _build(
         crawl.operator, scheduler, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )
     cache = RobotsCache(frontier, s)
-    reader = RobotsReader(cache, fetcher, SlotBorrower(frontier, router.placement.of), s.robots)
+    slot_borrower = SlotBorrower(frontier, router.placement.of)
+    reader = RobotsReader(cache, fetcher, slot_borrower, s.robots)
     gate = RobotsGate(frontier, held, cache, reader, s.politeness, overrides=lambda: counters.overrides, sites=s.sites)
     turns = TurnRunner(
         scheduler, held, open_claims, internal_errors,
@@ -227,7 +230,10 @@ def _build(
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
-    shared_record = SharedRecord(crawl.crawls, crawl.record, override_follower, router, every_s=beat_s)
+    jobs = JobRunner(crawl.jobs, stored_runs, engine, frontier, router, held, fetcher, slot_borrower, s)
+    shared_record = SharedRecord(
+        crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
+    )
 
     vitals = Vitals(crawl.folder.root)
     progress_watch = ProgressWatch(
@@ -274,6 +280,7 @@ def _build(
         "attempts": notes.run,
         "event loop delay": vitals.watch_loop,
         "disk": vitals.watch_disk,
+        **jobs.loops(),
         **handlers.loops(),
     }
     revive = _reviver(crawl)

@@ -41,6 +41,7 @@ class ActiveRun(msgspec.Struct, kw_only=True):
 
     record: RunRecord
     partition: int
+    epoch: int
     known_ms: int
     started_at: float = 0.0
     failure: str = ""  # why it could not start
@@ -61,7 +62,7 @@ class RunWatch:
         read_sitemap: ReadSitemap,
         on_plan: Callable[[Plan], None],
     ) -> None:
-        """`on_plan`: called with each plan that was stored here, which may start further runs."""
+        """`on_plan`: called with what was stored here: it may start further runs."""
         self._jobs = jobs
         self._runs = runs
         self._engine = engine
@@ -85,18 +86,12 @@ class RunWatch:
         """How many runs this session follows."""
         return len(self._active)
 
-    def drop(self, partitions: Sequence[int]) -> None:
-        """These partitions are lost: their runs are somebody else's."""
-        for partition in partitions:
-            self._known.pop(partition, None)
-        lost = set(partitions)
-        for run in [run for run, one in self._active.items() if one.partition in lost]:
-            del self._active[run]
-
-    def begun(self, partition: int, record: RunRecord) -> None:
+    def begun(self, record: RunRecord) -> None:
         """A run was triggered here, or found after a takeover."""
-        if record.run not in self._active and partition in self._held:
-            one = ActiveRun(record=record, partition=partition, known_ms=monotonic_ms())
+        partition = self._jobs.home_of(record.run)
+        epoch, known = self._held.epoch_of(partition), self._active.get(record.run)
+        if epoch is not None and (known is None or known.epoch != epoch):
+            one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms())
             self._active[record.run] = one
             self._to_seed.put_nowait(one)
 
@@ -106,6 +101,8 @@ class RunWatch:
 
     async def find(self) -> None:
         """Read the runs of partitions that were acquired. Raises EngineError."""
+        for run in [run for run, one in self._active.items() if not self._is_ours(one)]:
+            del self._active[run]  # its partition was lost
         new = {p: held.epoch for p, held in self._held.items() if self._known.get(p) != held.epoch}
         if not new:
             return
@@ -115,7 +112,7 @@ class RunWatch:
                 continue
             self._known[partition] = epoch
             for record in found[partition]:
-                self.begun(partition, record)
+                self.begun(record)
             for run in closing[partition]:
                 self._closing.put_nowait((partition, run))
 
@@ -133,7 +130,7 @@ class RunWatch:
                     await asyncio.sleep(ENGINE_PAUSE_S)
 
     def _is_ours(self, one: ActiveRun) -> bool:
-        return self._active.get(one.record.run) is one
+        return self._active.get(one.record.run) is one and self._held.epoch_of(one.partition) == one.epoch
 
     async def _seed_run(self, one: ActiveRun) -> None:
         """Add its seeds. Raises EngineError."""
@@ -192,7 +189,7 @@ class RunWatch:
         run_id = self._engine.run_id
         try:
             for one, counts in zip(due, await self._runs.look([one.record.run for one in due]), strict=True):
-                before, one.last = one.last, RunPass(run_id, True, counts)
+                before, one.last = one.last, RunPass(run_id, is_seeded=True, counts=counts)
                 if before is not None and is_run_finished((before, one.last)):
                     ending.append(one)
                 else:
@@ -209,7 +206,7 @@ class RunWatch:
         now_ms = monotonic_ms()
         while self._looks and self._looks[0][0] <= now_ms and len(found) < LOOKS_AT_ONCE:
             one = self._active.get(heapq.heappop(self._looks)[1])
-            if one is not None:
+            if one is not None and self._is_ours(one):
                 found[one.record.run] = one
         return list(found.values())
 

@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
-from crawler.errors import ConflictError, InvalidUrl, UsageError
+from crawler.errors import ConflictError, InvalidUrl
 from crawler.frontier.jobs import Changed, job_id
 from crawler.frontier.operator_log import Actor
 from crawler.reports.job_view import HistoryPage, HistoryRow, JobPage, JobView, history_row, job_view, open_pause
 from crawler.rules import job_plan
 from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, check_name, check_spec
 from crawler.rules.schedule_text import PreviewRow, describe, preview
-from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import canonicalize, refuse_credentials
 from crawler.runtime.clock import wall_s
 
 TRIES = 20  # of a change, while others change the same job
-ROOTS_MAX = 10_000
 
 
 async def add_job(
@@ -57,22 +55,12 @@ def check_after(spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
 
 async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable[str]) -> JobSpec:
     """The definition with seeds: a few in it, many beside it."""
-    scope_settings = crawl.record.scope
-    if spec.run.scope:
-        scope_settings = replace(scope_settings, mode=spec.run.scope)
-    scope = ScopeRules.of(scope_settings)
     urls = list(dict.fromkeys(_canonical(url, crawl.settings.scope.url_bytes_max) for url in given))
-    roots = sorted({scope.root_of(url) for url in (*urls, *([spec.sitemap] if spec.sitemap else ()))})
-    if len(roots) > ROOTS_MAX:
-        raise UsageError(
-            f"the seeds are of {len(roots):,} sites: more than {ROOTS_MAX:,} are not possible with this scope; "
-            "use --scope any with --depth, or several jobs"
-        )
     if len(urls) <= SEEDS_INLINE_MAX:
-        return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="", roots=tuple(roots))
+        return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="")
     key = secrets.token_hex(4)
     kept = await crawl.jobs.keep_seeds(job, key, urls)
-    return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key, roots=tuple(roots))
+    return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key)
 
 
 def _canonical(text: str, bytes_max: int) -> str:
@@ -101,8 +89,8 @@ async def edit_job(
         if seeds is not None:
             spec = replace(spec, seeds=(), seeds_kept=0, seeds_key="")
         spec = check_after(spec, seeds or ())
-        if seeds is not None or spec.run.scope != stored.job.spec.run.scope or spec.sitemap != stored.job.spec.sitemap:
-            spec = await _with_seeds(crawl, stored.job.id, spec, await _seeds_of(crawl, stored.job, seeds))
+        if seeds is not None:
+            spec = await _with_seeds(crawl, stored.job.id, spec, seeds)
         job = job_plan.edited(stored.job, spec, now_s)
         try:
             await crawl.jobs.change(stored, job_plan.Plan(job=job, due=now_s), None, new_revision=True)
@@ -113,16 +101,6 @@ async def edit_job(
         await crawl.jobs.notify()
         return job_view(job, now_s)
     raise _contended(name)
-
-
-async def _seeds_of(crawl: OpenCrawl, job: Job, seeds: Sequence[str] | None) -> Sequence[str]:
-    if seeds is not None:
-        return seeds
-    found = list(job.spec.seeds)
-    if job.spec.seeds_key:
-        async for block in crawl.jobs.seeds(job.id, job.spec.seeds_key):
-            found += block
-    return found
 
 
 async def pause_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> JobView:

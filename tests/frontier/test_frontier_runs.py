@@ -213,7 +213,7 @@ async def test_partitions_are_touched_while_the_run_is_active(door: Door) -> Non
     assert await runs.touched(ONE) == {0, 7, 9}
     roots = ("host:a.test", "host:b.test")
     assert await runs.read([TWO, ONE, ONE]) == {ONE: msgspec.structs.replace(active, roots=roots), TWO: None}
-    await runs.forget(ONE)
+    await runs.close_everywhere(ONE)
     assert await runs.touched(ONE) == frozenset()
     assert (await runs.read([ONE]))[ONE] == active
 
