@@ -78,7 +78,7 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
         async with asyncio.timeout(call.context.limits.write_s) as limit:
             _bound_buffer(http, call.context.limits.event_buffer_bytes)
             await response.prepare(http)
-            async for chunk in hub.listen(http.headers.get("Last-Event-ID", "")):
+            async for chunk in hub.listen(http.headers.get("Last-Event-ID", ""), call.identity.sees):
                 limit.reschedule(asyncio.get_running_loop().time() + call.context.limits.write_s)
                 await response.write(chunk)
                 limit.reschedule(None)

@@ -4,18 +4,30 @@ A change by people is stored at once; the owner of the job's partition sees it w
 EngineError, and NotMetError for a job that there is not.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
-from crawler.errors import ConflictError, InvalidUrl, UsageError
-from crawler.frontier.jobs import Changed, job_id
+from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
+from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id
 from crawler.frontier.operator_log import Actor
-from crawler.reports.job_view import HistoryPage, HistoryRow, JobPage, JobView, history_row, job_view, open_pause
+from crawler.reports.job_view import (
+    HistoryPage,
+    HistoryRow,
+    JobPage,
+    JobView,
+    RunView,
+    definition_view,
+    history_row,
+    job_view,
+    open_pause,
+)
 from crawler.rules import job_plan
 from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, check_name, check_spec
+from crawler.rules.runs import job_of, nominal_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import canonicalize, refuse_credentials
@@ -23,6 +35,7 @@ from crawler.runtime.clock import wall_s
 
 TRIES = 20  # of a change, while others change the same job
 ROOTS_MAX = 10_000
+SEARCH_STEP, SEARCHED_MAX = 500, 10_000  # jobs that one page of a search looks at
 
 
 async def add_job(
@@ -60,8 +73,9 @@ async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable
     scope_settings = crawl.record.scope
     if spec.run.scope:
         scope_settings = replace(scope_settings, mode=spec.run.scope)
-    scope = ScopeRules.of(scope_settings)
-    urls = list(dict.fromkeys(_canonical(url, crawl.settings.scope.url_bytes_max) for url in given))
+    scope, bytes_max = ScopeRules.of(scope_settings), crawl.settings.scope.url_bytes_max
+    urls = list(dict.fromkeys(_canonical(url, bytes_max) for url in given))
+    spec = replace(spec, sitemap=spec.sitemap and _canonical(spec.sitemap, bytes_max))
     roots = sorted({scope.root_of(url) for url in (*urls, *([spec.sitemap] if spec.sitemap else ()))})
     if len(roots) > ROOTS_MAX:
         raise UsageError(
@@ -174,23 +188,81 @@ async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
     return job_view((await crawl.jobs.find(user, name)).job, wall_s())
 
 
-async def list_jobs(crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100) -> JobPage:
-    """Jobs of a user, or of all (None), by user and name."""
-    found, behind = await crawl.jobs.page(user, after=after, limit=limit)
+async def list_jobs(
+    crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100, match: str = ""
+) -> JobPage:
+    """Jobs of a user, or of all (None), by user and name; `match`: those with this text in "USER/NAME".
+
+    A search looks at a bounded number of jobs: its page may be short and still have one behind it.
+    """
+    step = SEARCH_STEP if match else limit
+    place, looked, found = _place(user, after), 0, list[Job]()
+    while True:
+        jobs, place = await crawl.jobs.page(user, after=place, limit=step)
+        found += [job for job in jobs if match.lower() in _target(job.user, job.name).lower()]
+        looked += step
+        if not place or not match or len(found) >= limit or looked >= SEARCHED_MAX:
+            break
+    behind = "/".join(place.split(LIST_SEPARATOR)[:2])
+    if len(found) > limit:
+        del found[limit:]
+        behind = _target(found[-1].user, found[-1].name)
     now_s = wall_s()
     return JobPage(jobs=[job_view(job, now_s) for job in found], after=behind or None)
+
+
+def _place(user: str | None, after: str) -> str:
+    """Where a page begins, as the list of names has it."""
+    if not after:
+        return ""
+    of, _, name = after.partition("/")
+    if not name or (user is not None and of != user):
+        raise UsageError("after: expected what the page before has for the next one")
+    return LIST_SEPARATOR.join((of, name, job_id(of, name)))
 
 
 async def history_of(
     crawl: OpenCrawl, user: str, name: str, *, before: int | None = None, limit: int = 100
 ) -> HistoryPage:
-    """What became of a job's nominal times, newest first."""
+    """What became of a job's nominal times, newest first; a row or two more than `limit` may come."""
     job = (await crawl.jobs.find(user, name)).job
-    found = await crawl.jobs.history(job.id, before=before, limit=limit)
-    rows: list[HistoryRow] = [history_row(row) for row in found]
+    found = await crawl.jobs.history(job.id, before=before, limit=limit + 2)
+    page = found[:limit]
+    if len(found) > limit and found[limit].nominal == page[-1].nominal:
+        page.append(found[limit])  # a manual run of the same second: the next page begins before both
+    rows: list[HistoryRow] = [history_row(row) for row in page]
     if before is None and (pause := open_pause(job, wall_s())):
         rows.insert(0, pause)
-    return HistoryPage(rows=rows, before=found[-1].nominal if len(found) == limit else None)
+    return HistoryPage(rows=rows, before=page[-1].nominal if len(found) > len(page) else None)
+
+
+async def last_rows(crawl: OpenCrawl, jobs: Sequence[JobView], limit: int) -> list[list[HistoryRow]]:
+    """The newest rows of each of these jobs, newest first."""
+    found = await asyncio.gather(*(crawl.jobs.history(job.id, limit=limit) for job in jobs))
+    return [[history_row(row) for row in rows] for rows in found]
+
+
+async def find_run(crawl: OpenCrawl, run: str) -> RunView:
+    """A run that is active, or in the history of its job. Raises NotMetError when there is none."""
+    nominal = nominal_of(run)
+    (stored,) = [None] if nominal is None else await crawl.jobs.read([job_of(run)])
+    if stored is None or nominal is None:
+        raise no_run(run)
+    job = stored.job
+    rows = [*job.active, *await crawl.jobs.history(job.id, before=nominal + 1, limit=2)]
+    row = next((row for row in rows if row.run == run), None)
+    if row is None:
+        raise no_run(run)
+    revisions = await crawl.jobs.revisions(job.id)
+    return RunView(
+        run=run, user=job.user, job=job.name, row=history_row(row),
+        definition=definition_view(revisions[row.revision].spec),
+    )  # fmt: skip
+
+
+def no_run(run: str) -> NotMetError:
+    """There is no such run; the same for one that the sender must not know of."""
+    return NotMetError(f"there is no run {run[:80]!r}: the history of a job has its runs")
 
 
 async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -> Sequence[PreviewRow]:
