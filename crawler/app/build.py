@@ -25,9 +25,11 @@ from crawler.archive.warc_writer import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.members import Pins
+from crawler.frontier.runs import Runs
 from crawler.frontier.spill import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
+from crawler.jobs.runner import JobRunner
 from crawler.membership.crash_reports import CrashReporter
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
@@ -53,6 +55,7 @@ from crawler.pipeline.parse import PageParser
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
+from crawler.pipeline.run_book import RunBook
 from crawler.pipeline.sampler import Sampler
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.shared_record import SharedRecord
@@ -155,7 +158,15 @@ def _build(
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    restarts = EngineRestarts(engine, held, forget=router.recent.clear)
+    stored_runs = Runs(engine, crawl.keys, partitions)
+    runs = RunBook(stored_runs, router)
+
+    def forget() -> None:
+        """What was in the engine."""
+        router.recent.clear()
+        runs.forget()
+
+    restarts = EngineRestarts(engine, held, forget=forget)
     traps = TrapMemory(s.traps)
 
     # Stages, from the ack back to the claim.
@@ -177,7 +188,7 @@ def _build(
     )
     committer = Committer(
         archive,
-        RouteStage(frontier, crawl.crawls, router, held, due, traps, content),
+        RouteStage(frontier, crawl.crawls, router, held, due, traps, content, runs),
         AckStage(frontier, held),
         held=held, due=due, counters=counters, activity=activity, notes=notes, hooks=handlers.hooks, content=content,
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
@@ -188,7 +199,8 @@ def _build(
         crawl.operator, scheduler, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )
     cache = RobotsCache(frontier, s)
-    reader = RobotsReader(cache, fetcher, SlotBorrower(frontier, router.placement.of), s.robots)
+    slot_borrower = SlotBorrower(frontier, router.placement.of)
+    reader = RobotsReader(cache, fetcher, slot_borrower, s.robots)
     gate = RobotsGate(frontier, held, cache, reader, s.politeness, overrides=lambda: counters.overrides, sites=s.sites)
     turns = TurnRunner(
         scheduler, held, open_claims, internal_errors,
@@ -203,13 +215,14 @@ def _build(
         turns, scheduler, fetcher, gate, parser, handlers.handling,
         held=held, liveness=liveness, counters=counters, policy=ResponsePolicy(s), addresses=addresses,
         inflight_log=inflight_log, notes=notes, traps=traps, settings=s,
-        in_scope=lambda claim, url: router.verdict(url, claim.depth, claim.redirects + 1).allowed,
+        in_scope=runs.may_lead_to, run_refuses=runs.refusal_of,
     )  # fmt: skip
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
-        frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed
-    )
+        frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed,
+        on_runs=runs.learn,
+    )  # fmt: skip
 
     # Loops.
     usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
@@ -217,7 +230,10 @@ def _build(
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
-    shared_record = SharedRecord(crawl.crawls, crawl.record, override_follower, router, every_s=beat_s)
+    jobs = JobRunner(crawl.jobs, stored_runs, engine, frontier, router, held, fetcher, slot_borrower, s)
+    shared_record = SharedRecord(
+        crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
+    )
 
     vitals = Vitals(crawl.folder.root)
     progress_watch = ProgressWatch(
@@ -264,6 +280,7 @@ def _build(
         "attempts": notes.run,
         "event loop delay": vitals.watch_loop,
         "disk": vitals.watch_disk,
+        **jobs.loops(),
         **handlers.loops(),
     }
     revive = _reviver(crawl)

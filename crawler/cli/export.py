@@ -72,7 +72,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def moment_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
-    from crawler.terminal.wording import parse_duration
+    from crawler.rules.durations import parse_duration
 
     try:
         found = datetime.fromisoformat(text)

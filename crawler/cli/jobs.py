@@ -43,7 +43,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Add, list, change and remove jobs, and show what became of each of their times.",
         epilog=EPILOG,
     )
-    p.set_defaults(run=run, act=None, parser=p)
+    p.set_defaults(run=run, act=None, parser=p, takes_urls=True)
     actions = p.add_subparsers(metavar="ACTION", title="actions")
 
     def add(name: str, act: Act, text: str, *, has_name: bool = True) -> argparse.ArgumentParser:

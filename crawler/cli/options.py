@@ -105,7 +105,7 @@ def limit_type(text: str) -> float:
 
 def duration_type(text: str) -> float:
     """For argparse: a time in seconds, or with units."""
-    from crawler.terminal.wording import parse_duration
+    from crawler.rules.durations import parse_duration
 
     try:
         return parse_duration(text)

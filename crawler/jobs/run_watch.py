@@ -1,26 +1,28 @@
 """Runs that are active in the partitions of this session: seeds them, notices their ends, and cleans up behind them.
 
 A run has ended when it is seeded, and two passes over the partitions that it touched find nothing pending and nothing
-changed (rules/run_end.py). Its end costs what the run cost, not what the crawl has. Seeding is repeated from the start
-by whoever takes over: what a run has seen it does not add again.
+changed (rules/finish.py). Its end costs what the run cost, not what the crawl has. Whoever takes over seeds it again
+from the start: what a run has seen it does not add again.
 """
 
 import asyncio
 import contextlib
 import heapq
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
+from crawler.engine.client import Engine
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.runs import Runs
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.rules.job_plan import Plan, RunResult, ended
+from crawler.rules.finish import RunPass, is_run_finished
+from crawler.rules.job_plan import Plan, RunResult, ended, plan
 from crawler.rules.jobs import JobSpec
-from crawler.rules.run_end import RunPass, has_ended, result_of
-from crawler.rules.runs import RunRecord, job_of
+from crawler.rules.runs import RunCounts, RunRecord, job_of, total_of
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
 from crawler.runtime.tasks import Loop
 
@@ -29,21 +31,19 @@ log = logging.getLogger(__name__)
 SEEDERS = 16  # runs that are seeded at once
 LOOKS_AT_ONCE = 256  # runs
 LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
-IDLE_S = 0.25
 
 Seed = Callable[[RunRecord, Sequence[str]], Awaitable[int]]  # adds seeds; how many were valid
-ReadSitemap = Callable[[str], AsyncIterator[Sequence[str]]]
+ReadSitemap = Callable[[str], AsyncGenerator[Sequence[str], None]]
 
 
 class ActiveRun(msgspec.Struct, kw_only=True):
-    """A run as its owner follows it. Times on the monotonic clock, ms, but `started_at`: wall clock, s."""
+    """A run as its owner follows it. `known_ms`: monotonic clock; `started_at`: wall clock, s."""
 
     record: RunRecord
     partition: int
     epoch: int
     known_ms: int
     started_at: float = 0.0
-    is_seeded: bool = False
     failure: str = ""  # why it could not start
     last: RunPass | None = None
 
@@ -55,46 +55,45 @@ class RunWatch:
         self,
         jobs: Jobs,
         runs: Runs,
+        engine: Engine,
         held: HeldPartitions,
         *,
         seed: Seed,
         read_sitemap: ReadSitemap,
-        told: Callable[[Plan], None],
+        on_plan: Callable[[Plan], None],
     ) -> None:
-        """`told`: called with each plan that was stored here: it may start further runs."""
+        """`on_plan`: called with what was stored here: it may start further runs."""
         self._jobs = jobs
         self._runs = runs
+        self._engine = engine
         self._held = held
         self._seed = seed
         self._read_sitemap = read_sitemap
-        self._told = told
+        self._on_plan = on_plan
         self._active: dict[str, ActiveRun] = {}
         self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
-        self._looks: list[tuple[int, str]] = []  # heap: when, run
+        self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
         self._closing: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
         self._known: dict[int, int] = {}  # partition -> epoch in which its runs were read
 
     def loops(self) -> dict[str, Loop]:
         """What has to run, by name."""
-        seeders: dict[str, Loop] = {f"seed runs {n}": self._seed_runs for n in range(SEEDERS)}
+        seeders: dict[str, Loop] = {f"seed runs {n}": self._seed_runs for n in range(1, SEEDERS + 1)}
         return {"watch runs": self._watch, "close runs": self._close_runs, **seeders}
 
-    def drop(self, partitions: Sequence[int]) -> None:
-        """These partitions are lost: their runs are somebody else's."""
-        lost = set(partitions)
-        for partition in lost:
-            self._known.pop(partition, None)
-        for run in [run for run, one in self._active.items() if one.partition in lost]:
-            del self._active[run]
+    @property
+    def active(self) -> int:
+        """How many runs this session follows."""
+        return len(self._active)
 
-    def begun(self, partition: int, record: RunRecord) -> None:
+    def begun(self, record: RunRecord) -> None:
         """A run was triggered here, or found after a takeover."""
-        epoch = self._held.epoch_of(partition)
-        if epoch is None or record.run in self._active:
-            return
-        one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms())
-        self._active[record.run] = one
-        self._to_seed.put_nowait(one)
+        partition = self._jobs.home_of(record.run)
+        epoch, known = self._held.epoch_of(partition), self._active.get(record.run)
+        if epoch is not None and (known is None or known.epoch != epoch):
+            one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms())
+            self._active[record.run] = one
+            self._to_seed.put_nowait(one)
 
     def uncertain(self, partition: int) -> None:
         """A change whose outcome is unknown may have begun runs here."""
@@ -102,16 +101,18 @@ class RunWatch:
 
     async def find(self) -> None:
         """Read the runs of partitions that were acquired. Raises EngineError."""
+        for run in [run for run, one in self._active.items() if not self._is_ours(one)]:
+            del self._active[run]  # its partition was lost
         new = {p: held.epoch for p, held in self._held.items() if self._known.get(p) != held.epoch}
         if not new:
             return
-        found, closing = await self._runs.active(new), await self._runs.closing(new)
+        found, closing = await self._runs.active_in(new), await self._runs.closing_in(new)
         for partition, epoch in new.items():
             if self._held.epoch_of(partition) != epoch:
                 continue
             self._known[partition] = epoch
             for record in found[partition]:
-                self.begun(partition, record)
+                self.begun(record)
             for run in closing[partition]:
                 self._closing.put_nowait((partition, run))
 
@@ -129,74 +130,70 @@ class RunWatch:
                     await asyncio.sleep(ENGINE_PAUSE_S)
 
     def _is_ours(self, one: ActiveRun) -> bool:
-        return self._active.get(one.record.run) is one
+        return self._active.get(one.record.run) is one and self._held.epoch_of(one.partition) == one.epoch
 
     async def _seed_run(self, one: ActiveRun) -> None:
-        (stored,) = await self._jobs.read([job_of(one.record.run)])
-        row = stored and next((row for row in stored.job.active if row.run == one.record.run), None)
-        if stored is None or row is None:
-            self._active.pop(one.record.run, None)  # it was removed
+        """Add its seeds. Raises EngineError."""
+        run = one.record.run
+        (stored,) = await self._jobs.read([job_of(run)])
+        rows = [] if stored is None else [row for row in stored.job.active if row.run == run]
+        if stored is None or not rows:
+            self._active.pop(run, None)  # it was removed
             return
         started_at, valid = wall_s(), 0
+        one.failure = ""
         try:
-            async for urls in self._seeds(stored, stored.job.spec_of(row.revision)):
-                if not self._is_ours(one):
-                    return
-                valid += await self._seed(one.record, urls)
+            async with contextlib.aclosing(self._seeds(stored, stored.job.spec_of(rows[0].revision))) as blocks:
+                async for urls in blocks:
+                    if not self._is_ours(one):
+                        return
+                    valid += await self._seed(one.record, urls)
         except EngineError:
             raise
         except CrawlerError as error:
             one.failure = str(error)
         if not valid and not one.failure:
             one.failure = "no valid seed URL"
-        if valid:
-            one.failure = ""
-        one.started_at, one.is_seeded = started_at, True
+        one.started_at = started_at
         self._look_later(one)
 
-    async def _seeds(self, stored: StoredJob, spec: JobSpec) -> AsyncIterator[Sequence[str]]:
+    async def _seeds(self, stored: StoredJob, spec: JobSpec) -> AsyncGenerator[Sequence[str], None]:
         if spec.seeds:
             yield spec.seeds
         if spec.seeds_key:
-            async for urls in self._jobs.seeds(stored.job.id, spec.seeds_key):
-                yield urls
+            async for kept in self._jobs.seeds(stored.job.id, spec.seeds_key):
+                yield kept
         if spec.sitemap:
-            async with contextlib.aclosing(self._read_sitemap(spec.sitemap)) as batches:  # type: ignore[type-var]
-                async for urls in batches:
-                    yield urls
+            async with contextlib.aclosing(self._read_sitemap(spec.sitemap)) as found:
+                async for listed in found:
+                    yield listed
 
-    # The end.
+    # Their ends.
 
     def _look_later(self, one: ActiveRun) -> None:
-        age_s = (monotonic_ms() - one.known_ms) / 1000
-        wait_s = min(max(LOOK_S[0], age_s / 10), LOOK_S[1])
-        heapq.heappush(self._looks, (monotonic_ms() + int(wait_s * 1000), one.record.run))
+        now_ms = monotonic_ms()
+        wait_s = min(max(LOOK_S[0], (now_ms - one.known_ms) / 10_000), LOOK_S[1])
+        heapq.heappush(self._looks, (now_ms + int(wait_s * 1000), one.record.run))
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(min(IDLE_S, LOOK_S[0]))
+            await asyncio.sleep(LOOK_S[0])
             with contextlib.suppress(EngineError):
-                await self._look(self._due_looks())
+                await self.look()
 
-    def _due_looks(self) -> list[ActiveRun]:
-        found: list[ActiveRun] = []
-        while self._looks and self._looks[0][0] <= monotonic_ms() and len(found) < LOOKS_AT_ONCE:
-            one = self._active.get(heapq.heappop(self._looks)[1])
-            if one is not None:
-                found.append(one)
-        return found
-
-    async def _look(self, due: Sequence[ActiveRun]) -> None:
-        """Look whether these runs have ended. Raises EngineError: then they are looked at later."""
-        ending: list[ActiveRun] = []
+    async def look(self) -> None:
+        """Look at runs that may have ended. Raises EngineError: then they are looked at later."""
+        due, ending = self._due_looks(), list[ActiveRun]()
+        if not due:
+            return
+        run_id = self._engine.run_id
         try:
-            if due:
-                passes = await self._runs.passes([one.record.run for one in due])
-                for one, seen in zip(due, passes, strict=True):
-                    if has_ended(one.last, seen):
-                        ending.append(one)
-                    one.last = seen
-                await self._stop_beyond_pages(due)
+            for one, counts in zip(due, await self._runs.look([one.record.run for one in due]), strict=True):
+                before, one.last = one.last, RunPass(run_id, is_seeded=True, counts=counts)
+                if before is not None and is_run_finished((before, one.last)):
+                    ending.append(one)
+                else:
+                    await self._stop_beyond_pages(one, total_of(counts.values()))
         finally:
             for one in due:
                 if one not in ending:
@@ -204,52 +201,85 @@ class RunWatch:
         for one in ending:
             await self._end(one)
 
-    async def _stop_beyond_pages(self, due: Sequence[ActiveRun]) -> None:
-        """Fetch nothing more of runs that have their pages."""
-        for one in due:
-            pages = one.record.spec.pages
-            if pages and one.last is not None and one.last.counts.pages >= pages and not one.record.stopped:
-                fence = self._held.fence_of(one.partition)
-                if fence is not None and await self._runs.stop(one.record, "pages", fence):
-                    one.record = msgspec.structs.replace(one.record, stopped="pages")
+    def _due_looks(self) -> list[ActiveRun]:
+        found: dict[str, ActiveRun] = {}
+        now_ms = monotonic_ms()
+        while self._looks and self._looks[0][0] <= now_ms and len(found) < LOOKS_AT_ONCE:
+            one = self._active.get(heapq.heappop(self._looks)[1])
+            if one is not None and self._is_ours(one):
+                found[one.record.run] = one
+        return list(found.values())
+
+    async def _stop_beyond_pages(self, one: ActiveRun, counts: RunCounts) -> None:
+        """Have nothing more fetched of a run that has its pages."""
+        pages_max = one.record.spec.pages
+        if not pages_max or counts.pages < pages_max or one.record.stopped:
+            return
+        (stored,) = await self._jobs.read([job_of(one.record.run)])
+        fence = self._held.fence_of(one.partition)
+        if stored is not None and fence is not None and _knows(stored, one.record.run):
+            record = replace(one.record, stopped="pages")
+            with contextlib.suppress(Changed):
+                made = plan(stored.job, wall_s())
+                await self._jobs.change(stored, replace(made, starts=(*made.starts, record)), fence)
+                one.record = record
+                self._on_plan(made)
 
     async def _end(self, one: ActiveRun) -> None:
+        """Store the end of a run. Raises EngineError: then it is tried again."""
         assert one.last is not None
-        result = result_of(one.record.run, one.last.counts, one.failure, one.started_at)
+        run = one.record.run
+        result = _result(one, total_of(one.last.counts.values()))
         try:
             while self._is_ours(one):
-                (stored,) = await self._jobs.read([job_of(one.record.run)])
+                (stored,) = await self._jobs.read([job_of(run)])
                 fence = self._held.fence_of(one.partition)
-                if stored is None or fence is None or not _knows(stored, result):
-                    self._active.pop(one.record.run, None)  # its job was removed, or an earlier call ended it
-                    self._closing.put_nowait((one.partition, one.record.run))
+                if fence is None:
                     return
-                plan = ended(stored.job, result, wall_s())
-                with contextlib.suppress(Changed):
-                    await self._jobs.change(stored, plan, fence)
-                    self._active.pop(one.record.run, None)
-                    self._closing.put_nowait((one.partition, one.record.run))
-                    log.info("run.ended", extra={"run": one.record.run, "success": result.is_success})
-                    self._told(plan)
-                    return
+                if stored is not None and _knows(stored, run):
+                    made = ended(stored.job, result, wall_s())
+                    try:
+                        await self._jobs.change(stored, made, fence)
+                    except Changed:
+                        continue
+                    log.info("run.ended", extra={"run": run, "success": result.is_success, "pages": result.pages})
+                    self._on_plan(made)
+                del self._active[run]  # else its job was removed, or an earlier call did it
+                self._closing.put_nowait((one.partition, run))
         except EngineError:
             self.uncertain(one.partition)  # it may have ended, and others may have begun
             self._look_later(one)
             raise
 
-    # Behind it.
+    # What they leave.
 
     async def _close_runs(self) -> None:
         while True:
             partition, run = await self._closing.get()
-            if partition not in self._held:
-                continue
             try:
-                await self._runs.close_all(run)
+                if partition in self._held:
+                    await self._runs.close_everywhere(run)
             except EngineError:
-                await asyncio.sleep(ENGINE_PAUSE_S)
                 self._closing.put_nowait((partition, run))
+                await asyncio.sleep(ENGINE_PAUSE_S)
 
 
-def _knows(stored: StoredJob, result: RunResult) -> bool:
-    return any(row.run == result.run for row in stored.job.active)
+def _knows(stored: StoredJob, run: str) -> bool:
+    return any(row.run == run for row in stored.job.active)
+
+
+def _result(one: ActiveRun, counts: RunCounts) -> RunResult:
+    """What became of a run. It has failed if not one page came, and something went wrong."""
+    good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
+    wrong = errors + counts.refused + counts.deferred
+    reason = one.failure
+    if not reason and not good and wrong:
+        what = ((counts.dead, "failed"), (counts.s4 + counts.s5, "error pages"), (counts.refused, "refused"),
+                (counts.deferred, "deferred"))  # fmt: skip
+        reason = f"no page came: {', '.join(f'{n:,} {name}' for n, name in what if n)}"
+    elif one.record.stopped:
+        reason = f"limit of {one.record.stopped}"
+    return RunResult(
+        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), has_started=counts.added > 0,
+        started_at=one.started_at, pages=counts.s2, errors=errors, bytes=counts.bytes, reason=reason,
+    )  # fmt: skip

@@ -8,27 +8,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.job_plan import Plan, plan
-from crawler.rules.jobs import Row
-from crawler.rules.runs import RunRecord
 from crawler.runtime.clock import wall_s
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 1.0  # between looks when nothing is due sooner: partitions may have been acquired
 LEAST_S = 0.02  # between looks
-
-
-class Listener(Protocol):
-    """Who is told of runs that start."""
-
-    def begun(self, partition: int, record: RunRecord, row: Row) -> None: ...
 
 
 class Triggers:
@@ -38,16 +29,17 @@ class Triggers:
         self,
         jobs: Jobs,
         held: HeldPartitions,
-        listener: Listener,
         *,
+        on_plan: Callable[[Plan], None],
+        on_unknown: Callable[[int], None],
         is_clock_right: Callable[[], bool],
-        now_s: Callable[[], float] = wall_s,
     ) -> None:
+        """`on_plan`: called with what was stored. `on_unknown`: with a partition where it is not known what was."""
         self._jobs = jobs
         self._held = held
-        self._listener = listener
+        self._on_plan = on_plan
+        self._on_unknown = on_unknown
         self._is_clock_right = is_clock_right
-        self._now_s = now_s
         self._due: dict[int, float] = {}  # partition -> when something is due, wall clock, s
         self._known: dict[int, int] = {}  # partition -> epoch in which its jobs were read
         self._version = 0
@@ -64,12 +56,6 @@ class Triggers:
             self._version = version
             self._known.clear()
             self._wakes.set()
-
-    def drop(self, partitions: Sequence[int]) -> None:
-        """These partitions are lost."""
-        for partition in partitions:
-            self._known.pop(partition, None)
-            self._due.pop(partition, None)
 
     def look_again(self, partition: int) -> None:
         """A job of this partition was changed by us: it may be due at another time."""
@@ -93,14 +79,16 @@ class Triggers:
 
     def _wait_s(self) -> float:
         soonest = min(self._due.values(), default=None) if self._is_clock_right() else None
-        return IDLE_S if soonest is None else min(IDLE_S, max(0.0, soonest - self._now_s()))
+        return IDLE_S if soonest is None else min(IDLE_S, max(0.0, soonest - wall_s()))
 
     async def look(self) -> None:
         """Decide what is due now. Raises EngineError."""
+        for partition in [p for p in self._due if p not in self._held]:
+            del self._due[partition]
         await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])
         if not self._is_clock_right():
             return
-        now_s = self._now_s()
+        now_s = wall_s()
         due = [p for p, at in self._due.items() if at <= now_s and self._held.is_open(p)]
         if due:
             await self._decide(await self._jobs.due(due, now_s), now_s)
@@ -127,13 +115,9 @@ class Triggers:
                 steps.append((one, plan(one.job, now_s), fence))
         for (one, made, _), answer in zip(steps, await self._jobs.change_all(steps), strict=True):
             if not isinstance(answer, Exception):
-                self.tell(made)
-            elif isinstance(answer, EngineError):  # it may have been stored: the next look tells
+                for record in made.starts:
+                    log.info("run.triggered", extra={"job": one.job.name, "user": one.job.user, "run": record.run})
+                self._on_plan(made)
+            elif isinstance(answer, EngineError):  # it may have been stored
                 log.warning("jobs.engine_error", extra={"job": one.job.name, "error": str(answer)})
-
-    def tell(self, made: Plan) -> None:
-        """A plan was stored: its runs begin."""
-        rows = {row.run: row for row in made.job.active}
-        for record in made.starts:
-            log.info("run.triggered", extra={"job": made.job.name, "user": made.job.user, "run": record.run})
-            self._listener.begun(self._jobs.home_of(record.run), record, rows[record.run])
+                self._on_unknown(self._jobs.home_of(one.job.id))

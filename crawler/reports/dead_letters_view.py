@@ -38,6 +38,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     failures: Sequence[LetterFailure]
     label: str
     trace: str
+    run: str  # of a job, "": of the crawl itself
 
     @classmethod
     def of(cls, letter: DeadLetter) -> Self:
@@ -69,6 +70,7 @@ def letter_text(letter: Letter) -> str:
         ("domain", letter.domain if letter.queue == letter.domain else f"{letter.domain}, queue {letter.queue}"),
         ("depth", f"{letter.depth}{', a seed' if letter.seed else ''}"),
         *([("label", letter.label)] if letter.label else []),
+        *([("run", letter.run)] if letter.run else []),
     ]
     rows = [
         (str(n), moment(failure.at), failure.kind, failure.detail) for n, failure in enumerate(letter.failures, start=1)

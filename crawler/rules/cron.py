@@ -163,14 +163,22 @@ def _parsed(text: str) -> CronSim:
         return CronSim(text, datetime(1970, 1, 1))  # noqa: DTZ001 - it must not apply its own rules for clock changes
     except CronSimError as error:
         wrong = str(error)
-    if _is_valid([*fields[:3], "*", fields[4]]):
+    if wrong == "Bad day-of-month" and _is_valid(" ".join([*fields[:3], "*", fields[4]])):
         raise UsageError(f"cron {shown(text)} never fires: its months do not have this day")
     raise UsageError(f"cron {shown(text)}: invalid {_ALLOWED.get(wrong, wrong)}")
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        CronSim(text, datetime(1970, 1, 1))  # noqa: DTZ001 - see above
+    except CronSimError:
+        return False
+    return True
 
 
 def _ordinal(word: str) -> str:
     """The library writes 21th, 22th, 23th."""
     number, found, rest = word.partition("th")
-    if not found or not number.isdecimal() or number[-2] == "1":
+    if not found or not number.isdecimal() or number[-2:-1] == "1":
         return word
     return number + {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th") + rest

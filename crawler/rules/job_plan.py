@@ -282,7 +282,7 @@ class _Draft:
         self._starts.append(
             RunRecord(
                 run=run, user=self._job.user, name=self._job.name, nominal=row.nominal, started_at=self._now_s,
-                spec=spec.run, roots=spec.roots,
+                spec=spec.run,
             )
         )  # fmt: skip
 

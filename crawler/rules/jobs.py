@@ -57,7 +57,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seeds_kept: int = 0
     seeds_key: str = ""
     sitemap: str = ""
-    roots: tuple[str, ...] = ()  # of the scope: those of the seeds
     run: RunSpec = RunSpec()
     retries: int = 0
     retry_delay_s: float = 60.0

@@ -27,7 +27,7 @@ from crawler.rules.timezones import DAY_S, zone_day, zone_of
 EVERY_MAX_S = 3650 * DAY_S
 LATEST_S = 32_503_680_000  # 3000-01-01: no nominal time is that late, so no zone meets the bounds of datetime
 AT_CHARS_MAX = 64
-SPAN_STEPS_MAX = 4000  # days of a cron expression, of which a year has at most 366: about 15 ms
+SPAN_STEPS_MAX = 1000  # days of a cron expression: 6 ms
 _AT_FORM = "expected a time like 2027-01-31T12:00 or 2027-01-31T12:00Z"
 
 
@@ -69,7 +69,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def span(self, after_s: int, until_s: int, steps_max: int = SPAN_STEPS_MAX) -> Span:
         """How many nominal times (after_s, until_s] has, the first and the last of them.
 
-        For a cron expression a step is a day with times, whatever their number: 3 us. Else there is one step: 1 us.
+        For a cron expression a step is a day with times, however many: 4 to 7 us. All else is one step of 1 us.
         """
         after, until = max(after_s, 0), min(until_s, LATEST_S - 1)
         if self.cron:
@@ -96,7 +96,7 @@ def schedule_of(
 ) -> Schedule:
     """The schedule that a person or a client describes, from now on; "" for what is not given. Raises UsageError."""
     if bool(every) + bool(cron) + bool(at) != 1:
-        raise UsageError("give one of every (3h, PT3H), cron ('0 */6 * * *') and at (2027-01-31T12:00)")
+        raise UsageError("give exactly one of every (3h, PT3H), cron ('0 */6 * * *') and at (2027-01-31T12:00)")
     zone_of(timezone)
     if every:
         found = Schedule(every_s=interval_of(every), anchor_s=now_s, timezone=timezone)
@@ -111,7 +111,8 @@ def schedule_of(
         if found.at_s <= now_s:
             raise UsageError(f"at {shown(at)} has passed: it is {as_iso(now_s)}")
     if not 0 <= jitter_s < gap:
-        raise UsageError(f"jitter {jitter_s:g}: expected seconds from 0 to below {gap:,}, the time between two runs")
+        why = "" if at else ", the shortest time between two runs"
+        raise UsageError(f"jitter {jitter_s:g}: expected seconds from 0 to below {gap:,}{why}")
     return msgspec.structs.replace(found, jitter_s=float(jitter_s))
 
 
@@ -177,11 +178,12 @@ def _cron_times(cron: Cron, after: int, until: int, zone: str) -> Iterator[int]:
 def _cron_span(cron: Cron, after: int, until: int, zone: str, steps_max: int) -> Span:
     count, first, last, reached = 0, None, None, after
     blocks = cron.blocks(after, until, zone)
-    for reached, found in islice(blocks, steps_max):
+    for block in islice(blocks, steps_max):
+        reached, found = block
         for base, low, high in found:
             first = base + cron.times_of_day[low] if first is None else first
             last = base + cron.times_of_day[high - 1]
             count += high - low
-    if reached < until and next(blocks, None) is None:
-        reached = until
-    return Span(first=first, last=last, count=count, reached=reached, is_complete=reached >= until)
+    is_complete = reached >= until or next(blocks, None) is None
+    reached = until if is_complete else reached
+    return Span(first=first, last=last, count=count, reached=reached, is_complete=is_complete)

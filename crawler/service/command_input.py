@@ -2,11 +2,11 @@
 
 from crawler.errors import UsageError
 from crawler.model import FailureKind
+from crawler.rules.durations import parse_duration
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of_site
 from crawler.settings.schema import PRIORITY_MAX
-from crawler.terminal.wording import parse_duration
 
 DEPTH_MAX = 255
 DELAY_MAX_S = 86_400

@@ -29,12 +29,10 @@ from crawler.rules import job_plan
 from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, check_name, check_spec
 from crawler.rules.runs import job_of, nominal_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
-from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import canonicalize, refuse_credentials
 from crawler.runtime.clock import wall_s
 
 TRIES = 20  # of a change, while others change the same job
-ROOTS_MAX = 10_000
 SEARCH_STEP, SEARCHED_MAX = 500, 10_000  # jobs that one page of a search looks at
 
 
@@ -45,7 +43,7 @@ async def add_job(
     check_name(user, "name of a user")
     check_name(name)
     now_s, number = wall_s(), job_id(user, name)
-    spec = await _with_seeds(crawl, number, check_after(spec, seeds), seeds)
+    spec = await _with_seeds(crawl, number, _checked(crawl, spec, seeds), seeds)
     await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))
     job = job_plan.created(number, user, name, spec, now_s)
     try:
@@ -62,37 +60,27 @@ def _first_look(job: Job) -> float | None:
     return None if following is None else float(following)
 
 
-def check_after(spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
-    """The definition, if it is valid with these seeds."""
+def _checked(crawl: OpenCrawl, spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
+    """The definition with a canonical sitemap, if it is valid with these seeds."""
     has_seeds = bool(seeds) or bool(spec.seeds or spec.seeds_kept)
-    return check_spec(spec if not has_seeds or spec.seeds or spec.seeds_kept else replace(spec, seeds=("-",)))
+    check_spec(spec if not has_seeds or spec.seeds or spec.seeds_kept else replace(spec, seeds=("-",)))
+    return replace(spec, sitemap=spec.sitemap and _canonical(crawl, spec.sitemap))
 
 
 async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable[str]) -> JobSpec:
     """The definition with seeds: a few in it, many beside it."""
-    scope_settings = crawl.record.scope
-    if spec.run.scope:
-        scope_settings = replace(scope_settings, mode=spec.run.scope)
-    scope, bytes_max = ScopeRules.of(scope_settings), crawl.settings.scope.url_bytes_max
-    urls = list(dict.fromkeys(_canonical(url, bytes_max) for url in given))
-    spec = replace(spec, sitemap=spec.sitemap and _canonical(spec.sitemap, bytes_max))
-    roots = sorted({scope.root_of(url) for url in (*urls, *([spec.sitemap] if spec.sitemap else ()))})
-    if len(roots) > ROOTS_MAX:
-        raise UsageError(
-            f"the seeds are of {len(roots):,} sites: more than {ROOTS_MAX:,} are not possible with this scope; "
-            "use --scope any with --depth, or several jobs"
-        )
+    urls = list(dict.fromkeys(_canonical(crawl, url) for url in given))
     if len(urls) <= SEEDS_INLINE_MAX:
-        return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="", roots=tuple(roots))
+        return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="")
     key = secrets.token_hex(4)
     kept = await crawl.jobs.keep_seeds(job, key, urls)
-    return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key, roots=tuple(roots))
+    return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key)
 
 
-def _canonical(text: str, bytes_max: int) -> str:
+def _canonical(crawl: OpenCrawl, text: str) -> str:
     try:
         refuse_credentials(text)
-        return canonicalize(text.strip(), bytes_max=bytes_max)
+        return canonicalize(text.strip(), bytes_max=crawl.settings.scope.url_bytes_max)
     except InvalidUrl as error:
         raise InvalidUrl(text, error.reason) from None
 
@@ -114,9 +102,9 @@ async def edit_job(
         spec = change(stored.job.spec)
         if seeds is not None:
             spec = replace(spec, seeds=(), seeds_kept=0, seeds_key="")
-        spec = check_after(spec, seeds or ())
-        if seeds is not None or spec.run.scope != stored.job.spec.run.scope or spec.sitemap != stored.job.spec.sitemap:
-            spec = await _with_seeds(crawl, stored.job.id, spec, await _seeds_of(crawl, stored.job, seeds))
+        spec = _checked(crawl, spec, seeds or ())
+        if seeds is not None:
+            spec = await _with_seeds(crawl, stored.job.id, spec, seeds)
         job = job_plan.edited(stored.job, spec, now_s)
         try:
             await crawl.jobs.change(stored, job_plan.Plan(job=job, due=now_s), None, new_revision=True)
@@ -127,16 +115,6 @@ async def edit_job(
         await crawl.jobs.notify()
         return job_view(job, now_s)
     raise _contended(name)
-
-
-async def _seeds_of(crawl: OpenCrawl, job: Job, seeds: Sequence[str] | None) -> Sequence[str]:
-    if seeds is not None:
-        return seeds
-    found = list(job.spec.seeds)
-    if job.spec.seeds_key:
-        async for block in crawl.jobs.seeds(job.id, job.spec.seeds_key):
-            found += block
-    return found
 
 
 async def pause_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> JobView:

@@ -1,33 +1,9 @@
-"""Numbers as people read and write them: durations, sizes, counts. Pure; knows nothing of what they count."""
+"""Numbers as people read them: durations, sizes, counts. Pure; knows nothing of what they count."""
 
 import re
 from datetime import UTC, datetime
 
-from crawler.errors import UsageError
-
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-DURATION_MAX_S = 36_500 * 86_400.0  # a century: beyond it, dates and clocks overflow
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.IGNORECASE)
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of "90", "1.5", "90s", "10m", "2h", "1d", "1h30m", "500ms". Raises UsageError."""
-    compact = "".join(text.split())
-    if re.fullmatch(r"\d+(\.\d+)?", compact):
-        return _bounded(float(compact), text)
-    parts = list(_PART.finditer(compact))
-    if not parts or "".join(part[0] for part in parts) != compact:
-        raise UsageError(f"{text!r} is not a valid duration (use 90, 10m, 2h, 1d)")
-    seconds = sum(float(part[1]) * _UNITS_S[part[2].lower()] for part in parts)
-    return _bounded(seconds, text)
-
-
-def _bounded(seconds: float, text: str) -> float:
-    if seconds > DURATION_MAX_S:
-        shown = text if len(text) <= 40 else f"{text[:40]}..."
-        raise UsageError(f"{shown!r} is too long a duration (at most 36500d)")
-    return seconds
 
 
 def duration(seconds: float) -> str:

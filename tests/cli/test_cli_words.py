@@ -9,28 +9,13 @@ from typing import Any
 
 import pytest
 
-from crawler.errors import UsageError
 from crawler.frontier.series import Rates
 from crawler.reports.crawl_report import domain_table, named
 from crawler.reports.live_view import PlainLines, Quiet, Shown, summary_line, view_for
 from crawler.runtime.log_files import start_logging
 from crawler.terminal.tables import facts, shortened, table
-from crawler.terminal.wording import counted, duration, parse_duration, rate, size
+from crawler.terminal.wording import counted, duration, rate, size
 from tests.support.views import domain, snapshot
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("1.5", 1.5), ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1h30m", 5400), ("500ms", 0.5)],
-)
-def test_times_are_seconds_or_have_units(text: str, seconds: float) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "x", "10x", "-5", "m", "1h 30", "1e9", "nan", "1..5s"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a valid duration"):
-        parse_duration(text)
 
 
 @pytest.mark.parametrize(

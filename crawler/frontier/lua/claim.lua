@@ -156,6 +156,7 @@ local function take_due(ready, taken, left, looks)
       if #best > 0 then
         taken[#taken + 1] = {r, best}
         add_to(r, OUT, #best / 2)
+        if r[MORE].runs then note_runs(r, best, 1, -1) end
         if r[MORE].waiter then
           set_more(r, 'waiter', nil)
           set_more(r, 'borrower_seen', nil)
@@ -243,6 +244,7 @@ end
 
 write_queues()
 write_totals()
+write_seeds()
 
 local soonest = orphans == 64 and 0 or math.huge
 for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do

@@ -1,0 +1,119 @@
+"""Active runs of jobs in the engine: their records, the partitions they touched, their counts, and their end.
+
+What concerns a run as a whole is in the partition of its job (rules/runs.py home_of). Who writes the records there is
+not known here. A partition is noted as touched before any URL of the run is added to it. So a run costs what its
+partitions cost: when it has ended, each of these is closed, and nothing of the run is left.
+
+Any session may make any of these calls, and repeat them. Each raises EngineError.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from crawler.engine.client import Call, Engine
+from crawler.frontier.codec import pack
+from crawler.frontier.keys import Keys
+from crawler.rules.runs import RunCounts, RunRecord, home_of
+
+_decode = msgspec.json.Decoder(RunRecord).decode
+_counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+
+
+class Runs:
+    """The runs of one crawl."""
+
+    def __init__(self, engine: Engine, keys: Keys, partitions: int) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._partitions = partitions
+
+    async def read(self, runs: Iterable[str]) -> dict[str, RunRecord | None]:
+        """The record of each run; None for one that is not active. It has all roots of the run's scope."""
+        by_home: dict[int, list[str]] = {}
+        for run in dict.fromkeys(runs):
+            by_home.setdefault(self.home(run), []).append(run)
+        asked = [run for mine in by_home.values() for run in mine]
+        commands: list[tuple[object, ...]] = [("SMEMBERS", self._of(run, "roots")) for run in asked]
+        commands += [("HMGET", self._keys.of(home, "runs"), *mine) for home, mine in by_home.items()]
+        replies = await self._engine.commands(commands)
+        records = [raw for row in replies[len(asked) :] for raw in row]
+        found: dict[str, RunRecord | None] = {}
+        for run, more, raw in zip(asked, replies, records, strict=False):
+            found[run] = None if raw is None else _with_roots(_decode(raw), [root.decode() for root in more])
+        return found
+
+    async def active(self) -> dict[str, RunRecord]:
+        """All active runs, by a look at each partition."""
+        rows = await self._engine.commands([("HKEYS", self._keys.of(p, "runs")) for p in range(self._partitions)])
+        found = await self.read(run.decode() for row in rows for run in row)
+        return {run: record for run, record in found.items() if record is not None}
+
+    async def touch(self, run: str, partitions: Iterable[int], roots: Iterable[str] = ()) -> bool:
+        """Note that these partitions are to get URLs of the run, and roots of its scope; False when it has ended."""
+        what = pack((sorted(partitions), sorted(roots)))
+        (answer,) = await self._engine.run("touch_run", (self._keys.meta(self.home(run)),), run, what)
+        return bytes(answer) != b"ENDED"
+
+    async def touched(self, run: str) -> frozenset[int]:
+        """The partitions that have, or had, URLs of the run."""
+        return frozenset(int(p) for p in await self._engine.command("SMEMBERS", self._of(run, "touched")))
+
+    async def counts(self, run: str, partitions: Collection[int]) -> dict[int, RunCounts]:
+        """What became of its URLs, by partition. Partitions are read one by one, so the sums are no snapshot."""
+        calls = [Call("read_queues", (self._keys.meta(p),), ("counts", run)) for p in partitions]
+        replies = await self._engine.run_all(calls)
+        return {p: _run_counts(bytes(raw)) for p, (raw,) in zip(partitions, replies, strict=True)}
+
+    async def look(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
+        """One pass over each of these runs: the partitions it touched, then its counts in each of them."""
+        raw = await self._engine.commands([("SMEMBERS", self._of(run, "touched")) for run in runs])
+        touched = [sorted(int(p) for p in members) for members in raw]
+        calls = [
+            Call("read_queues", (self._keys.meta(p),), ("counts", run))
+            for run, mine in zip(runs, touched, strict=True)
+            for p in mine
+        ]
+        replies = iter(await self._engine.run_all(calls))
+        return [{p: _run_counts(bytes(next(replies)[0])) for p in mine} for mine in touched]
+
+    async def active_in(self, partitions: Iterable[int]) -> dict[int, list[RunRecord]]:
+        """The active runs whose jobs are in these partitions, without the roots that were opened since."""
+        wanted = list(partitions)
+        raw = await self._engine.commands([("HVALS", self._keys.of(p, "runs")) for p in wanted])
+        return {p: [_decode(one) for one in records] for p, records in zip(wanted, raw, strict=True)}
+
+    async def closing_in(self, partitions: Iterable[int]) -> dict[int, list[str]]:
+        """Ended runs of these partitions that may have left something."""
+        wanted = list(partitions)
+        raw = await self._engine.commands([("SMEMBERS", self._keys.of(p, "closing")) for p in wanted])
+        return {p: sorted(run.decode() for run in members) for p, members in zip(wanted, raw, strict=True)}
+
+    async def close(self, run: str, partitions: Sequence[int]) -> None:
+        """Forget an ended run in these partitions: its seen-set and its counts. Nothing is added there any more."""
+        left = partitions
+        while left:
+            calls = [Call("close_run", (self._keys.meta(p),), (run,)) for p in left]
+            replies = await self._engine.run_all(calls)
+            left = [p for p, is_more in zip(left, replies, strict=True) if int(is_more)]
+
+    async def close_everywhere(self, run: str) -> None:
+        """Forget an ended run, in all partitions that it touched and in that of its job."""
+        await self.close(run, sorted(await self.touched(run)))
+        await self._engine.command("DEL", self._of(run, "touched"), self._of(run, "roots"))
+        await self._engine.command("SREM", self._keys.of(self.home(run), "closing"), run)
+
+    def home(self, run: str) -> int:
+        """The partition of its job."""
+        return home_of(run, self._partitions)
+
+    def _of(self, run: str, name: str) -> str:
+        return self._keys.of(self.home(run), f"{name}:{run}")
+
+
+def _with_roots(record: RunRecord, roots: Sequence[str]) -> RunRecord:
+    return msgspec.structs.replace(record, roots=tuple(sorted({*record.roots, *roots}))) if roots else record
+
+
+def _run_counts(packed: bytes) -> RunCounts:
+    return RunCounts(*_counts(packed)) if packed else RunCounts()

@@ -1,0 +1,95 @@
+"""Everything that an instance does for jobs, put together: triggers, runs, the comparison of clocks.
+
+While the crawl has no job, nothing of it reads or writes anything.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+
+from crawler.engine.client import Engine
+from crawler.errors import EngineError, UsageError
+from crawler.frontier.frontier import Frontier
+from crawler.frontier.jobs import Jobs
+from crawler.frontier.runs import Runs
+from crawler.jobs.clock_check import ClockCheck
+from crawler.jobs.run_watch import RunWatch
+from crawler.jobs.triggers import Triggers
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.pipeline.router import Router
+from crawler.robots.borrowed_slot import SlotBorrower
+from crawler.rules.job_plan import Plan
+from crawler.rules.runs import RunRecord
+from crawler.runtime.tasks import Loop
+from crawler.seeding.run_seeder import RunSeeder
+from crawler.seeding.seeder import GivenUrl
+from crawler.seeding.sitemap_seeds import SitemapReader
+from crawler.settings import Settings
+from crawler.web.fetcher import Fetcher
+
+CHECK_S = 1.0
+
+
+class JobRunner:
+    """The jobs of the partitions that a session holds. `follow` is called with the version of the crawl's jobs."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        runs: Runs,
+        engine: Engine,
+        frontier: Frontier,
+        router: Router,
+        held: HeldPartitions,
+        fetcher: Fetcher,
+        slot_borrower: SlotBorrower,
+        settings: Settings,
+    ) -> None:
+        """`router`: that of the crawl itself."""
+        self._runs = runs
+        self._frontier = frontier
+        self._router = router
+        self._fetcher = fetcher
+        self._slot_borrower = slot_borrower
+        self._bytes_max = settings.scope.url_bytes_max
+        self.clock = ClockCheck(engine, settings.jobs.clock_offset_max_s)
+        self.watch = RunWatch(
+            jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored
+        )
+        self._triggers = Triggers(
+            jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
+            is_clock_right=lambda: self.clock.is_right,
+        )  # fmt: skip
+        self._jobs = jobs
+        self.follow = self._triggers.follow
+
+    def loops(self) -> dict[str, Loop]:
+        """What has to run, by name."""
+        return {"triggers": self._triggers.run, "job checks": self._check, **self.watch.loops()}
+
+    async def _check(self) -> None:
+        """Compare clocks, and find the runs of partitions that were acquired."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            if self._triggers.is_used:
+                await self.clock.measure()
+                with contextlib.suppress(EngineError):
+                    await self.watch.find()
+
+    def _stored(self, plan: Plan) -> None:
+        for record in plan.starts:
+            self.watch.begun(record)
+        self._triggers.look_again(self._jobs.home_of(plan.job.id))
+
+    async def _seed(self, record: RunRecord, urls: Sequence[str]) -> int:
+        seeder = RunSeeder(self._frontier, self._runs, self._router, record, url_bytes_max=self._bytes_max)
+        await seeder.add_all([GivenUrl("seed", url) for url in urls])
+        return seeder.report.usable
+
+    async def _read_sitemap(self, url: str) -> AsyncGenerator[Sequence[str], None]:
+        reader = SitemapReader(self._fetcher, self._slot_borrower)
+        async with contextlib.aclosing(reader.read(url)) as found:  # type: ignore[type-var]
+            async for one in found:
+                yield [entry.loc for entry in one.urls]
+        if complaint := reader.complaint(url):
+            raise UsageError(complaint)
