@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from crawler.reports.job_view import DefinitionView, HistoryRow, JobView
+from crawler.reports.job_view import DefinitionView, HistoryRow, JobView, RunCountsView
 from crawler.rules.jobs import NAME_MAX, RETRIES_MAX
 from crawler.rules.schedule_text import PREVIEW_MAX, PreviewRow
 from crawler.rules.schedules import AT_CHARS_MAX, as_iso
@@ -172,12 +172,13 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A run: what became of it, and the definition that it ran with."""
+    """A run: what became of it, and the definition that it ran with. `counts`: while it goes on."""
 
     run: str
     user: str
     job: str
     row: HistoryRow
+    counts: RunCountsView | None
     definition: Definition
 
 

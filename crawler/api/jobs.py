@@ -137,8 +137,9 @@ async def run(call: Call[NoQuery, NoBody]) -> RunAnswer:
     if call.identity.jobs_of not in (None, view.user):
         raise jobs.no_run(name)
     return RunAnswer(
-        run=view.run, user=view.user, job=view.job, row=view.row, definition=definition_of(view.definition)
-    )
+        run=view.run, user=view.user, job=view.job, row=view.row,
+        counts=view.counts, definition=definition_of(view.definition),
+    )  # fmt: skip
 
 
 # Who.

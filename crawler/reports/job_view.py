@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from crawler.rules.job_plan import next_time
 from crawler.rules.jobs import Job, JobSpec, Row, State
+from crawler.rules.runs import RunCounts
 from crawler.rules.schedule_text import describe
 from crawler.rules.schedules import as_iso
 
@@ -74,13 +75,30 @@ class JobView(DefinitionView, frozen=True, kw_only=True):
     requested: Sequence[str]  # times of manual runs that have not started
 
 
+class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of the URLs of a run that goes on."""
+
+    added: int
+    pending: int
+    done: int  # committed, or refused
+    dead: int
+    deferred: int  # their domain is stopped
+    refused: int
+    retries: int
+    pages: int
+    statuses: dict[str, int]  # pages by the first digit of their status, from "2" on
+    bytes: int
+    items: int
+
+
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: what became of it, and the definition that it ran with."""
+    """A run: what became of it, and the definition that it ran with. `counts`: None when it has ended."""
 
     run: str
     user: str
     job: str
     row: HistoryRow
+    counts: RunCountsView | None
     definition: DefinitionView
 
 
@@ -136,6 +154,16 @@ def history_row(row: Row) -> HistoryRow:
         outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, triggered=_iso(row.decided_at),
         started=_iso(row.started_at), ended=_iso(row.ended_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
         reason=row.reason, revision=row.revision,
+    )  # fmt: skip
+
+
+def run_counts(counts: RunCounts) -> RunCountsView:
+    """Counts of a run as people see them."""
+    by_status = {"2": counts.s2, "3": counts.s3, "4": counts.s4, "5": counts.s5}
+    return RunCountsView(
+        added=counts.added, pending=counts.pending, done=counts.done, dead=counts.dead, deferred=counts.deferred,
+        refused=counts.refused, retries=counts.retries, pages=counts.pages,
+        statuses={status: n for status, n in by_status.items() if n}, bytes=counts.bytes, items=counts.items,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id
 from crawler.frontier.operator_log import Actor
+from crawler.frontier.runs import Runs
 from crawler.reports.job_view import (
     HistoryPage,
     HistoryRow,
@@ -24,10 +25,11 @@ from crawler.reports.job_view import (
     history_row,
     job_view,
     open_pause,
+    run_counts,
 )
 from crawler.rules import job_plan
-from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, check_name, check_spec
-from crawler.rules.runs import job_of, nominal_of
+from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_name, check_spec
+from crawler.rules.runs import job_of, nominal_of, total_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
 from crawler.rules.urls import canonicalize, refuse_credentials
 from crawler.runtime.clock import wall_s
@@ -232,8 +234,12 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
     if row is None:
         raise no_run(run)
     revisions = await crawl.jobs.revisions(job.id)
+    counts = None
+    if row.outcome is Outcome.RUNNING:
+        (seen,) = await Runs(crawl.engine, crawl.keys, crawl.record.partitions).look([run])
+        counts = run_counts(total_of(seen.values()))
     return RunView(
-        run=run, user=job.user, job=job.name, row=history_row(row),
+        run=run, user=job.user, job=job.name, row=history_row(row), counts=counts,
         definition=definition_view(revisions[row.revision].spec),
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from crawler.api.metrics import metrics_text
 from crawler.frontier.api_tokens import Role
 from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired
@@ -12,6 +13,7 @@ from crawler.rules.job_plan import Plan, RunResult, ended, plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.clock import wall_s
 from tests.api.api_lab import PROBLEM, Served
+from tests.api.scraped_crawl import values_of
 
 SEED = "https://docs.example/"
 NEWS: dict[str, Any] = {"name": "news", "executionInterval": "PT3H", "seeds": [SEED]}
@@ -280,14 +282,35 @@ async def test_a_run_is_triggered_by_hand_and_read_while_and_after_it_runs(ann: 
     assert (found["run"], found["user"], found["job"]) == (run, "ann", "news")
     assert (found["row"]["outcome"], found["row"]["manual"]) == ("running", True)
     assert found["row"]["nominal"] == wanted["requested"][0]
+    assert (found["counts"]["added"], found["counts"]["pages"]) == (0, 0)
     assert found["definition"]["pages"] == 5  # what it ran with, not what the job has become
     result = RunResult(run=run, is_success=True, started_at=wall_s(), pages=5, errors=1, bytes=2000)
     await step(ann.api, "news", fence, result)
     found = (await ann.api.send("GET", f"/v1/runs/{run}", ann.token))[1]
     assert found["row"] == (await ann.send("GET", "/news/history"))["rows"][0]
-    assert (found["row"]["outcome"], found["row"]["pages"]) == ("finished", 5)
+    assert (found["row"]["outcome"], found["row"]["pages"], found["counts"]) == ("finished", 5, None)
     for wrong in (f"{run}x", run.replace("-m", ""), "x", "a.b", "a.b.c", "%ff.1.1", "9" * 900):
         assert (await ann.api.send("GET", f"/v1/runs/{wrong}", ann.token))[0] == 404, wrong
+
+
+async def test_metrics_tell_of_jobs_that_nobody_triggers(ann: Ann) -> None:
+    names = ("crawler_jobs", "crawler_runs_active", "crawler_jobs_oldest_due_seconds")
+
+    async def read() -> list[float]:
+        values = values_of((await metrics_text(ann.api.crawl))[0].decode())
+        return [values[name,] for name in names]
+
+    assert await read() == [0, 0, 0]
+    await ann.add(name="a")
+    made = await ann.add()
+    assert await read() == [2, 0, 0]
+    await ann.send("POST", "/news/run")
+    fence = await fence_of(ann.api, made["id"])
+    await step(ann.api, "news", fence)
+    assert await read() == [2, 1, 0]
+    stored = await ann.api.crawl.jobs.find("ann", "news")
+    await ann.api.crawl.jobs.change(stored, Plan(job=stored.job, due=wall_s() - 100), None)
+    assert 100 <= (await read())[2] < 200
 
 
 async def test_a_removed_job_is_gone_with_its_history(ann: Ann) -> None:

@@ -10,10 +10,17 @@ const LEAST_S = 1; // a rate over less tells nothing
 
 const at = (iso) => (iso ? moment(secondsOf(iso)) : "");
 
-/** "12 pages, 0.4 pages/s, for 30 s" */
-export function liveText({ row }) {
-  return `for ${duration(Math.round(tookS(row)))}`;
+/** Of a run that goes on: "12 pages, 0.4 pages/s, 30 URLs pending, for 42 s" */
+export function liveText({ row, counts }) {
+  const parts = [`for ${duration(Math.round(tookS(row)))}`];
+  if (counts) {
+    const pages = `${counted(counts.pages, "page")}${perS(counts.pages, row)}`;
+    parts.unshift(pages, `${counted(counts.pending, "URL")} pending`);
+  }
+  return parts.join(", ");
 }
+
+const perS = (pages, row) => (tookS(row) >= LEAST_S ? `, ${rate(pages / tookS(row))} pages/s` : "");
 
 export function runView() {
   let name = "";
@@ -40,8 +47,8 @@ export function runView() {
     $("run-state").dataset.state = kindOf(row);
     $("run-job").href = jobAddress({ user: run.user, name: run.job });
     text($("run-job"), `${run.job}, of user ${run.user}`);
-    text($("run-sentence"), row.outcome === "running" ? `It has been running ${liveText(run)}.` : endText(row));
-    facts($("run-facts"), figures(row));
+    text($("run-sentence"), row.outcome === "running" ? `It is running: ${liveText(run)}.` : endText(row));
+    facts($("run-facts"), [...times(row), ...(run.counts ? live(run) : figures(row)), ["Why", row.reason ?? ""]]);
     facts($("run-definition"), definitionFacts(run.definition));
   }
 
@@ -65,9 +72,7 @@ function endText(row) {
   return `${what ?? became(row)}: ${counted(row.pages ?? 0, "page")}${took}${row.reason ? `; ${row.reason}` : ""}.`;
 }
 
-function figures(row) {
-  const isEnded = row.outcome !== "running";
-  const perS = tookS(row) >= LEAST_S ? `, ${rate((row.pages ?? 0) / tookS(row))} pages/s` : "";
+function times(row) {
   return [
     ["For the time", at(row.nominal)],
     ["By hand", row.manual ? "yes" : ""],
@@ -75,10 +80,29 @@ function figures(row) {
     ["Started", at(row.started)],
     ["Ended", at(row.ended)],
     ["Attempt", row.attempts > 1 ? number(row.attempts) : ""],
-    ["Pages", isEnded ? `${number(row.pages ?? 0)}${perS}` : ""],
-    ["Errors", isEnded ? number(row.errors ?? 0) : ""],
-    ["Size", isEnded ? size(row.bytes ?? 0) : ""],
-    ["Why", row.reason ?? ""],
     ["Revision of the job", number(row.revision)],
+  ];
+}
+
+function figures(row) {
+  return [
+    ["Pages", `${number(row.pages ?? 0)}${perS(row.pages ?? 0, row)}`],
+    ["Errors", number(row.errors ?? 0)],
+    ["Size", size(row.bytes ?? 0)],
+  ];
+}
+
+/** Counts of a run that goes on. */
+function live({ row, counts: c }) {
+  const statuses = Object.entries(c.statuses).map(([status, n]) => `${status}xx ${number(n)}`);
+  return [
+    ["Pages", `${number(c.pages)}${statuses.length ? ` (${statuses.join(", ")})` : ""}${perS(c.pages, row)}`],
+    ["URLs", `${number(c.added)}, of them ${number(c.pending)} pending`],
+    ["Refused", number(c.refused)],
+    ["Dead letters", number(c.dead)],
+    ["Deferred", c.deferred ? number(c.deferred) : ""],
+    ["Retries", number(c.retries)],
+    ["Size", size(c.bytes)],
+    ["Items", c.items ? number(c.items) : ""],
   ];
 }
