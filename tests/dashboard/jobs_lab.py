@@ -15,6 +15,7 @@ from crawler.rules.runs import RunSpec, run_id
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.clock import wall_s
 from crawler.service import jobs
+from crawler.service.job_schedule import changed_schedule
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, serve_crawl
 from tests.support.processes import nursery
 
@@ -27,7 +28,7 @@ JOBS: dict[tuple[str, str], dict[str, Any]] = {
     ("bob", "docs"): {"cron": "30 2 * * *", "timezone": "Europe/Paris"},
     ("bob", "status"): {"every": "PT10M"},
     ("carol", "catalogue"): {"every": "P1D", "jitter_s": 600},
-    ("carol", "launch"): {"at": "2090-01-31T12:00Z"},
+    ("carol", "launch"): {"every": "P40D", "is_once": True},
     ("default", "archive"): {"every": "PT1H"},
 }
 ROWS_OF = {"news": ROWS, "prices": 25, "docs": 12, "status": 40, "catalogue": 18, "archive": 9}
@@ -40,7 +41,8 @@ async def fill(crawl: OpenCrawl) -> None:
     now = int(wall_s())
     for (user, name), given in JOBS.items():
         run = RunSpec(scope="host", depth=2)
-        spec = JobSpec(schedule=schedule_of(now_s=now, **given), run=run, retries=2 if name == "docs" else 0)
+        schedule = changed_schedule(None, now_s=now, **given)
+        spec = JobSpec(schedule=schedule, run=run, retries=2 if name == "docs" else 0)
         await jobs.add_job(crawl, user, name, spec, [f"https://{name}.example/"], actor=OPERATOR)
         stored = await crawl.jobs.find(user, name)
         rows = [_row(stored.job.id, name, now, n) for n in range(ROWS_OF.get(name, 0))]
@@ -53,15 +55,16 @@ async def fill(crawl: OpenCrawl) -> None:
 def _row(job: str, name: str, now: int, n: int) -> Row:
     """The row of the last time but n, of one each hour."""
     at = now - (n + 1) * HOUR_S
-    if n in MISSED:
-        state, count = MISSED[n]
+    kind = n + 3 * (len(name) - len("news"))  # so that they do not all look the same
+    if kind in MISSED:
+        state, count = MISSED[kind]
         return Row(nominal=at, to=at + 60 * (count - 1), count=count, state=state, revision=1, decided_at=float(at))
     row = Row(
         nominal=at, to=at, count=1, state=State.STARTED, revision=1, run=run_id(job, 1, at), attempts=1,
         decided_at=float(at), started_at=at + 1.0, ended_at=at + 60.0 + n, outcome=Outcome.FINISHED,
         pages=40 + (n * 7 + len(name)) % 23, errors=n % 3, bytes=2_000_000 + n * 10_000,
     )  # fmt: skip
-    if n in FAILED:
+    if kind in FAILED:
         return replace(row, outcome=Outcome.FAILED, pages=0, reason=f"no page came: {HOSTILE}")
     if n == 0 and name in ("news", "status"):
         return replace(row, outcome=Outcome.RUNNING, decided_at=now - 47.0, started_at=0, ended_at=0, pages=0)

@@ -20,7 +20,7 @@ from playwright.sync_api import expect
 from crawler.app.crawl import OpenCrawl
 from crawler.reports.job_view import JobView
 from crawler.service import jobs
-from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched
+from tests.dashboard.dashboard_lab import HOSTILE, JOB_PAGES, Dashboard, Watched
 from tests.dashboard.jobs_lab import JOBS, ROWS, fill_many, served_jobs
 from tests.dashboard.test_dashboard_clicks import confirm
 from tests.dashboard.test_dashboard_pictures import take
@@ -64,6 +64,15 @@ def job_of(board: Dashboard, user: str, name: str) -> JobView:
     return board.ask(read)
 
 
+def test_the_picture_of_the_jobs(board: Dashboard, look: Callable[..., Watched], tmp_path: Path) -> None:
+    folder = Path(os.environ.get("PICTURES", "") or tmp_path)
+    watched = look(board.base, viewport={"width": 1280, "height": 620})
+    watched.page.goto(board.login_link())
+    watched.open("jobs")
+    expect(row_of(watched.page, "news")).to_be_visible()
+    take(watched.page, folder / "dashboard-jobs.png")
+
+
 def test_the_table_has_the_jobs_of_all_users_with_their_next_times_and_last_runs(guest: Watched) -> None:
     page = guest.page
     guest.open("jobs")
@@ -90,7 +99,7 @@ def test_jobs_are_found_and_paged(board: Dashboard, look: Callable[..., Watched]
     watched = look(board.base)
     page = watched.page
     watched.open("jobs")
-    page.get_by_label("Rows").locator("visible=true").select_option("25")
+    page.get_by_role("combobox", name="Rows").select_option("25")
     expect(page.locator("#jobs-table tbody tr")).to_have_count(25)
     page.get_by_role("button", name="Next page").click()
     expect(page.locator("#jobs-table tbody tr")).to_have_count(len(JOBS) + 30 - 25)
@@ -210,6 +219,27 @@ def test_a_run_shows_what_became_of_it_and_what_it_ran_with(guest: Watched) -> N
     expect(page.locator("#run-sentence")).to_contain_text("there is no run 'x.1.2'")
 
 
+def test_a_run_is_triggered_by_a_click_and_seen_until_it_has_finished(dashboard: Dashboard, writer: Watched) -> None:
+    page = writer.page
+    writer.open("jobs")
+    page.get_by_role("button", name="New job").click()
+    form = page.get_by_role("form", name="New job")
+    form.get_by_role("textbox", name="Name").fill("late")
+    form.get_by_role("textbox", name="Schedule").fill("1d")
+    form.get_by_role("textbox", name="Seeds").fill("".join(f"http://job.test/{n}\n" for n in range(JOB_PAGES)))
+    form.get_by_role("button", name="Add the job").click()
+    page.get_by_role("button", name="Run now").click()
+    confirm(writer, "Run now")
+    expect(page.locator("#job-running")).to_contain_text(
+        re.compile(r"[1-9]\d* pages?, .* pending, for "), timeout=20_000
+    )
+    page.locator("#job-running").get_by_role("link").click()
+    expect(page.locator("#run-state")).to_have_text("running, by hand")
+    expect(page.locator("#run-facts")).to_contain_text(re.compile(rf"{JOB_PAGES}, of them \d+ pending"))
+    expect(page.locator("#run-state")).to_have_text("finished, by hand", timeout=40_000)
+    expect(page.locator("#run-sentence")).to_contain_text(f"It finished: {JOB_PAGES} pages in ")
+
+
 def test_a_hidden_tab_reads_no_jobs(guest: Watched) -> None:
     page = guest.page
     page.clock.install()
@@ -258,12 +288,3 @@ def test_the_form_works_by_keyboard(operator: Watched) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("form", name="New job")).to_have_count(0)
     expect(button).to_be_focused()
-
-
-def test_the_picture_of_the_jobs(board: Dashboard, look: Callable[..., Watched], tmp_path: Path) -> None:
-    folder = Path(os.environ.get("PICTURES", "") or tmp_path)
-    watched = look(board.base, viewport={"width": 1280, "height": 620})
-    watched.page.goto(board.login_link())
-    watched.open("jobs")
-    expect(row_of(watched.page, "news")).to_be_visible()
-    take(watched.page, folder / "dashboard-jobs.png")
