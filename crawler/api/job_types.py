@@ -172,14 +172,14 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A run: what became of it, and the definition that it ran with. `counts`: while it goes on."""
+    """A run: what became of it, and the definition that it ran with, if that is still kept. `counts`: until it ends."""
 
     run: str
     user: str
     job: str
     row: HistoryRow
     counts: RunCountsView | None
-    definition: Definition
+    definition: Definition | None
 
 
 class JobsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,14 +92,17 @@ class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: what became of it, and the definition that it ran with. `counts`: None when it has ended."""
+    """A run: what became of it, and the definition that it ran with; None when that is no longer kept.
+
+    `counts`: None when it has ended.
+    """
 
     run: str
     user: str
     job: str
     row: HistoryRow
     counts: RunCountsView | None
-    definition: DefinitionView
+    definition: DefinitionView | None
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):

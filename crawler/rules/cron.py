@@ -8,10 +8,9 @@ with `*`: then both must match.
 Clock changes are computed here. cronsim's own iteration goes by steps of an hour, so where clocks change by half an
 hour it leaves out times, and which ones depends on where it began. The rules are the same, those of Debian's cron:
 
-- An expression whose minute and hour both do not start with `*` fires at fixed times of day: as often on a day with a
-  clock change as on any other. A time that clocks show twice counts the first time. The times that clocks skip are
-  moved to the end of the gap, all of them to one time: 02:15 and 02:45 become 03:00, once. If 03:00 is a time of the
-  expression too, that is the same one.
+- An expression whose minute and hour both do not start with `*` fires at fixed times of day. A time that clocks show
+  twice counts the first time. The times that clocks skip are moved to the end of the gap, all of them to one time:
+  02:15 and 02:45 become 03:00, once. If 03:00 is a time of the expression too, that is the same one.
 - Any other expression fires whenever the clock shows a matching time: twice where it shows it twice, and not at all
   where it skips it.
 

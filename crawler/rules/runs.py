@@ -87,13 +87,24 @@ def job_of(run: str) -> str:
     return run.partition(".")[0]
 
 
-def nominal_of(run: str) -> int | None:
-    """The nominal time in an id of a run; None when it can't be one."""
+def time_of(run: str) -> int | None:
+    """The time in the id of a run (wall clock, s); None when it can't be one."""
     parts = run.split(".")
     if len(run) > ID_MAX or not run.isascii() or len(parts) not in (3, 4):
         return None
     try:
         return int(parts[2].removesuffix(MANUAL), 36)
+    except ValueError:
+        return None
+
+
+def nominal_of(run: str) -> int | None:
+    """The nominal time of a run (wall clock, s); None for a manual one."""
+    parts = run.split(".")
+    if len(parts) < 3 or parts[2].endswith(MANUAL):
+        return None
+    try:
+        return int(parts[2], 36)
     except ValueError:
         return None
 

@@ -184,6 +184,6 @@ def _cron_span(cron: Cron, after: int, until: int, zone: str, steps_max: int) ->
             first = base + cron.times_of_day[low] if first is None else first
             last = base + cron.times_of_day[high - 1]
             count += high - low
-    is_complete = reached >= until or next(blocks, None) is None
+    is_complete = next(blocks, None) is None
     reached = until if is_complete else reached
     return Span(first=first, last=last, count=count, reached=reached, is_complete=is_complete)

@@ -16,6 +16,7 @@ READERS = {
     b"set": lambda c, k: c.smembers(k),
     b"string": lambda c, k: c.get(k),
     b"stream": lambda c, k: c.xrange(k),
+    b"list": lambda c, k: c.lrange(k, 0, -1),
 }
 
 

@@ -10,6 +10,7 @@ from crawler.frontier.codec import DeadLetter, pending_url
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.jobs import Jobs, job_id
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import Purge
@@ -22,6 +23,9 @@ from crawler.frontier.spill import Spilling
 from crawler.frontier.stats import Stats
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.robots.borrowed_slot import SlotRequest
+from crawler.rules.job_plan import created, plan
+from crawler.rules.jobs import JobSpec
+from crawler.rules.schedules import schedule_of
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 
@@ -41,7 +45,7 @@ async def test_every_key_of_a_script_falls_in_one_slot(door: Door) -> None:
     partition = {k for k in keys if k.startswith(b"{t:0}:")}
     assert {key_slot(k) for k in partition} == {key_slot(b"t:0")}
     k = door.keys
-    crawl_wide = (k.members, k.nodes, k.returns, k.evicted, k.operator_log, k.crawl)
+    crawl_wide = (k.jobs, k.members, k.nodes, k.returns, k.evicted, k.operator_log, k.crawl)
     assert keys - partition <= {key.encode() for key in crawl_wide}
     assert key_slot(door.keys.members.encode()) == key_slot(door.keys.nodes.encode())
 
@@ -99,6 +103,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await spilled(door)
     await admitted(door)
     await of_a_run(door)
+    await of_a_job(door)
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
@@ -119,7 +124,16 @@ async def of_a_run(door: Door) -> None:
     run, runs = "job.0.0", Runs(door.engine, door.keys, 1)
     await door.engine.command("HSET", door.keys.of(0, "runs"), run, "{}")
     assert await runs.touch(run, [0], ["any:*"])
-    await runs.close(run, [0])
+    await runs.close([(run, 0)])
+
+
+async def of_a_job(door: Door) -> None:
+    jobs = Jobs(door.engine, door.keys, 1, rows_max=5)
+    spec = JobSpec(schedule=schedule_of(every="10", now_s=1), seeds_kept=1, seeds_key="k")
+    job = created(job_id("ann", "news"), "ann", "news", spec, 1.0)
+    await jobs.keep_seeds(job.id, "k", ["http://a.test/"])
+    await jobs.create(job, due=None)
+    await jobs.change(await jobs.find("ann", "news"), plan(job, 11.0), door.fence)
 
 
 async def spilled(door: Door) -> None:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
+from crawler.rules import cron, schedule_text, timezones
 from crawler.rules.cron import CHARS_MAX, cron_of
 from crawler.rules.schedules import Schedule
-from crawler.rules.timezones import zone_of
+from crawler.rules.timezones import ZoneDay, zone_of
 
 DAY_S = 86_400
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
@@ -157,6 +158,10 @@ def test_around_clock_changes_it_fires_as_documented(model: Model, zone: str, nt
     schedule = Schedule(cron=model.text, timezone=zone)
     assert list(schedule.times(start - 1, end - 1)) == expected
     assert schedule.span(start - 1, end - 1).count == len(expected)
+    for n, t in enumerate(expected[:: max(1, len(expected) // 20)]):  # both ends, wherever they are
+        nth = n * max(1, len(expected) // 20)
+        assert list(schedule.times(start - 1, t)) == expected[: nth + 1]
+        assert list(schedule.times(t, end - 1)) == expected[nth + 1 :]
 
 
 @given(DENSE, st.sampled_from(WHOLE_HOURS + OTHERS), st.integers(0, 3), st.integers(-4 * 3600, 4 * 3600))
@@ -255,6 +260,34 @@ def test_clock_changes_by_example(zone: str, text: str, day: str, times: list[st
     start, end = (int(datetime.fromisoformat(day).replace(tzinfo=zone_of(zone), hour=h).timestamp()) for h in (0, 23))
     found = Schedule(cron=text, timezone=zone).times(start - 1, end + 3599)
     assert [datetime.fromtimestamp(t, UTC).strftime("%H:%M") for t in found] == times
+
+
+def test_a_moved_time_is_within_its_bounds() -> None:
+    schedule, moved = Schedule(cron="30 2 * * *", timezone=PARIS), stamp("2027-03-28T01:00Z")
+    assert list(schedule.times(moved - 1, moved)) == [moved]
+    assert schedule.span(moved - 1, moved).count == 1
+    assert schedule.next_after(moved) == stamp("2027-03-29T00:30Z")
+    assert schedule.span(moved - 1000, moved - 1).count == 0
+
+
+def test_clocks_can_repeat_readings_over_midnight_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No zone does it today."""
+    change = stamp("2027-05-05T23:30Z")
+
+    def zone_day(zone: str, day: int) -> ZoneDay:
+        if day == change // DAY_S:
+            return ZoneDay(3600, change, 0)
+        offset = 3600 if day * DAY_S < change else 0
+        return ZoneDay(offset, day * DAY_S, offset)
+
+    for module in (timezones, cron, schedule_text):
+        monkeypatch.setattr(module, "zone_day", zone_day)
+    fixed, wildcard = Schedule(cron="15,45 23,0 * * *"), Schedule(cron="*/15 0 * * *")
+    start, end = stamp("2027-05-05T12:00Z"), stamp("2027-05-06T12:00Z")
+    assert list(fixed.times(start, end)) == [change - 4500, change - 2700, change - 900, change + 4500]
+    assert list(wildcard.times(start, end)) == [stamp("2027-05-05T23:00Z") + 900 * n for n in (0, 1, 4, 5, 6, 7)]
+    notes = [row.note for row in schedule_text.preview(wildcard, 6, start)]
+    assert [note.rpartition(" ")[2] for note in notes] == ["first", "first", "second", "second", "", ""]
 
 
 @pytest.mark.parametrize("zone", WHOLE_HOURS + OTHERS)

@@ -69,6 +69,12 @@ def test_a_time_that_comes_twice_is_noted() -> None:
     ]
 
 
+def test_the_first_of_two_can_be_on_the_day_before_the_change_in_utc() -> None:
+    assert rows(Schedule(cron="30 1 * * *", timezone="Antarctica/Troll"), "2026-10-24T12:00Z", 1) == [
+        ("2026-10-25 01:30:00+02:00", "clock goes back: 01:30 comes twice, runs at the first")
+    ]
+
+
 def test_a_time_that_does_not_exist_is_noted() -> None:
     assert rows(Schedule(cron="30 2 * * *", timezone=PARIS), "2027-03-27T12:00Z") == [
         ("2027-03-28 03:00:00+02:00", "02:30 does not exist on this day, runs at 03:00"),

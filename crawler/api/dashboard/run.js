@@ -49,7 +49,8 @@ export function runView() {
     text($("run-job"), `${run.job}, of user ${run.user}`);
     text($("run-sentence"), row.outcome === "running" ? `It is running: ${liveText(run)}.` : endText(row));
     facts($("run-facts"), [...times(row), ...(run.counts ? live(run) : figures(row)), ["Why", row.reason ?? ""]]);
-    facts($("run-definition"), definitionFacts(run.definition));
+    const gone = [["Definition", "no longer kept: the job has changed a hundred times since"]];
+    facts($("run-definition"), run.definition ? definitionFacts(run.definition) : gone);
   }
 
   return {

@@ -18,7 +18,7 @@ elseif #one[JobChange.starts] > 0 then
 end
 local jobs, due, ledger = ctx.prefix .. 'jobs', ctx.prefix .. 'jobdue', ctx.prefix .. 'ledger:' .. job
 local stored = call('HGET', jobs, job)
-local seen = stored and string.match(stored, '^%S+') or ''
+local seen = stored and string.match(stored, '^(%S+) ') or ''
 if seen ~= one[JobChange.seen] then return {'CHANGED'} end
 for _, run in ipairs(one[JobChange.ends]) do
   call('HDEL', ctx.prefix .. 'runs', run)
@@ -27,7 +27,8 @@ end
 if definition == '' then
   call('HDEL', jobs, job)
   call('ZREM', due, job)
-  call('UNLINK', ledger, ctx.prefix .. 'revisions:' .. job, unpack(one[JobChange.seed_keys]))
+  call('UNLINK', ledger, ctx.prefix .. 'revisions:' .. job)
+  for _, key in ipairs(one[JobChange.seed_keys]) do call('UNLINK', key) end
   return {'OK'}
 end
 run_many(one[JobChange.drop], 'ZREM', ledger)
