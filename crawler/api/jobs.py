@@ -138,7 +138,7 @@ async def run(call: Call[NoQuery, NoBody]) -> RunAnswer:
         raise jobs.no_run(name)
     return RunAnswer(
         run=view.run, user=view.user, job=view.job, row=view.row,
-        counts=view.counts, definition=view.definition and definition_of(view.definition),
+        counts=view.counts, definition=None if view.definition is None else definition_of(view.definition),
     )  # fmt: skip
 
 

@@ -253,7 +253,7 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
         counts = run_counts(total_of(seen.values()))
     return RunView(
         run=run, user=job.user, job=job.name, row=history_row(row), counts=counts,
-        definition=revision and definition_view(revision.spec),
+        definition=None if revision is None else definition_view(revision.spec),
     )  # fmt: skip
 
 
