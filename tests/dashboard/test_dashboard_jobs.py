@@ -1,6 +1,6 @@
 """Jobs in a real browser: the table with its bars, a job's page, the form with its preview, a run's page.
 
-`PICTURES=docs/images scripts/test -k dashboard_jobs --all` writes the picture for the docs, else it goes to a temporary
+`PICTURES=docs/images scripts/test -k picture --all` writes the picture for the docs, else it goes to a temporary
 folder.
 """
 
