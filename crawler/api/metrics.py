@@ -84,6 +84,12 @@ OF_CRAWL: Sequence[_OfCrawl] = (
         GAUGE, "crawler_oldest_due_seconds", "For how long the most overdue queue could be fetched from; 0: none is.",
         lambda r: r.overdue_s,
     ),
+    _OfCrawl(GAUGE, "crawler_jobs", "Jobs of all users.", lambda r: r.jobs.jobs),
+    _OfCrawl(GAUGE, "crawler_runs_active", "Runs of jobs that have not ended.", lambda r: r.jobs.runs),
+    _OfCrawl(
+        GAUGE, "crawler_jobs_oldest_due_seconds", "For how long the most overdue job could be triggered; 0: none is.",
+        lambda r: r.jobs.overdue_s,
+    ),
     _OfCrawl(GAUGE, "crawler_paused", "1 while an operator has paused the crawl.", lambda r: r.is_paused),
     _OfCrawl(
         GAUGE, "crawler_instances", "Instances and seeding commands by state; dead: proven on this machine.",

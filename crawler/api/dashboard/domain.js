@@ -4,7 +4,7 @@ import { ApiError, Repeater, get, session } from "./api.js";
 import { Chart, errorLines, perS, windowOf } from "./charts.js";
 import { command, field } from "./dialog.js";
 import { delayText, nextText, statePill } from "./domains.js";
-import { $, el, keyed, show, table, text } from "./dom.js";
+import { $, el, facts, keyed, show, table, text } from "./dom.js";
 import { counted, duration, moment, named, nowS, number, rate, size, stopText, words } from "./format.js";
 import { lettersTable } from "./dead.js";
 
@@ -235,17 +235,6 @@ export function domainView() {
     stop: () => repeater.stop(),
     session: () => detail && buttons(),
   };
-}
-
-function facts(list, pairs) {
-  const known = pairs.filter(([, value]) => value !== "" && value !== null);
-  keyed(
-    list,
-    known,
-    ([name]) => name,
-    ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
-    (row, [, value]) => text(row.lastChild, value),
-  );
 }
 
 function resultText(a) {
