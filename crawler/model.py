@@ -203,12 +203,14 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epoch: int = 0
     sequence: int = 0
     scope_version: int = 0  # of the crawl's scope that its links were judged by; 0: not known
+    pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
     warc: WarcLocation | None = None
     items: ItemsLocation | None = None
     fetch_ms: int = 0
     seed_number: int = 0  # of the seed it descends from; 0: not known
     label: str = ""  # set by the handler that followed it
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
+    run: str = ""  # the run of a job that it belongs to; "" for none
 
 
 class AddOutcome(enum.IntEnum):

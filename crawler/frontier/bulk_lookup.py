@@ -95,6 +95,17 @@ class BulkLookup:
         )
         return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
 
+    async def committed(self) -> int:
+        """How many pages the whole crawl has committed."""
+        fields = tuple(f"s{status}" for status in range(1, 6))
+        metas = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in range(self._partitions)])
+        return sum(int(count or 0) for meta in metas for count in meta)
+
+    async def active_runs(self) -> frozenset[str]:
+        """Runs of jobs that go on: each is on record in the partition of its job."""
+        found = await self._engine.commands([("HKEYS", self._keys.of(p, "runs")) for p in range(self._partitions)])
+        return frozenset(run.decode() for runs in found for run in runs)
+
     async def tally(self, run: int, partition: int) -> Tally:
         """Count one partition again. Its seen-set is read bucket by bucket, so the cost grows with its size."""
         meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
