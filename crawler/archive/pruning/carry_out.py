@@ -73,8 +73,8 @@ class PruneWork:
         for done, (number, is_copied) in enumerate(batches):
             self._meter.reached(done, done)
             files = self._journal.files(number)
-            if not is_copied:
-                self._copy(number, [one for one in files if one.new_name])
+            if not is_copied and any(one.new_name for one in files):
+                self._copy(number, files)
             with self._folder.changing(self._readers_timeout_s):
                 self._replace(number, files)
             self._journal.done(number)

@@ -46,7 +46,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     files_removed: int = 0
     files_rewritten: int = 0
-    segments_rewritten: int = 0
     waiting: dict[str, int] = {}
 
 

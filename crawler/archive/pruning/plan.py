@@ -56,8 +56,10 @@ class Planned:
         """Raises ArchiveError."""
         with Journal.draft(self._folder, self._rule, self.figures) as draft:
             for number, files in enumerate(self._batches()):
-                kept = (row for one in files if one.new_name for row in self._kept(one))
-                draft.add_batch(number, files, kept, self._segments(files, has_bare=number == 0))
+                segments = self._segments(files, has_bare=number == 0)
+                if files or segments:
+                    kept = (row for one in files if one.new_name for row in self._kept(one))
+                    draft.add_batch(number, files, kept, segments)
             return draft.begun(self._folder)
 
     @property
