@@ -205,6 +205,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epoch: int = 0
     sequence: int = 0
     scope_version: int = 0  # of the crawl's scope that its links were judged by; 0: not known
+    pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
     warc: WarcLocation | None = None
     items: ItemsLocation | None = None
     fetch_ms: int = 0

@@ -114,6 +114,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     is_persistent: bool  # does it keep its data over a restart?
     instances: int
     full: bool  # does an instance wait for memory of the engine?
+    disk_full: bool  # does one wait for free space on the disk of its crawl folder?
 
 
 async def crawls(call: Call[NoQuery, NoBody]) -> Crawls:
@@ -224,4 +225,5 @@ async def health(call: Call[NoQuery, NoBody]) -> Health:
         is_persistent=info.persistent,
         instances=len(alive),
         full=any(member.waits_for == "memory" for member in alive),
+        disk_full=any(member.waits_for == "disk" for member in alive),
     )

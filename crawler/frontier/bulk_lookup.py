@@ -101,6 +101,12 @@ class BulkLookup:
         )
         return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
 
+    async def committed(self) -> int:
+        """How many pages the whole crawl has committed."""
+        fields = tuple(f"s{status}" for status in range(1, 6))
+        metas = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in range(self._partitions)])
+        return sum(int(count or 0) for meta in metas for count in meta)
+
     async def tally(self, partition: int) -> Tally:
         """Count one partition again. Its seen-sets, the crawl's and those of runs, are read bucket by bucket, so the
         cost grows with their size.

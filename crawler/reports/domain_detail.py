@@ -54,7 +54,7 @@ def sentence(
     *,
     instances: int,
     crawl_stop: str,
-    is_memory_full: bool = False,
+    waits_for: str = "",
 ) -> str:
     """Why something or nothing happens with a domain. `crawl_stop`: why the whole crawl is stopped, or ""."""
     if d.state is DomainState.DONE:
@@ -71,8 +71,10 @@ def sentence(
     if d.state is DomainState.FETCHING:
         speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
         return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
-    if is_memory_full:
+    if waits_for == "memory":
         return "Nothing is claimed: the engine's memory is full (frontier.memory, or its own maxmemory)."
+    if waits_for == "disk":
+        return "Nothing is claimed: the disk of the crawl folder is nearly full (archive.disk_free_bytes_min)."
     wait = duration(d.next_fetch_in_ms / 1000)
     trouble = (
         f" after errors (the last: {d.last_error})"

@@ -297,7 +297,7 @@ def _robots(robots: RobotsFact) -> str:
 
 def _commit(entry: CommitEntry) -> str:
     to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
-    place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ""
+    place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ", pruned" if entry.pruned else ""
     return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
 
 

@@ -73,7 +73,8 @@ def test_the_last_error_is_shown_for_fifteen_minutes() -> None:
 
 
 def said(crawl_stop: str = "", instances: int = 1, deferred: Any = None, *, full: bool = False, **known: Any) -> str:
-    return sentence(view(**known), deferred or {}, instances=instances, crawl_stop=crawl_stop, is_memory_full=full)
+    waits_for = "memory" if full else ""
+    return sentence(view(**known), deferred or {}, instances=instances, crawl_stop=crawl_stop, waits_for=waits_for)
 
 
 def test_the_sentence_says_why_nothing_happens() -> None:
