@@ -13,6 +13,7 @@ from crawler.frontier.frontier import Frontier
 
 SCAN_COUNT = 500  # dead letters a call: about 150 kB
 CHANGE_MAX = 64  # dead letters a call: a millisecond of the engine if each is of another queue
+NOW: Mapping[str, float] = {}
 
 
 class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,14 +72,19 @@ class DeadLetters:
         sizes = await self._engine.commands([("HLEN", self._key(one)) for one in partitions])
         return {one: int(size) for one, size in zip(partitions, sizes, strict=True)}
 
-    async def requeue(self, letters: Iterable[StoredLetter]) -> int:
+    async def requeue(self, letters: Iterable[StoredLetter], visible_at: Mapping[str, float] = NOW) -> int:
         """Put URLs back into their queues and reset their attempts; how many still were dead letters.
 
-        EngineFull when the engine is out of memory: the rest is unchanged.
+        `visible_at`: the wall times (s) that URLs are scheduled for instead, by fingerprint. EngineFull when the engine
+        is out of memory: the rest is unchanged.
         """
         f, calls = self._frontier, []
         for partition, some in _by_call(letters):
-            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
+            items = [
+                v
+                for one in some
+                for v in item_of_letter(one.fingerprint, one.letter, visible_at.get(one.fingerprint, 0.0))
+            ]
             args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
             calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))

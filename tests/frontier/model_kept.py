@@ -56,11 +56,13 @@ class KeptUrls(StopsModel):
         self.totals["parked"] += 1
 
     def place(self, url: Url) -> None:
-        """Into its queue, or deferred as too deep, or as of one host too many of its domain."""
+        """Into its queue, deferred as too deep or as of one host too many of its domain, or scheduled."""
         if url.candidate.deferred:
             self._park(url, f"depth:{url.depth}" if url.candidate.deferred == "depth" else url.candidate.deferred)
         elif not self._takes_host(url, HOSTS_MAX):
             self._park(url, "hosts")
+        elif url.candidate.visible_at:
+            url.state, url.until_ms = State.SCHEDULED, round(url.candidate.visible_at * 1000)
         else:
             self._wait(url)
 

@@ -138,6 +138,14 @@ class RawPartition:
             found[token] = (fingerprint(self.url(queue, member)), int(score))
         return found
 
+    def scheduled(self) -> dict[str, tuple[int, int]]:
+        """Fingerprint -> (wall time, score) of those that become visible later."""
+        found = {}
+        for stored, at_ms in self.zset("at").items():
+            score, queue, member = stored.split(" ", 2)
+            found[fingerprint(self.url(queue, member))] = (int(at_ms), int(score))
+        return found
+
     def url(self, queue: str, member: str) -> str:
         """By the rules of the layout, written down once more."""
         letter, rest = member[0], member[1:]
