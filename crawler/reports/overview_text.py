@@ -47,10 +47,11 @@ def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:
     """What explains the numbers. `is_limited`: the crawl ends before its queue does."""
     if o.left_s is not None and not is_limited:
         yield left_text(o.left_s)
-    if o.first_visible_at is not None and o.scheduled == o.pending:
-        yield next_visible_text(o.first_visible_at - o.at)
-    elif o.still_s >= STALL_S and o.state is CrawlState.RUNNING and not o.waits_for:
-        yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
+    if o.state is CrawlState.RUNNING and not o.waits_for:
+        if o.first_visible_at is not None and o.scheduled == o.pending:
+            yield next_visible_text(o.first_visible_at - o.at)
+        elif o.still_s >= STALL_S:
+            yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
     if o.last_error:
         yield f"last error: {o.last_error}"
 
