@@ -10,6 +10,7 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.frontier.codec import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.runs import Runs
 
 SCAN_COUNT = 500  # dead letters a call: about 150 kB
 CHANGE_MAX = 64  # dead letters a call: a millisecond of the engine if each is of another queue
@@ -30,6 +31,7 @@ class DeadLetters:
     def __init__(self, frontier: Frontier, partitions: int) -> None:
         self._frontier = frontier
         self._partitions = partitions
+        self._runs = Runs(frontier.engine, frontier.keys, partitions)
 
     async def find(self, partition: int, fingerprint: str) -> StoredLetter | None:
         """The dead letter of one URL. Raises EngineError, as all methods do."""
@@ -75,25 +77,33 @@ class DeadLetters:
     async def requeue(self, letters: Iterable[StoredLetter], visible_at: Mapping[str, float] = NOW) -> int:
         """Put URLs back into their queues and reset their attempts; how many still were dead letters.
 
-        `visible_at`: the wall times (s) that URLs are scheduled for instead, by fingerprint. EngineFull when the engine
-        is out of memory: the rest is unchanged.
+        `visible_at`: the wall times (s) that URLs are scheduled for instead, by fingerprint. Those of runs that have
+        ended stay as they are. EngineFull when the engine is out of memory: the rest is unchanged.
         """
         f, calls = self._frontier, []
-        for partition, some in _by_call(letters):
-            items = [
-                v
-                for one in some
-                for v in item_of_letter(one.fingerprint, one.letter, visible_at.get(one.fingerprint, 0.0))
-            ]
-            args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
+        given = list(letters)
+        ended = await self._ended(given)
+        for (partition, run), some in _by_call(one for one in given if one.letter.run not in ended):
+            at = {one.fingerprint: visible_at.get(one.fingerprint, 0.0) for one in some}
+            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter, at[one.fingerprint])]
+            is_limited = int(f.is_limited or run != "")
+            args = (run or f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, is_limited)
             calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
+
+    async def _ended(self, letters: Iterable[StoredLetter]) -> set[str]:
+        """Those of their runs that take no URLs any more."""
+        partitions: dict[str, set[int]] = {}
+        for one in letters:
+            if one.letter.run:
+                partitions.setdefault(one.letter.run, set()).add(one.partition)
+        return {run for run, of in partitions.items() if not await self._runs.touch(run, of)}
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
         """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""
         calls = []
-        for partition, some in _by_call(letters):
-            items = [(one.fingerprint, one.letter.queue, one.letter.seed_number) for one in some]
+        for (partition, _), some in _by_call(letters):
+            items = [(one.fingerprint, one.letter.queue, one.letter.run or one.letter.seed_number) for one in some]
             calls.append(Call("discard_dead", (self._frontier.keys.meta(partition),), (reason, pack(items))))
         return sum(int(reply) for reply in await self._engine.run_all(calls))
 
@@ -105,13 +115,14 @@ class DeadLetters:
         return self._frontier.keys.of(partition, "dead")
 
 
-def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[int, list[StoredLetter]]]:
-    by_partition: dict[int, list[StoredLetter]] = {}
+def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[tuple[int, str], list[StoredLetter]]]:
+    """Some letters at a time, with their partition and run."""
+    places: dict[tuple[int, str], list[StoredLetter]] = {}
     for one in letters:
-        by_partition.setdefault(one.partition, []).append(one)
-    for partition, mine in by_partition.items():
+        places.setdefault((one.partition, one.letter.run), []).append(one)
+    for place, mine in places.items():
         for start in range(0, len(mine), CHANGE_MAX):
-            yield partition, mine[start : start + CHANGE_MAX]
+            yield place, mine[start : start + CHANGE_MAX]
 
 
 def _stored(partition: int, fingerprint: bytes, stored: bytes) -> StoredLetter:

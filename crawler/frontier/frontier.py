@@ -31,6 +31,7 @@ from crawler.frontier.messages import (
     ack_replies,
     claim_reply,
     joined,
+    merged,
     outcome_of,
     with_depths,
 )
@@ -108,7 +109,7 @@ class Frontier:
     """One crawl's frontier in one engine, spoken to by one session.
 
     `is_limited`: the crawl has a limit or a budget of depth, so the depth of a waiting URL is lowered when a shorter
-    path is found.
+    path is found. That of a run's URLs always is. A call to a script is for URLs of one run, or of the crawl itself.
     """
 
     def __init__(
@@ -134,15 +135,34 @@ class Frontier:
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
-        calls, owners = [], []
+        runs = {c.run for candidates in by_partition.values() for c in candidates}
+        if len(runs) > 1:
+            return await self._add_by_run(by_partition)
+        run, calls, owners = "".join(runs), [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                calls.append(self._call_add(partition, self._values(candidates[start : start + ADD_ITEMS_MAX])))
+                calls.append(self._call_add(partition, run, self._values(candidates[start : start + ADD_ITEMS_MAX])))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
         for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
             replies[partition] = joined(replies.get(partition), raw)
         return replies
+
+    async def _add_by_run(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
+        """The same for URLs of several runs, one run after another."""
+        by_run: dict[str, dict[int, list[int]]] = {}
+        for partition, candidates in by_partition.items():
+            for number, c in enumerate(candidates):
+                by_run.setdefault(c.run, {}).setdefault(partition, []).append(number)
+        parts: dict[int, list[tuple[list[int], AddReply | EngineError]]] = {}
+        for numbers in by_run.values():
+            mine = {p: [by_partition[p][number] for number in some] for p, some in numbers.items()}
+            for partition, reply in (await self.add(mine)).items():
+                parts.setdefault(partition, []).append((numbers[partition], reply))
+        return {partition: merged(some) for partition, some in parts.items()}
+
+    def _limits(self, run: str) -> int:
+        return int(self.is_limited or run != "")
 
     def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
         """Those of each, one after another."""
@@ -153,10 +173,10 @@ class Frontier:
         i = self.add_quota
         return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
 
-    def _call_add(self, partition: int, items: list[Any]) -> Call:
+    def _call_add(self, partition: int, run: str, items: list[Any]) -> Call:
         args = AddArgs(
-            run=self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
-            session=self.session, is_limited=int(self.is_limited), quota=self._add_quota(), hash_key=self._hash_key,
+            run=run or self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
+            session=self.session, is_limited=self._limits(run), quota=self._add_quota(), hash_key=self._hash_key,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -182,32 +202,35 @@ class Frontier:
             raw if isinstance(raw, EngineError) else claim_reply((f.partition, f.epoch), raw, self.fingerprints, r.at_s)
             for (f, r), raw in zip(wanted, raws, strict=True)
         ]
-        return await self._deepened(replies) if self.is_limited else replies
+        return await self._deepened(replies)
 
     async def _deepened(self, replies: Sequence[ClaimReply | EngineError]) -> list[ClaimReply | EngineError]:
         """The claims as deep as the shortest path says; as they were added when the engine does not tell."""
         claims = [c for r in replies if isinstance(r, ClaimReply) for b in r.batches for c in b.claims]
-        by_partition: dict[int, list[str]] = {}
+        asked: dict[tuple[int, int | str], list[str]] = {}
         for claim in claims:
-            by_partition.setdefault(claim.partition, []).append(claim.fingerprint)
-        calls = [Call("depths", (self.keys.meta(p),), (self.run, *fps)) for p, fps in by_partition.items()]
+            if claim.depth and (self.is_limited or claim.run):
+                asked.setdefault((claim.partition, claim.run or self.run), []).append(claim.fingerprint)
+        if not asked:
+            return list(replies)
+        calls = [Call("depths", (self.keys.meta(p),), (run, *fps)) for (p, run), fps in asked.items()]
         depths: dict[str, int] = {}
-        for fps, raw in zip(by_partition.values(), await self.engine.run_many(calls), strict=True):
+        for fps, raw in zip(asked.values(), await self.engine.run_many(calls), strict=True):
             if not isinstance(raw, EngineError):
                 depths.update((fp, int(depth)) for fp, depth in zip(fps, raw, strict=True) if int(depth) >= 0)
         return [r if isinstance(r, EngineError) else with_depths(r, depths) for r in replies]
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | EngineError]:
         """Commit fetched URLs, many of a partition in one call; safe to repeat."""
-        groups: dict[Fence, list[int]] = {}
+        groups: dict[tuple[Fence, str], list[int]] = {}
         for number, a in enumerate(acks):
-            groups.setdefault(a.fence, []).append(number)
+            groups.setdefault((a.fence, a.claim.run), []).append(number)
         calls, asked = [], []
-        for fence, numbers in groups.items():
+        for (fence, run), numbers in groups.items():
             for some in _bounded(acks, numbers):
                 args = AckArgs(
-                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=self.run,
-                    default_delay_ms=self.default_delay_ms, is_limited=int(self.is_limited), quota=self._add_quota(),
+                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=run or self.run,
+                    default_delay_ms=self.default_delay_ms, is_limited=self._limits(run), quota=self._add_quota(),
                 )  # fmt: skip
                 items = (self.pack_ack(acks[i]) for i in some)
                 calls.append(Call("ack", (self.keys.meta(fence.partition),), (*args, *items)))
@@ -225,7 +248,7 @@ class Frontier:
         item = AckItem(
             fingerprint=c.fingerprint, token=c.token, log_key=f"{c.fingerprint}:{c.visit}", queue=c.queue,
             next_fetch_ms=s.next_fetch_ms, delay_ms=s.delay_ms, status_class=f"s{e.status // 100}", bytes=e.body_bytes,
-            fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.seed_number, counts_size=len(counts),
+            fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.run or c.seed_number, counts_size=len(counts),
         )  # fmt: skip
         return pack((*item, *counts, *(self._values(a.items) if a.items else ())))
 
@@ -236,6 +259,7 @@ class Frontier:
         args = RetryArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
             delay_ms=s.delay_ms, due_ms=due_ms, kind=kind, attempt=pack_failure(FailedAttempt(at_s, kind, detail)),
+            seed=claim.run or claim.seed_number,
         )  # fmt: skip
         return self._fenced("retry", fence, pack(args))
 
@@ -246,22 +270,22 @@ class Frontier:
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
         args = DeadLetterArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
-            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=str(self.run), attempt=attempt,
-            seed=claim.seed_number,
+            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=claim.run or str(self.run),
+            attempt=attempt, seed=claim.run or claim.seed_number,
         )  # fmt: skip
         return self._fenced("dead_letter", fence, pack(args))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
         args = RefuseArgs(
-            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason, run=str(self.run),
-            seed=claim.seed_number,
+            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason,
+            run=claim.run or str(self.run), seed=claim.run or claim.seed_number,
         )  # fmt: skip
         return self._fenced("refuse", fence, pack(args))
 
     def defer(self, fence: Fence, claim: Claim, reason: str) -> Call:
-        """For `end`: a claimed URL is kept, and not fetched until it is released."""
-        return self._fenced("defer", fence, pack(DeferArgs(claim.token, reason)))
+        """For `end`: a claimed URL is kept, and not fetched until it is released. One of a run is refused instead."""
+        return self._fenced("defer", fence, pack(DeferArgs(claim.fingerprint, claim.token, reason)))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
         """Send the ends of claims that `retry`, `dead_letter`, `refuse` and `defer` made."""

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.codec import DEPTH_MAX, label_of, order_of, pairs_of, parts_of, read_stamp
+from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of, read_stamp
 from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.identity import Fingerprints
 
@@ -71,6 +71,18 @@ def joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | Engin
     return AddReply(outcomes=earlier.outcomes + outcomes, woken=earlier.woken + int(raw[1]))
 
 
+def merged(parts: Sequence[tuple[Sequence[int], AddReply | EngineError]]) -> AddReply | EngineError:
+    """The replies for some URLs of a partition each, given by their places, as one; an error if there is one."""
+    outcomes: dict[int, AddOutcome] = {}
+    woken = 0
+    for places, reply in parts:
+        if isinstance(reply, EngineError):
+            return reply
+        outcomes.update(zip(places, reply.outcomes, strict=True))
+        woken += reply.woken
+    return AddReply(outcomes=tuple(outcomes[place] for place in range(len(outcomes))), woken=woken)
+
+
 def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
     """The reply to a call with n commits, in their order."""
     if isinstance(raw, EngineError):
@@ -123,14 +135,14 @@ def _claim(
     """A claim from token, score, member and origin, which start at `at`; cheaper than `pending_url`."""
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
-    queued_at, seed_number = read_stamp(stamp, at_s)
-    fp = fingerprints.of(url)
+    known = read_stamp(stamp, at_s)
+    fp = (fingerprints.of_run(known.run) if known.run else fingerprints).of(url)
     return Claim(
         url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
         attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
-        deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=queued_at, seed_number=seed_number,
-        label=label_of(stamp),
+        deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=known.queued_at,
+        seed_number=known.seed_number, run=known.run, label=known.label,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ ArchiveError.
 import sys
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 
-from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, seed_number_of
+from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
@@ -191,20 +191,25 @@ class Purge:
             for text in (member.decode() for member in members):
                 member, _ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
-                items.append((f.fingerprints.of(url), text, seed_number_of(stamp)))
+                known = read_stamp(stamp, 0.0)
+                fp = f.fingerprints.of_run(known.run).of(url)
+                items.append((fp, text, known.run or known.seed_number))
             dropped += await self._call(partition, queue, reason, items)
 
     async def _single(self, partition: int, queue: str, kind: str, found: AsyncIterator[list[Found]]) -> int:
         """Drop those of a kind that are stored one by one among URLs of other queues."""
-        dropped = 0
+        f, dropped = self._frontier, 0
         async for some in found:
-            urls = [one for one in some if one.url.queue == queue]
-            items = [(self._frontier.fingerprints.of(one.url.url), one.name, one.url.seed_number) for one in urls]
+            items = [
+                (f.fingerprints.of_run(one.url.run).of(one.url.url), one.name, one.url.run or one.url.seed_number)
+                for one in some
+                if one.url.queue == queue
+            ]
             for start in range(0, len(items), PURGE_MAX):
                 dropped += await self._call(partition, queue, kind, items[start : start + PURGE_MAX])
         return dropped
 
-    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int]]) -> int:
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int | str]]) -> int:
         f = self._frontier
         args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

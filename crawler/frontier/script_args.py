@@ -8,6 +8,8 @@ Times in ms; the scripts' heads tell what the values mean.
 import re
 from typing import Any, NamedTuple
 
+from crawler.rules.runs import RunCounts
+
 
 class FenceArgs(NamedTuple):
     """The first arguments of every script that only the owner of a partition may call."""
@@ -55,7 +57,7 @@ class AddQuotaArgs(NamedTuple):
 
 
 class AddArgs(NamedTuple):
-    run: int
+    run: int | str
     default_delay_ms: int
     urls: bytes  # packed list of UrlItem, one after another
     hints: str
@@ -76,7 +78,7 @@ class UrlItem(NamedTuple):
     origin: str
     depth: int
     reason: str  # why it is deferred; "at:MS": it is scheduled for that wall time
-    seed: int
+    seed: int | str  # number of a seed, or id of a run
     # where linking domains are counted, the place of one more: the domain that links to it
 
 
@@ -103,7 +105,7 @@ class AckArgs(NamedTuple):
     session: str
     epoch: int
     now_ms: int
-    run: int
+    run: int | str
     default_delay_ms: int
     is_limited: int
     quota: bytes  # packed AddQuotaArgs
@@ -122,7 +124,7 @@ class AckItem(NamedTuple):
     bytes: int
     fetch_ms: int
     entry: str
-    seed: int
+    seed: int | str
     counts_size: int
 
 
@@ -137,6 +139,7 @@ class RetryArgs(NamedTuple):
     due_ms: int
     kind: str
     attempt: str
+    seed: int | str
 
 
 class DeadLetterArgs(NamedTuple):
@@ -151,7 +154,7 @@ class DeadLetterArgs(NamedTuple):
     kind: str
     run: str
     attempt: str  # "": none was made
-    seed: int
+    seed: int | str
 
 
 class RefuseArgs(NamedTuple):
@@ -162,12 +165,13 @@ class RefuseArgs(NamedTuple):
     queue: str
     reason: str
     run: str
-    seed: int
+    seed: int | str
 
 
 class DeferArgs(NamedTuple):
     """Packed, after FenceArgs."""
 
+    fingerprint: str
     token: str
     reason: str
 
@@ -195,7 +199,7 @@ SCHEMAS: dict[str, Any] = {
     for schema in (
         FenceArgs, DrainArgs, ActivityHead, ActivityItem,
         AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
-        DeferArgs, ReturnItem, BookArgs,
+        DeferArgs, ReturnItem, BookArgs, RunCounts,
     )
 }  # fmt: skip
 _NAMED = re.compile(rf"\b({'|'.join(SCHEMAS)})\.(\w+)")

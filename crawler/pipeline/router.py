@@ -1,5 +1,6 @@
 """The router: turns URLs into candidates by scope, depth, score, partition, traps and quotas."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -14,13 +15,15 @@ from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.trap_memory import deferral_reason
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.quota_limits import is_within, link_place
-from crawler.rules.scope import ScopeRules, ScopeVerdict
+from crawler.rules.runs import RunRecord, RunSpec
+from crawler.rules.scope import ScopeRules, ScopeVerdict, smaller_limit
 from crawler.rules.site_rules import SiteRules
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.runtime.clock import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
 OUT_OF_SCOPE_MAX = 16_384  # URLs that are remembered as out of scope
+RECENT_OF_RUN = 4096  # URLs that are remembered for each run
 NO_BUDGET = BudgetSettings()
 NOT_FOLLOWED = Followed("")
 
@@ -59,6 +62,25 @@ class Router:
         self._priorities = SiteRules.of(sites, "priority")
         self._depths = SiteRules.of(sites, "depth_max")
         self.placement = Placement(record)
+        self._run = RunRecord(run="", user="", name="", nominal=0, started_at=0.0, spec=RunSpec())
+
+    def of_run(self, run: RunRecord) -> "Router":
+        """Routing for a run: by its own scope, limit of depth and priority, and by the crawl's rules for the rest.
+
+        What has been added to the crawl or to another run is new to this one. What is too deep for a budget is not
+        added, for nothing of a run is deferred.
+        """
+        router = copy.copy(self)
+        router._belong_to(run)  # noqa: SLF001 - of this class
+        return router
+
+    def _belong_to(self, run: RunRecord) -> None:
+        depth_max = smaller_limit(run.spec.depth, self._budget.depth or -1)
+        self._run = replace(run, spec=replace(run.spec, depth=depth_max))
+        self._budget = replace(self._budget, depth=0)
+        self.fingerprints = self.fingerprints.of_run(run.run)
+        self.scope = self._judged_by = self.scope.of_run(run.spec.scope, run.roots, depth_max)
+        self.recent, self._out_of_scope = RecentUrls(RECENT_OF_RUN), RecentUrls(RECENT_OF_RUN)
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
         """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
@@ -86,6 +108,7 @@ class Router:
         found_at, boost = found_at or wall_s(), followed.priority
         if self._priorities is not None and priority is None:
             boost += self._priorities.first(url, "priority") or 0.0
+        boost += self._run.spec.priority
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
         return Candidate(
             url=url,
@@ -99,6 +122,7 @@ class Router:
             score=score,
             found_at=found_at,
             seed_number=seed_number,
+            run=self._run.run,
             label=followed.label,
         )
 
@@ -108,7 +132,7 @@ class Router:
 
     def _depth_max(self, url: str) -> int:
         own = None if self._depths is None else self._depths.first(url, "depth_max")
-        return self.scope.depth_max if own is None else int(own)
+        return self.scope.depth_max if own is None else smaller_limit(int(own), self._run.spec.depth)
 
     def links(
         self,

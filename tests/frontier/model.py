@@ -44,6 +44,7 @@ class PartitionModel(KeptUrls):
     totals: Counter[str] = field(default_factory=Counter)
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
     hosts: dict[str, list[str]] = field(default_factory=dict)  # by domain, those that were taken in
+    closed: set[str] = field(default_factory=set)  # runs
 
     # Who may
 
@@ -156,16 +157,18 @@ class PartitionModel(KeptUrls):
     # Adding
 
     def add(self, candidates: Sequence[Candidate]) -> str:
-        """A digit per candidate: 1 new, 0 seen, 2 depth lowered."""
+        """A digit per candidate: 1 new, 0 seen, 2 depth lowered, 3 its run is closed."""
         return "".join(str(self._add(c)) for c in candidates)
 
     def _add(self, c: Candidate) -> int:
+        if c.run in self.closed:
+            return 3
         url = self.urls.get(c.fingerprint)
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
-            self.place(self.urls[c.fingerprint])
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
+            self.place(self.urls[c.fingerprint])
             return 1
         if url.state not in UNENDED or url.depth <= c.depth:
             return 0
@@ -257,6 +260,7 @@ class PartitionModel(KeptUrls):
         self.sequence += 1
         self.committed[f"{fingerprint}:1"] += 1
         self.log[f"{fingerprint}:1"] = url.token
+        url.status = status
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
         self.counts[url.candidate.queue]["fetch_ms"] += fetch_ms
         return self.sequence
@@ -265,6 +269,7 @@ class PartitionModel(KeptUrls):
         url = self.urls[fingerprint]
         url.state, url.until_ms, url.attempts = State.RETRYING, due_ms, url.attempts + 1
         url.failures.append(kind)
+        url.retries += url.candidate.run not in self.closed
         self._count(url, **{"retries": 1, f"e:{kind}": 1})
 
     def bury(self, fingerprint: str, *, kind: str, is_attempt: bool) -> None:
@@ -296,6 +301,10 @@ class PartitionModel(KeptUrls):
 
     # What can be seen
 
+    def of_run(self, run: str) -> set[str]:
+        """Fingerprints of its URLs, "" for the crawl's own."""
+        return {f for f, u in self.urls.items() if u.candidate.run == run}
+
     def in_state(self, *states: State) -> set[str]:
         return {f for f, u in self.urls.items() if u.state in states}
 
@@ -310,6 +319,14 @@ class PartitionModel(KeptUrls):
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
         beyond = sum(self.urls[f].deferred == CRAWL_URLS for f in self.in_state(State.DEFERRED))
-        counts = {**self.totals, "beyond": beyond, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
-        counts["scheduled"] = len(self.in_state(State.SCHEDULED))
+        pages = sum(u.state is State.COMMITTED and bool(u.candidate.run) for u in self.urls.values())
+        counts = {
+            **self.totals,
+            "scheduled": len(self.in_state(State.SCHEDULED)),
+            "run_pages": pages,
+            "beyond": beyond,
+            "done": done,
+            "sequence": self.sequence,
+            "queues": len(self.counts),
+        }
         return {k: n for k, n in counts.items() if n}

@@ -35,6 +35,7 @@ PATTERNS = {
     # On what scripts and sessions write themselves:
     "'^%d+( .* (%d+))$'", "'^%S+ (%d+) '", "'^%d+%.(.*)%-%d+%.%d+$'", "'^(%d+) (.*)$'", "'^%d+'", "' (%S+)'", "'%S+'",
     "'^at:(%d+)$'",
+    "'^[^/ ~]+'",
 }  # fmt: skip
 
 # Commands that read a whole key, with what bounds it.

@@ -83,7 +83,7 @@ async def test_readers_find_it_and_count_it_as_pending(door: Door) -> None:
     assert await states.pending(FINGERPRINTS, 0) == {
         c.fingerprint for c in (at("a", 0), found("b"), at("c", 0, "b.test"))
     }
-    tally = await states.tally(0, 0)
+    tally = await states.tally(0)
     assert (tally.pending, tally.added, tally.done, tally.is_steady) == (3, 3, 0, True)
     pending = PendingUrls(door.engine, door.keys)
     assert await pending.queues(0) == {"a.test", "b.test"}
@@ -127,7 +127,7 @@ async def test_a_purge_drops_scheduled_urls_of_its_domain_only(door: Door, opera
     totals = await Stats(door.engine, door.keys, 1).totals()
     assert (totals.scheduled, totals.pending, totals.refused) == (1, 1, {"purged": 201})
     assert await urls_at(door, 10) == ["b"]
-    assert (await BulkLookup(door.engine, door.keys, 1).tally(0, 0)).pending == 1
+    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).pending == 1
 
 
 async def test_a_quota_of_urls_goes_before_its_time(door: Door) -> None:

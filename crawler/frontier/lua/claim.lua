@@ -175,6 +175,7 @@ local function take_due(ready, taken, left, looks)
       if #best > 0 then
         taken[#taken + 1] = {r, best}
         add_to(r, OUT, #best / 2)
+        if r[MORE].runs then note_runs(r, best, 1, -1) end
         if r[MORE].waiter then
           set_more(r, 'waiter', nil)
           set_more(r, 'borrower_seen', nil)
@@ -263,6 +264,7 @@ end
 
 write_queues()
 write_totals()
+write_seeds()
 
 local soonest = orphans == 64 and 0 or math.huge
 if visible then soonest = math.min(soonest, math.max(0, now + visible - a[ClaimArgs.at_ms])) end

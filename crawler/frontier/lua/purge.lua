@@ -3,10 +3,10 @@
 -- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
 -- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '' for the queue's own blocks, '*' for retries,
---       '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at, or token of a retry, seed}:
---       at most 128
+--       '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at, or token of a retry, seed
+--       or run}: at most 128
 -- returns the number of dropped URLs
-local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
+local r, row_reason, ended, n = record_of(ARGV[3]), ARGV[4], {}, 0
 local in_blocks = row_reason ~= '*' and row_reason ~= '@'
 local from = (row_reason == '' or not in_blocks) and r or row_of(ARGV[3], row_reason)
 
@@ -20,16 +20,19 @@ local function take_out(name)
   if row_reason == '@' then return unschedule(r, name) end
   if call('ZREM', head_of(from.queue), name) == 0 then return false end
   add_to(from, N, -1)
+  if from == r then note_runs(r, {name}, 1, -1) end
   return true
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
   if take_out(a[2]) then
-    fingerprints[#fingerprints + 1] = a[1]
+    local run = run_named(a[3], ARGV[1])
+    ended[run], n = ended[run] or {}, n + 1
+    table.insert(ended[run], a[1])
     count_seed(a[3], DONE, 1)
+    count_run(a[3], RunCounts.refused, 1)
   end
 end
-local n = #fingerprints
 if n == 0 then return 0 end
 if from ~= r then
   note_released(r.queue, row_reason, n) -- pending again, and done below
@@ -40,7 +43,7 @@ if in_blocks and not promote(from) then call('ZREM', ready_of(from), from.queue)
 count_in(r, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)
-forget(ARGV[1], fingerprints, true)
+for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
 if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
 close_queues()
 write_totals()
