@@ -40,6 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seed: bool = False
     score: float = 0.0
     deferred: str = ""  # why it is not fetched now: it is kept, but not pending
+    visible_at: float = 0.0  # wall clock, s: it is scheduled, and not handed out before; 0 for most
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself

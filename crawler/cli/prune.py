@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
-from crawler.cli.export import moment_type
+from crawler.cli.export import since_type
 from crawler.cli.options import add_common, count_type, settings_of
 from crawler.errors import UsageError
 
@@ -62,10 +62,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 
 def age_type(text: str) -> float:
-    """For argparse: like `moment_type`, but a number needs its unit: nobody's 30 days are to become 30 seconds."""
+    """For argparse: like `since_type`, but a number needs its unit: nobody's 30 days are to become 30 seconds."""
     if text.strip().isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} has no unit (use 12h, 30d; or a date: 2026-11-01)")
-    return moment_type(text)
+    return since_type(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

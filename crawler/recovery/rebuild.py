@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
@@ -155,7 +156,7 @@ class Rebuild:
                     line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals,
                     seed_number=line.number,
                 )  # fmt: skip
-                await self._refill.add([seed])
+                await self._refill.add([replace(seed, visible_at=line.visible_at)])
         await self._refill.flush()
 
     # --- index ---

@@ -8,7 +8,7 @@ from crawler.reports.domain_columns import told_columns
 from crawler.reports.domain_view import DomainView
 from crawler.settings import OrderSettings
 from crawler.terminal.tables import facts, table
-from crawler.terminal.wording import counted, duration, number, size
+from crawler.terminal.wording import counted, duration, moment, number, size
 
 
 def domain_table(domains: Sequence[DomainView], *, is_running: bool = False) -> str:
@@ -57,7 +57,10 @@ def _pending(totals: Totals, in_flight: int) -> str:
     if not totals.pending:
         return "0"
     on_disk = f", {number(totals.spilled)} on disk" if totals.spilled else ""
-    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk})"
+    later = ""
+    if totals.first_visible_at is not None:
+        later = f", {number(totals.scheduled)} scheduled, the first for {moment(totals.first_visible_at)}"
+    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk}{later})"
 
 
 def _deferred(totals: Totals) -> str:

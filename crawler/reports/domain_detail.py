@@ -84,7 +84,9 @@ def sentence(
     if d.next_fetch_in_ms >= WAIT_SHOWN_MS:
         delay = f", its delay is {duration(d.delay_ms / 1000)}" if d.delay_ms > 0 and not trouble else ""
         return f"The next request starts in {wait}{trouble}{delay}."
-    if d.retrying == d.pending:
+    if d.scheduled == d.pending:
+        return f"{waiting} wait{'s' * (d.pending == 1)} for the time given to 'crawler seed --at'."
+    if d.retrying + d.scheduled == d.pending:
         return f"{waiting} wait{'s' * (d.pending == 1)} for a retry{trouble}."
     if d.claimed:
         return f"{d.owner} has claimed {counted(d.claimed, 'URL')} of it: a request starts when there is room."
@@ -118,6 +120,7 @@ def detail_text(detail: DomainDetail) -> str:
         *([("deferred", deferred_text(detail.deferred))] if detail.deferred else []),
         ("claimed", number(d.claimed) + in_brackets(f"{number(d.in_flight)} in flight" if d.in_flight else "")),
         ("retrying", number(d.retrying)),
+        *([("scheduled", number(d.scheduled))] if d.scheduled else []),
         *([("items", items_text(d))] if d.items or d.items_invalid else []),
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),

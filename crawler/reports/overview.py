@@ -35,7 +35,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     client_errors: int  # of them, 4xx
     server_errors: int  # of them, 5xx
     added: int  # URLs, each once
-    pending: int  # queued, claimed and retrying
+    pending: int  # queued, claimed, retrying and scheduled
+    scheduled: int = 0  # of them, URLs that become visible later
+    first_visible_at: float | None = None  # the first of these; s since 1970
     in_flight: int  # being fetched or parsed
     retries: int
     dead: int

@@ -44,7 +44,7 @@ function headline(o) {
   );
   text($("n-rate"), rate(o.rates.pages));
   text($("s-rate"), `${size(o.rates.bytes)}/s`);
-  text($("n-queued"), number(Math.max(0, o.pending - o.in_flight)));
+  text($("n-queued"), number(Math.max(0, o.pending - o.in_flight - o.scheduled)));
   text($("s-queued"), `of ${counted(o.added, "URL")}`);
   text($("n-in-flight"), number(o.in_flight));
   text($("n-dead"), number(o.dead));

@@ -259,6 +259,7 @@ function counters({ domain: d, deferred }) {
     ["Queued", number(d.queued)],
     ["Claimed", `${number(d.claimed)}${d.in_flight ? inBrackets(counted(d.in_flight, "open request")) : ""}`],
     ["Waiting for a retry", number(d.retrying)],
+    ["Scheduled", d.scheduled ? number(d.scheduled) : ""],
     ["Deferred", Object.keys(deferred).length ? named(deferred) : ""],
     ["Size", size(d.bytes)],
     ["Latency", d.latency_ms === null ? "-" : `${duration(d.latency_ms / 1000)} (mean)`],
