@@ -219,11 +219,10 @@ def runs_one_pass() -> contextlib.AbstractContextManager[None]:
 def links_untouched() -> contextlib.AbstractContextManager[None]:
     """Links of runs are added to partitions that were not noted as touched."""
 
-    async def touch(self: RunBook, run: str, partitions: Any, roots: Any = ()) -> bool:
-        return await before(self, run, (), roots)
+    async def touch_all(self: RunBook, partitions: Any) -> set[str]:
+        return set()
 
-    before = RunBook.touch
-    return _patched(RunBook, "touch", touch)
+    return _patched(RunBook, "touch_all", touch_all)
 
 
 def touched_is_remembered() -> contextlib.AbstractContextManager[None]:
