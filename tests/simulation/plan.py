@@ -52,6 +52,7 @@ class Plan:
     budgets: Mapping[str, int]  # what instances begin with
     raised_at_s: float  # instances that start later have none
     scheduled: Mapping[str, float]  # seeds for a later time, in seconds from the start
+    has_run: bool  # does a run of a job crawl the same sites?
 
     @property
     def is_planned(self) -> bool:
@@ -68,6 +69,7 @@ OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
 SCHEDULED = 0.3  # share of runs with seeds for a later time
 SCHEDULED_MAX_S = 20.0
+WITH_RUN = 0.4  # share of those without quotas in which a job runs
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
@@ -95,6 +97,8 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
     count = rng.randint(2, 9) if faults else 0
     schedule = sorted((rng.uniform(0.3, busy_s), _drawn(rng, faults)) for _ in range(count))
     budgeting = rng_of(seed, "budgets")
+    budgets = budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {}
+    scheduled = _scheduled(rng_of(seed, "scheduled"), web.seeds)
     return Plan(
         seed=seed,
         shape=shape,
@@ -106,9 +110,10 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
         heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
         disk_s=rng.choice((0.002, 0.01, 0.05)),
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
-        budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
+        budgets=budgets,
         raised_at_s=budgeting.uniform(0.5, busy_s),
-        scheduled=_scheduled(rng_of(seed, "scheduled"), web.seeds),
+        scheduled=scheduled,
+        has_run=not budgets and not scheduled and rng_of(seed, "run").random() < WITH_RUN,
     )
 
 
