@@ -97,7 +97,7 @@ class Runs:
         replies = await self._engine.run_all(calls)
         return {p: _run_counts(bytes(raw)) for p, (raw,) in zip(partitions, replies, strict=True)}
 
-    async def look(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
+    async def passes(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
         """One pass over each of these runs: the partitions it touched, then its counts in each of them."""
         raw = await self._engine.commands([("SMEMBERS", self._of(run, "touched")) for run in runs])
         touched = [sorted(int(p) for p in members) for members in raw]

@@ -196,7 +196,7 @@ class RunWatch:
             return
         run_id = self._engine.run_id
         try:
-            for one, counts in zip(due, await self._runs.look([one.record.run for one in due]), strict=True):
+            for one, counts in zip(due, await self._runs.passes([one.record.run for one in due]), strict=True):
                 before, one.last = one.last, RunPass(run_id, is_seeded=True, counts=counts)
                 if before is not None and is_run_finished((before, one.last)):
                     ending.append(one)

@@ -93,7 +93,6 @@ def test_the_newest_runs_of_a_job_and_active_ones_stay(lab: Lab) -> None:
         client.hdel(f"{{main:{home_of('job1', partitions)}}}:runs", runs[0])
     assert lab.json("prune", "--keep-runs", "1")["pages"] == len([n for n in range(PAGES) if n % 4 == 0])
     assert {entry.run for entry in entries_of(lab.folder)} == {runs[2], ""}
-    lab.audit()
 
 
 def test_what_a_living_session_may_still_commit_stays(lab: Lab) -> None:
