@@ -70,6 +70,7 @@ class Rebuild:
         self._report = RebuildReport()
         self._scope_version = 0  # the highest that a page was judged by
         self._has_items = False
+        self._has_pruned = False
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
@@ -94,7 +95,7 @@ class Rebuild:
             await self._read_followed(book)
             replay = Replay(self._d, refill, book, self._report, self._meter)
             await replay.run(self._folders)
-            if not self._refetch:
+            if self._has_pruned and not self._refetch:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
@@ -164,6 +165,7 @@ class Rebuild:
             reader = IndexReader(folder)
             async for entry in self._entries(reader, pruned=True):
                 self._has_items |= entry.items is not None
+                self._has_pruned |= entry.pruned
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
                 if entry.redirect_to and self._is_seed(book, entry):

@@ -13,6 +13,7 @@ Of a file of an ended session whose records are all accounted for, what no line 
 """
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -180,12 +181,18 @@ class Planner:
     def plan(self, undrained: Iterable[CommitEntry]) -> Iterator[Planned]:
         """Read everything and decide. Blocks. Raises ArchiveError."""
         with Scratch(self._folder.tmp, self._rule) as scratch:
-            scratch.add("", undrained, busy=RUNNING)
-            self._read_index(scratch)
-            scratch.complete()
-            self._judge_files(scratch)
-            self._decide(scratch)
-            yield Planned(self._folder, self._rule, scratch, list(self._strays(scratch)))
+            try:
+                scratch.add("", undrained, busy=RUNNING)
+                self._read_index(scratch)
+                scratch.complete()
+                self._judge_files(scratch)
+                self._decide(scratch)
+                planned = Planned(self._folder, self._rule, scratch, list(self._strays(scratch)))
+            except sqlite3.Error as error:
+                raise ArchiveError(
+                    f"can't write to {self._folder.tmp}, where a prune needs some 100 bytes a page to decide: {error}"
+                ) from None
+            yield planned
 
     # --- index ---
 
