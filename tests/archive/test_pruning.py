@@ -254,6 +254,7 @@ def test_what_an_output_has_not_read_stays_and_goes_once_it_has(tmp_path: Path) 
     ReadMarks(cursor).note(frozenset(names[:2]))
     figures = prune(made.folder, PruneRule(before=AT + 1_000))
     assert figures.waiting["outputs"] >= 16, "and those in files that have pages of both"
+    assert figures.cursors == ["outputs/pages-lines-aa.cursor"]
     assert {one.url for one in made.left().values()} >= {entry(n).url for n in range(16, 32)}
     judge(made)
     ReadMarks(cursor).note(frozenset(names))

@@ -40,13 +40,17 @@ CREATE TABLE segments (batch INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prune removes. `bytes`: of records and items; `waiting`: pages that match and stay for now, by reason."""
+    """What a prune removes. `bytes`: of records and items; `waiting`: pages that match and stay for now, by reason.
+
+    `cursors`: of the outputs that some of them wait for, relative to the crawl folder.
+    """
 
     pages: int = 0
     bytes: int = 0
     files_removed: int = 0
     files_rewritten: int = 0
     waiting: dict[str, int] = {}
+    cursors: list[str] = []
 
 
 class PrunedFile(NamedTuple):
