@@ -90,6 +90,7 @@ class Jobs:
     async def create(self, job: Job, *, due: float | None) -> None:
         """Store a new job. Raises ConflictError when its name is taken."""
         await self._engine.command("ZADD", self._keys.jobs, 0, _listed(job))
+        await self.notify()  # before, too: without any job, nobody ever looks for one
         try:
             await self.change(StoredJob(job, ""), Plan(job=job, due=due), None, new_revision=True)
         except Changed:
