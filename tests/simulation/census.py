@@ -14,7 +14,7 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError
-from crawler.frontier.codec import parts_of, unpack_letter
+from crawler.frontier.codec import pairs_of, parts_of, read_stamp, unpack_letter
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import Stub, is_row
 from crawler.model import CommitEntry
@@ -88,11 +88,21 @@ class Census:
         return found
 
     def _url(self, p: int, queue: str, member: str) -> str:
+        """The URL of a member; one of a run is another one, with the run behind it."""
         origin, queue = "", queue.partition("|")[0]
         if member[0] >= "%":
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
-        return parts_of(member, queue, origin)[0]
+        url, stamp = parts_of(member, queue, origin)
+        run = read_stamp(stamp, 0.0).run
+        return f"{url} {run}" if run else url
+
+    def pending_of(self, run: str) -> list[str]:
+        """URLs of a run that wait or are claimed."""
+        partitions = range(self._partitions)
+        return [
+            u for p in partitions for u in (*self._waiting(p), *self._delivered(p).values()) if u.endswith(f" {run}")
+        ]
 
     def left(self) -> dict[int, tuple[int, str]]:
         """Partitions with work left: pending URLs and commits that are not indexed; and the session of the lease."""
@@ -104,10 +114,10 @@ class Census:
         return {p: (n, session) for p, (n, session) in counts.items() if n}
 
     def dead_letters(self) -> dict[str, str]:
-        """URL -> reason."""
+        """URL -> reason, of the crawl itself."""
         found = self._wire.ask([("HVALS", self._keys.of(p, "dead")) for p in range(self._partitions)])
         letters = [unpack_letter(blob) for blobs in found for blob in blobs]
-        return {letter.url: letter.reason for letter in letters}
+        return {letter.url: letter.reason for letter in letters if not letter.run}
 
     def faults(self) -> list[str]:
         """What is wrong with the states of URLs; nothing, it is hoped."""
@@ -119,24 +129,28 @@ class Census:
         of, waiting, deferred, delivered = self._keys.of, self._waiting(p), self._deferred(p), self._delivered(p)
         expiring, overtaken, retries, meta = self._wire.ask([
             ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
-            ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0", "parked", "released"),
+            ("HGETALL", of(p, "m")),
         ])  # fmt: skip
-        buckets = [of(p, f"s0:{n}") for n in ("split", *range(int(meta[3] or 1)))]
-        seen = sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
+        counts = {name.decode(): value for name, value in pairs_of(meta)}
+        runs = [name.removeprefix("seen") for name in counts if name.startswith("seen")]
+        buckets = [of(p, f"s{run}:{n}") for run in runs for n in ("split", *range(int(counts.get(f"buckets{run}", 1))))]
+        dropped = int(counts.get("dropped", 0))
+        seen = dropped + sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
+        counted = dropped + sum(int(counts[f"seen{run}"]) for run in runs)
         pending = Counter([*waiting, *delivered.values()])
         if twice := [url for url, n in (pending + Counter(deferred)).items() if n > 1]:
             yield f"partition {p}: in two states at once: {twice}"
         tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
         if tokens != Counter(delivered.keys()):
             yield f"partition {p}: deliveries {delivered} but deadlines {tokens}"
-        added, done = int(meta[0] or 0), int(meta[1] or 0)
+        added, done = int(counts.get("added", 0)), int(counts.get("done", 0))
         if added - done != pending.total():
             yield f"partition {p}: {added} added, {done} done, {pending.total()} pending"
-        released = int(meta[5] or 0)
-        if seen != added - released or int(meta[2] or 0) != seen:
-            yield f"partition {p}: {added} added, {released} released, {seen} seen, {meta[2]} counted as seen"
-        if int(meta[4] or 0) - released != len(deferred):
-            yield f"partition {p}: {meta[4]} deferred, {released} released, {len(deferred)} are"
+        released, parked = int(counts.get("released", 0)), int(counts.get("parked", 0))
+        if seen != added - released or counted != seen:
+            yield f"partition {p}: {added} added, {released} released, {seen} seen, {counted} counted as seen"
+        if parked - released != len(deferred):
+            yield f"partition {p}: {parked} deferred, {released} released, {len(deferred)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

@@ -37,6 +37,7 @@ class Ending:
     url: str
     session: str
     status: int = 0
+    run: str = ""
 
 
 @dataclass(slots=True)
@@ -68,8 +69,10 @@ class Judge:
     is_witnessed: Callable[[int], bool] = lambda _: True  # was some other process up and well since that time?
     session_of: Callable[[Process], str] = lambda _: ""
     on_acquired: Callable[[str], None] = lambda _: None
+    on_rolled_back: Callable[[int], None] = lambda _: None
     deaths: Counter[str] = field(default_factory=Counter)  # URL -> processes that were killed while they were at it
     died_ns: dict[str, int] = field(default_factory=dict)  # session -> when its process was killed
+    has_jobs: bool = False  # pages are requested again for each run
     _holders: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # (partition, epoch) -> sessions
     _asked: dict[str, Request] = field(default_factory=dict)
     _last: dict[str, Request] = field(default_factory=dict)  # by queue
@@ -91,10 +94,11 @@ class Judge:
         if isinstance(reply, hiredis.ReplyError):
             self.blame("script", f"{call.name} of {process.name}: {reply}")
             return
-        status = reply[0].decode(errors="replace") if isinstance(reply[0], bytes) else str(reply[0])  # or a record
+        first = reply[0] if isinstance(reply, list) else reply
+        status = first.decode(errors="replace") if isinstance(first, bytes) else str(first)  # or a record
         where = call.keys[0].partition("}")[0].rpartition(":")[2]
         self.trace(f"{process.name} {call.name} {where} {call.args[1] if call.name in FENCED else ''} -> {status}")
-        if call.name in FENCED:
+        if call.name in FENCED and not (call.name == "change_job" and call.args[0] == ""):  # people have no lease
             self._fence(process, call, status)
         if call.name == "acquire":
             self._lease(call, reply, status)
@@ -158,7 +162,8 @@ class Judge:
         key = packed[0], int(packed[2].rpartition(":")[2])
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")
-        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"]))
+        run = entry.get("run", "")
+        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"], run))
 
     def _ended(self, key: Key, ending: Ending) -> None:
         before = self.endings.get(key)
@@ -170,6 +175,7 @@ class Judge:
     def rolled_back(self, to_ns: int, leases: dict[int, tuple[str, int]]) -> None:
         """The engine has lost what happened after that time: so do these notes."""
         self._rolled_back = True
+        self.on_rolled_back(to_ns)
         self.endings = {key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns}
         now_ns, unowned = self.loop.now_ns, ("", 0)  # also of a partition that had not been leased yet
         self.tenures = {p: Tenure(*leases.get(p, unowned), now_ns, restored=True) for p in range(self.partitions)}
@@ -227,7 +233,7 @@ class Judge:
         self._asked[request.url] = request
         had = page.took  # answers so far, this one not included
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
-        if before is None or failed or request.late:
+        if before is None or failed or request.late or self.has_jobs:
             return
         self.stats["duplicates"] += 1
         self.trace(f"  again: {before.process.name} had it at {before.at_ns / NS:.3f} s")

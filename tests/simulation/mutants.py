@@ -3,6 +3,7 @@
 Each change is a context in which runs are made.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,9 +13,14 @@ from typing import Any
 import msgspec
 
 from crawler.archive.items import ItemWriter
+from crawler.errors import EngineError
 from crawler.frontier import script_library
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.runs import Runs
+from crawler.frontier.script_args import with_positions
+from crawler.jobs import run_watch
+from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.pipeline import finish_watch
@@ -24,10 +30,11 @@ from crawler.pipeline.robots_turn import RobotsTurns
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
+from crawler.rules import job_plan
 from crawler.runtime.clock import monotonic_ms
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import SLOW_CALLS_S, plan_of
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import RealEngine
 
@@ -209,6 +216,60 @@ def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     return _patched(RaisedQuotas, "release", release)
 
 
+def job_unchecked() -> contextlib.AbstractContextManager[None]:
+    """A change of a job is stored whoever changed it meanwhile."""
+    return _scripts_without(with_positions("if seen ~= one[JobChange.seen] then return {'CHANGED'} end"), "")
+
+
+def job_unfenced() -> contextlib.AbstractContextManager[None]:
+    """Who has lost a partition still decides its jobs."""
+    return _scripts_without("if not fence(ARGV) then return {'FENCED'} end\nelseif", "elseif")
+
+
+def run_of_one_pass() -> contextlib.AbstractContextManager[None]:
+    """A run has ended when one look finds nothing pending."""
+    return _patched(run_watch, "is_run_finished", lambda passes: passes[-1].is_quiet)
+
+
+def touch_after_add() -> contextlib.AbstractContextManager[None]:
+    """A partition gets URLs of a run, and only then it is noted that it has some."""
+    touch = Runs.touch
+
+    async def later(self: Runs, *arguments: Any) -> None:
+        await asyncio.sleep(0.3)
+        with contextlib.suppress(EngineError):
+            await touch(self, *arguments)
+
+    async def at_once(self: Runs, *arguments: Any) -> bool:
+        tasks.append(asyncio.ensure_future(later(self, *arguments)))
+        return True
+
+    tasks: list[Any] = []
+    return _patched(Runs, "touch", at_once)
+
+
+def no_tombstone() -> contextlib.AbstractContextManager[None]:
+    """What was long on its way is added to runs that were closed."""
+    return _scripts_without("call('ZADD', closed, meta().clock, run)", "")
+
+
+def miss_undecided() -> contextlib.AbstractContextManager[None]:
+    """A range of missed times is written, and its last one may be decided again."""
+    miss = job_plan._Draft._miss
+
+    def stay(self: Any, *arguments: Any) -> None:
+        before = self._done_to
+        miss(self, *arguments)
+        self._done_to = max(before, self._done_to - 1)
+
+    return _patched(job_plan._Draft, "_miss", stay)
+
+
+def clock_unchecked() -> contextlib.AbstractContextManager[None]:
+    """Jobs are decided by whatever an instance takes for the time."""
+    return _patched(ClockCheck, "is_right", property(lambda _: True))
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -219,6 +280,8 @@ class Mutant:
     breaks: str
     overflows: bool = False  # queues lie in files
     budgets: Mapping[str, int] = field(default_factory=dict)
+    has_jobs: bool = False
+    latency_max_s: float = 0.0  # 0: as drawn
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -245,6 +308,13 @@ MUTANTS = {
         Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12}),
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
+        Mutant(job_unchecked, "graph", "", "I9", has_jobs=True, latency_max_s=SLOW_CALLS_S),
+        Mutant(job_unfenced, "graph", "cuts", "I2", has_jobs=True),
+        Mutant(run_of_one_pass, "chain", "nothing", "run", has_jobs=True),
+        Mutant(touch_after_add, "chain", "nothing", "run", has_jobs=True),
+        Mutant(no_tombstone, "graph", "cuts", "left", has_jobs=True),
+        Mutant(miss_undecided, "graph", "engine", "I9", has_jobs=True),
+        Mutant(clock_unchecked, "graph", "kills", "clock", has_jobs=True),
     )
 }
 
@@ -262,6 +332,9 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     """One run of a mutant."""
     mutant = MUTANTS[name]
     with mutant.change():
-        plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix)
+        plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix, has_jobs=mutant.has_jobs)
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
-        return simulate(seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets))
+        climate = dataclasses.replace(plan.climate, latency_max_s=mutant.latency_max_s or plan.climate.latency_max_s)
+        return simulate(
+            seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate)
+        )
