@@ -82,7 +82,7 @@ class Faults:
         self._server.go_on()
         for life in self._fleet.up:
             self._fleet.resume(life)
-            life.wall_ns = self._rng.randrange(-NS, NS)
+            life.wall_ns = 0
         self._set_engine_clock(0)
 
     def _someone(self) -> Life:

@@ -279,7 +279,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (build, "load_app", lambda target: HANDLERS),
         (build, "tune_process", lambda: None),
         (vitals, "process_cpu_s", lambda: 0.0),
-        (vitals, "_free_bytes", lambda folder: 1 << 40),
+        (vitals, "free_bytes", lambda folder: 1 << 40),
         (vitals, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
         (HandlerStage, "_in_worker", _handle_in_loop),

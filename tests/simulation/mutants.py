@@ -23,7 +23,7 @@ from crawler.jobs import run_watch
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-from crawler.pipeline import finish_watch
+from crawler.pipeline import claim, finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
@@ -31,7 +31,7 @@ from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
 from crawler.rules import job_plan
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.clock import monotonic_ms, wall_s
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.plan import SLOW_CALLS_S, plan_of
@@ -216,6 +216,11 @@ def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     return _patched(RaisedQuotas, "release", release)
 
 
+def shown_early() -> contextlib.AbstractContextManager[None]:
+    """Scheduled URLs are visible two seconds before their time."""
+    return _patched(claim, "wall_s", lambda: wall_s() + 2.0)
+
+
 def job_unchecked() -> contextlib.AbstractContextManager[None]:
     """A change of a job is stored whoever changed it meanwhile."""
     return _scripts_without(with_positions("if seen ~= one[JobChange.seen] then return {'CHANGED'} end"), "")
@@ -308,6 +313,7 @@ MUTANTS = {
         Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12}),
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
+        Mutant(shown_early, "graph", "kills", "schedule"),
         Mutant(job_unchecked, "graph", "", "I9", has_jobs=True, latency_max_s=SLOW_CALLS_S),
         Mutant(job_unfenced, "graph", "cuts", "I2", has_jobs=True),
         Mutant(run_of_one_pass, "chain", "nothing", "run", has_jobs=True),

@@ -57,6 +57,7 @@ class Plan:
     overflows: bool  # queues lie in files
     budgets: Mapping[str, int]  # what instances begin with
     raised_at_s: float  # instances that start later have none
+    scheduled: Mapping[str, float]  # seeds for a later time, in seconds from the start
     acts: tuple[Act, ...] = ()  # on jobs; without any, the crawl has none
 
     @property
@@ -72,6 +73,8 @@ def rng_of(seed: int, what: str) -> random.Random:
 
 OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
+SCHEDULED = 0.3  # share of runs with seeds for a later time
+SCHEDULED_MAX_S = 20.0
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
 JOBBED = 0.3  # share of runs with jobs; these have no quotas, and short delays
 JOB_DELAY_S = 0.3
@@ -107,7 +110,14 @@ def _with_jobs(plan: Plan, rng: random.Random) -> Plan:
     heal_at_s = max(plan.heal_at_s, last_s + 1.0, *(at_s for at_s, _ in faults)) + rng.uniform(0.0, 5.0)
     climate = dataclasses.replace(plan.climate, latency_max_s=rng.choice((0.001, 0.001, SLOW_CALLS_S)))
     return dataclasses.replace(
-        plan, settings=settings, climate=climate, faults=faults, heal_at_s=heal_at_s, budgets={}, acts=acts
+        plan,
+        settings=settings,
+        climate=climate,
+        faults=faults,
+        heal_at_s=heal_at_s,
+        budgets={},
+        scheduled={},
+        acts=acts,
     )
 
 
@@ -141,7 +151,14 @@ def _plan_of(seed: int, shape: str, mix: str) -> Plan:
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
         budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
         raised_at_s=budgeting.uniform(0.5, busy_s),
+        scheduled=_scheduled(rng_of(seed, "scheduled"), web.seeds),
     )
+
+
+def _scheduled(rng: random.Random, seeds: list[str]) -> dict[str, float]:
+    if rng.random() >= SCHEDULED:
+        return {}
+    return {url: rng.uniform(0.2, SCHEDULED_MAX_S) for url in seeds if rng.random() < 0.5}
 
 
 def _drawn(rng: random.Random, mix: dict[str, int]) -> str:
