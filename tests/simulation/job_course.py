@@ -41,7 +41,7 @@ class JobCourse:
         self._rng = rng
         self._person = Person(loop, fleet, rng, trace)
         rows_max = plan.settings.jobs.history_rows
-        self.judge = JobJudge(loop, census, rows_max, judge.blame, lambda: server.wall_ns)
+        self.judge = JobJudge(loop, census, rows_max, judge.blame, trace, lambda: server.wall_ns)
 
     def begin(self) -> None:
         """Have the person act when it is time."""

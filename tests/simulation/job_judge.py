@@ -49,12 +49,13 @@ class JobJudge:
 
     def __init__(
         self, loop: VirtualLoop, census: JobCensus, rows_max: int, blame: Callable[[str, str], None],
-        engine_wall_ns: Callable[[], int],
+        trace: Callable[[str], None], engine_wall_ns: Callable[[], int],
     ) -> None:  # fmt: skip
         self._loop = loop
         self._census = census
         self._rows_max = rows_max
         self._blame = blame
+        self._trace = trace
         self._engine_wall_ns = engine_wall_ns  # the engine's wall clock minus virtual time
         self._engine_walls: list[tuple[int, int]] = [(0, 0)]
         self._journal: list[tuple[int, JobChange]] = []
@@ -74,6 +75,7 @@ class JobJudge:
         change = JobChange(*msgspec.msgpack.decode(call.args[FenceArgs._fields.__len__()]))
         self._journal.append((self._loop.now_ns, change))
         is_owner = call.args[0] != ""
+        self._trace(f"  {change.job}: starts {change.starts[::2]}, ends {change.ends}")
         if is_owner:
             self._check_clock(process, change)
             for run in change.ends:
