@@ -90,6 +90,7 @@ class Jobs:
     async def create(self, job: Job, *, due: float | None) -> None:
         """Store a new job. Raises ConflictError when its name is taken."""
         await self._engine.command("ZADD", self._keys.jobs, 0, _listed(job))
+        await self.notify()  # before, too: without any job, nobody ever looks for one
         try:
             await self.change(StoredJob(job, ""), Plan(job=job, due=due), None, new_revision=True)
         except Changed:
@@ -122,8 +123,12 @@ class Jobs:
             self._call(fence, self._args(read, plan, nonce, new_revisions))
             for (read, plan, fence), nonce in zip(steps, nonces, strict=True)
         ]
+        try:
+            replies = await self._engine.run_many(calls)
+        except EngineError as error:  # any of them may have been stored
+            replies = [error for _ in calls]
         answers: list[StoredJob | Changed | EngineError] = []
-        for (_, plan, _), nonce, raw in zip(steps, nonces, await self._engine.run_many(calls), strict=True):
+        for (_, plan, _), nonce, raw in zip(steps, nonces, replies, strict=True):
             if isinstance(raw, EngineError):
                 answers.append(raw)
             else:

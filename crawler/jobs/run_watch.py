@@ -21,7 +21,7 @@ from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.runs import Runs
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.job_plan import Plan, RunResult, ended, plan
+from crawler.rules.job_plan import Plan, RunResult, ended
 from crawler.rules.jobs import JobSpec
 from crawler.rules.runs import RunCounts, RunRecord, job_of, total_of
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
@@ -64,8 +64,11 @@ class RunWatch:
         seed: Seed,
         read_sitemap: ReadSitemap,
         on_plan: Callable[[Plan], None],
+        is_clock_right: Callable[[], bool],
     ) -> None:
-        """`on_plan`: called with what was stored here: it may start further runs."""
+        """`on_plan`: called with what was stored here: it may start further runs. `is_clock_right`: else no run is
+        ended, because that decides what is due.
+        """
         self._jobs = jobs
         self._runs = runs
         self._engine = engine
@@ -73,6 +76,7 @@ class RunWatch:
         self._seed = seed
         self._read_sitemap = read_sitemap
         self._on_plan = on_plan
+        self._is_clock_right = is_clock_right
         self._active: dict[str, ActiveRun] = {}
         self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
         self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
@@ -140,7 +144,7 @@ class RunWatch:
         run = one.record.run
         spec = one.spec or await self._spec_of(run)
         if spec is None:
-            self._active.pop(run, None)  # its job was removed
+            self._ended(one)  # its job was removed
             return
         started_at, valid = wall_s(), 0
         one.failure = ""
@@ -202,12 +206,11 @@ class RunWatch:
                     ending.append(one)
                 else:
                     await self._stop_beyond_pages(one, total_of(counts.values()))
+            while ending:
+                ending = await self._end(ending)
         finally:
             for one in due:
-                if one not in ending:
-                    self._look_later(one)
-        while ending:
-            ending = await self._end(ending)
+                self._look_later(one)  # for those that have ended, it is in vain
 
     def _due_looks(self) -> list[ActiveRun]:
         found: dict[str, ActiveRun] = {}
@@ -227,9 +230,9 @@ class RunWatch:
         fence = self._held.fence_of(one.partition)
         if stored is not None and fence is not None and _knows(stored, one.record.run):
             record = replace(one.record, stopped="pages")
-            with contextlib.suppress(Changed):
-                made = plan(stored.job, wall_s())
-                await self._jobs.change(stored, replace(made, starts=(*made.starts, record)), fence)
+            with contextlib.suppress(Changed):  # then it is stopped at the next look
+                made = Plan(job=stored.job, starts=(record,), due=0.0)  # what is due is decided by the next look at it
+                await self._jobs.change(stored, made, fence)
                 one.record = record
                 self._on_plan(made)
 
@@ -246,18 +249,18 @@ class RunWatch:
                 fence = self._held.fence_of(one.partition)
                 if stored is None or not _knows(stored, one.record.run):
                     self._ended(one)  # its job was removed, or an earlier call did it
-                elif fence is not None:
+                elif fence is not None and self._is_clock_right():
                     steps.append((one, stored, ended(stored.job, _result(one), wall_s()), fence))
             answers = await self._jobs.change_all([step[1:] for step in steps])
         except EngineError:
-            for one in (*by_job.values(), *again):
-                self._unsure(one)
+            for one in by_job.values():
+                self.uncertain(one.partition)
             raise
         for (one, _, made, _), answer in zip(steps, answers, strict=True):
             if isinstance(answer, Changed):
                 again.append(one)
             elif isinstance(answer, EngineError):
-                self._unsure(one)
+                self.uncertain(one.partition)  # it may have ended, and others may have begun
             else:
                 self._ended(one)
                 self._on_plan(made)
@@ -268,18 +271,13 @@ class RunWatch:
         self._active.pop(one.record.run, None)
         self._closing.put_nowait((one.partition, one.record.run))
 
-    def _unsure(self, one: ActiveRun) -> None:
-        """It may have ended, and others may have begun: look again."""
-        self.uncertain(one.partition)
-        self._look_later(one)
-
     # What they leave.
 
     async def _close_runs(self) -> None:
         while True:
-            some = {await self._closing.get()}
+            some = dict.fromkeys([await self._closing.get()])
             while len(some) < AT_ONCE and not self._closing.empty():
-                some.add(self._closing.get_nowait())
+                some[self._closing.get_nowait()] = None
             try:
                 await self._runs.close_everywhere([run for partition, run in some if partition in self._held])
             except EngineError:

@@ -54,8 +54,9 @@ class JobRunner:
         self._bytes_max = settings.scope.url_bytes_max
         self.clock = ClockCheck(engine, settings.jobs.clock_offset_max_s)
         self.watch = RunWatch(
-            jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored
-        )
+            jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
+            is_clock_right=lambda: self.clock.is_right,
+        )  # fmt: skip
         self._triggers = Triggers(
             jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
             is_clock_right=lambda: self.clock.is_right,

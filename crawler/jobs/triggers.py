@@ -14,12 +14,13 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.job_plan import Plan, plan
-from crawler.runtime.clock import wall_s
+from crawler.runtime.clock import monotonic_ms, wall_s
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 1.0  # between looks when nothing is due sooner: partitions may have been acquired
 LEAST_S = 0.02  # between looks
+READ_AGAIN_MS = 10_000  # somebody may have changed a job, and died before the owners were told
 
 
 class Triggers:
@@ -43,6 +44,7 @@ class Triggers:
         self._due: dict[int, float] = {}  # partition -> when something is due, wall clock, s
         self._known: dict[int, int] = {}  # partition -> epoch in which its jobs were read
         self._version = 0
+        self._read_all_ms = 0  # when all partitions were read last, on the monotonic clock
         self._wakes = asyncio.Event()
 
     @property
@@ -83,6 +85,10 @@ class Triggers:
 
     async def look(self) -> None:
         """Decide what is due now. Raises EngineError."""
+        now_ms = monotonic_ms()
+        if now_ms - self._read_all_ms >= READ_AGAIN_MS:
+            self._known.clear()
+            self._read_all_ms = now_ms
         for partition in [p for p in self._due if p not in self._held]:
             del self._due[partition]
         await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])

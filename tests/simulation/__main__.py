@@ -5,8 +5,10 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tests.simulation.mutants import MUTANTS, mutated
+from tests.simulation.plan import plan_of
 from tests.simulation.report import Total, failure
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import real_engine
@@ -20,14 +22,14 @@ def main(arguments: Sequence[str]) -> int:
     if options.mutants:
         return _mutants(range(options.first, options.first + options.mutants))
     if options.seed is not None:
-        return _one(options.seed, verbose=options.verbose)
+        return _one(options.seed, with_jobs=options.with_jobs, verbose=options.verbose)
     if options.digest:
-        return _digests(range(options.first, options.first + options.seeds), options.jobs)
+        return _digests(range(options.first, options.first + options.seeds), options)
     total = Total()
-    for outcome in _outcomes(range(options.first, options.first + options.seeds), options.jobs):
+    for outcome in _outcomes(range(options.first, options.first + options.seeds), options):
         total.add(outcome)
         if outcome.violations:
-            print(failure(outcome), flush=True)
+            print(failure(outcome, with_jobs=options.with_jobs), flush=True)
         elif total.runs % 50 == 0:
             print(f"{total.runs} of {options.seeds} seeds, {len(total.failed)} failed", flush=True)
     print(total.table())
@@ -44,13 +46,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
     )
+    parser.add_argument("--with-jobs", action="store_true", help="all of them with jobs")
     parser.add_argument("--mutants", type=int, help="leave out one rule after the other, for this many seeds each")
     return parser.parse_args(arguments)
 
 
-def _one(seed: int, *, verbose: bool) -> int:
+def _one(seed: int, *, with_jobs: bool, verbose: bool) -> int:
+    plan = plan_of(seed, has_jobs=with_jobs or None)
     with real_engine() as real:
-        outcome = simulate(seed, real, say=print if verbose else lambda _: None)
+        outcome = simulate(seed, real, say=print if verbose else lambda _: None, plan=plan)
     total = Total()
     total.add(outcome)
     if not verbose:
@@ -62,9 +66,9 @@ def _one(seed: int, *, verbose: bool) -> int:
     return 1 if outcome.violations else 0
 
 
-def _digests(seeds: Sequence[int], jobs: int) -> int:
+def _digests(seeds: Sequence[int], options: argparse.Namespace) -> int:
     """A change that moves code and changes nothing leaves these as they are."""
-    for outcome in sorted(_outcomes(seeds, jobs), key=lambda outcome: outcome.seed):
+    for outcome in sorted(_outcomes(seeds, options), key=lambda outcome: outcome.seed):
         print(f"{outcome.seed:>4} {outcome.digest[:16]}")
     return 0
 
@@ -79,14 +83,15 @@ def _mutants(seeds: Sequence[int]) -> int:
     return 0
 
 
-def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+def _outcomes(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Outcome]:
     blocks = [tuple(seeds[i : i + BLOCK]) for i in range(0, len(seeds), BLOCK)]
-    if jobs <= 1:
+    run_block = partial(_block, with_jobs=options.with_jobs)
+    if options.jobs <= 1:
         for block in blocks:
-            yield from _block(block)
+            yield from run_block(block)
         return
-    with multiprocessing.get_context("fork").Pool(jobs, initializer=_end_in_order) as pool:
-        for outcomes in pool.imap_unordered(_block, blocks):
+    with multiprocessing.get_context("fork").Pool(options.jobs, initializer=_end_in_order) as pool:
+        for outcomes in pool.imap_unordered(run_block, blocks):
             yield from outcomes
 
 
@@ -95,9 +100,9 @@ def _end_in_order() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
-def _block(seeds: Sequence[int]) -> list[Outcome]:
+def _block(seeds: Sequence[int], *, with_jobs: bool) -> list[Outcome]:
     with real_engine() as real:
-        return [simulate(seed, real) for seed in seeds]
+        return [simulate(seed, real, plan=plan_of(seed, has_jobs=with_jobs or None)) for seed in seeds]
 
 
 if __name__ == "__main__":

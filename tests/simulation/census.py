@@ -14,7 +14,7 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError
-from crawler.frontier.codec import parts_of, read_stamp, unpack_letter
+from crawler.frontier.codec import pairs_of, parts_of, read_stamp, unpack_letter
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import Stub, is_row
 from crawler.model import CommitEntry
@@ -41,23 +41,6 @@ class Census:
     def pending(self) -> int:
         """URLs that are neither done nor given up."""
         return sum(len(self._waiting(p)) + len(self._delivered(p)) for p in range(self._partitions))
-
-    def pending_of(self, run: str) -> list[str]:
-        """Those of a run."""
-        found = [url for p in range(self._partitions) for url in (*self._waiting(p), *self._delivered(p).values())]
-        return [url for url in found if url.startswith(f"{run} ")]
-
-    def traces_of(self, run: str) -> list[str]:
-        """Keys that still name a run, but for notes that it is closed and its dead letters."""
-        found = []
-        for key in sorted(self._wire.one("KEYS", "*")):
-            name = key.decode()
-            kind = self._wire.one("TYPE", key)
-            inside = self._wire.one("HGETALL", key) if kind == b"hash" else []
-            is_named = run in name or any(run.encode() in value for value in inside)
-            if is_named and not name.endswith((":closed", ":dead")):
-                found.append(name)
-        return found
 
     def deferred(self) -> int:
         """URLs that are kept and not to be fetched."""
@@ -109,14 +92,21 @@ class Census:
         return found
 
     def _url(self, p: int, queue: str, member: str) -> str:
-        """The URL, and before that its run, if it has one."""
+        """The URL of a member; one of a run is another one, with the run behind it."""
         origin, queue = "", queue.partition("|")[0]
         if member[0] >= "%":
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
         url, stamp = parts_of(member, queue, origin)
         run = read_stamp(stamp, 0.0).run
-        return f"{run} {url}" if run else url
+        return f"{url} {run}" if run else url
+
+    def pending_of(self, run: str) -> list[str]:
+        """URLs of a run that wait or are claimed."""
+        partitions = range(self._partitions)
+        return [
+            u for p in partitions for u in (*self._waiting(p), *self._delivered(p).values()) if u.endswith(f" {run}")
+        ]
 
     def left(self) -> dict[int, tuple[int, str]]:
         """Partitions with work left: pending URLs and commits that are not indexed; and the session of the lease."""
@@ -127,11 +117,11 @@ class Census:
         counts = {p: (pending[p] + found[2 * p], (found[2 * p + 1] or b"").decode()) for p in partitions}
         return {p: (n, session) for p, (n, session) in counts.items() if n}
 
-    def dead_letters(self, run: str) -> dict[str, str]:
-        """URL -> reason, of a run or ("") the crawl itself."""
+    def dead_letters(self) -> dict[str, str]:
+        """URL -> reason, of the crawl itself."""
         found = self._wire.ask([("HVALS", self._keys.of(p, "dead")) for p in range(self._partitions)])
         letters = [unpack_letter(blob) for blobs in found for blob in blobs]
-        return {letter.url: letter.reason for letter in letters if letter.run == run}
+        return {letter.url: letter.reason for letter in letters if not letter.run}
 
     def faults(self) -> list[str]:
         """What is wrong with the states of URLs; nothing, it is hoped."""
@@ -141,29 +131,30 @@ class Census:
 
     def _faults_of(self, p: int) -> Iterable[str]:
         of, waiting, deferred, delivered = self._keys.of, self._waiting(p), self._deferred(p), self._delivered(p)
-        expiring, overtaken, retries, flat = self._wire.ask([
+        expiring, overtaken, retries, meta = self._wire.ask([
             ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
             ("HGETALL", of(p, "m")),
         ])  # fmt: skip
-        m = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
-        n = {name: int(m.get(name, 0)) for name in ("added", "done", "parked", "released", "dropped")}
-        sets = [name.removeprefix("seen") for name in m if name.startswith("seen")]
-        counted = n["dropped"] + sum(int(m[f"seen{run}"]) for run in sets)
-        buckets = [of(p, f"s{run}:{b}") for run in sets for b in ("split", *range(int(m.get(f"buckets{run}", 1))))]
-        seen = n["dropped"] + sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
+        counts = {name.decode(): value for name, value in pairs_of(meta)}
+        runs = [name.removeprefix("seen") for name in counts if name.startswith("seen")]
+        buckets = [of(p, f"s{run}:{n}") for run in runs for n in ("split", *range(int(counts.get(f"buckets{run}", 1))))]
+        dropped = int(counts.get("dropped", 0))
+        seen = dropped + sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
+        counted = dropped + sum(int(counts[f"seen{run}"]) for run in runs)
         pending = Counter([*waiting, *delivered.values()])
         if twice := [url for url, n in (pending + Counter(deferred)).items() if n > 1]:
             yield f"partition {p}: in two states at once: {twice}"
         tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
         if tokens != Counter(delivered.keys()):
             yield f"partition {p}: deliveries {delivered} but deadlines {tokens}"
-        added, done, released = n["added"], n["done"], n["released"]
+        added, done = int(counts.get("added", 0)), int(counts.get("done", 0))
         if added - done != pending.total():
             yield f"partition {p}: {added} added, {done} done, {pending.total()} pending"
+        released, parked = int(counts.get("released", 0)), int(counts.get("parked", 0))
         if seen != added - released or counted != seen:
             yield f"partition {p}: {added} added, {released} released, {seen} seen, {counted} counted as seen"
-        if n["parked"] - released != len(deferred):
-            yield f"partition {p}: {n['parked']} deferred, {released} released, {len(deferred)} are"
+        if parked - released != len(deferred):
+            yield f"partition {p}: {parked} deferred, {released} released, {len(deferred)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

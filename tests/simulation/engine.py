@@ -15,11 +15,12 @@ import redis.exceptions as rex
 from crawler.engine.client import Call, Engine, EngineInfo, Memory, RestartSignal, translate
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.script_library import script
-from tests.simulation.loop import PROCESS, Process, VirtualLoop
+from tests.simulation.clocks import EPOCH_NS
+from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
 from tests.simulation.weather import Weather
 from tests.simulation.wire import RealEngine
 
-INFO = ("INFO",)
+INFO, TIME = ("INFO",), ("TIME",)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +47,7 @@ class Server:
         self.memory = Memory(0, 0.0)
         self.generation = 1  # of connections: those of an earlier one are broken
         self.run_id = "run-1"
+        self.wall_ns = 0  # its wall clock minus virtual time
         self.observe: Callable[[Process, Call | tuple[Any, ...], Any], None] = lambda *_: None
         self.on_sent: Callable[[Job], None] = lambda _: None
         self.on_executed: Callable[[Job, int], None] = lambda *_: None  # from which call on is new
@@ -118,10 +120,10 @@ class Server:
             return
         begin = len(job.replies)
         part = job.calls[begin : begin + self.weather.part_of(len(job.calls) - begin)]
-        replies = self.real.wire.ask([command_of(c) for c in part if c is not INFO]) if part != [INFO] else []
-        answers = iter(replies)
+        asked = [_command(c) for c in part if c not in (INFO, TIME)]
+        answers = iter(self.real.wire.ask(asked) if asked else ())
         for call in part:
-            job.replies.append(self.run_id.encode() if call is INFO else next(answers))
+            job.replies.append(self._own_answer(call) if call in (INFO, TIME) else next(answers))
             self.observe(job.process, call, job.replies[-1])
         self.executed += len(part)
         if any(isinstance(c, Call) and c.name == "add" for c in part):
@@ -133,6 +135,13 @@ class Server:
             self.loop.after(self.weather.gap_s(), self._work, job)
         else:
             self._reply(job)
+
+    def _own_answer(self, call: Call | tuple[Any, ...]) -> Any:
+        """What the real engine knows nothing of: its run id and its wall clock."""
+        if call == INFO:
+            return self.run_id.encode()
+        seconds, nanos = divmod(EPOCH_NS + self.loop.now_ns + self.wall_ns, NS)
+        return [b"%d" % seconds, b"%d" % (nanos // 1000)]
 
     def _reply(self, job: Job) -> None:
         delivery = self.weather.reply_delivery(job.process, job.calls)
@@ -167,7 +176,7 @@ def _answer(job: Job) -> None:
         job.answer.set_result(job.replies)
 
 
-def command_of(call: Call | tuple[Any, ...]) -> tuple[Any, ...]:
+def _command(call: Call | tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(call, Call):
         return ("FCALL", script(call.name).function, len(call.keys), *call.keys, *call.args)
     return tuple(call)

@@ -4,7 +4,7 @@ Knows how to hurt; what must hold nevertheless is the judge's matter.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.simulation.ambushes import Ambushes
 from tests.simulation.census import Census
@@ -16,6 +16,7 @@ from tests.simulation.loop import NS, Process, VirtualLoop
 from tests.simulation.machines import Fleet, Life, Node
 
 HOUR_NS = 3600 * NS
+JUMPS_NS = (-25 * HOUR_NS, -HOUR_NS, HOUR_NS, 25 * HOUR_NS)
 CALLS = (
     "ack",
     "ack",
@@ -33,12 +34,15 @@ CALLS = (
 )
 
 
+OF_JOBS = ("change_job", "change_job", "touch_run", "close_run", "add")
+
+
 class Faults:
     """All kinds of faults over one simulation."""
 
     def __init__(
         self, loop: VirtualLoop, server: Server, fleet: Fleet, disks: Disks, judge: Judge, census: Census,
-        rng: random.Random,
+        rng: random.Random, calls: Sequence[str] = CALLS,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._server = server
@@ -47,7 +51,9 @@ class Faults:
         self._judge = judge
         self._census = census
         self._rng = rng
+        self._calls = calls
         self._ambushes = Ambushes(server, fleet.internet)
+        self.on_engine_clock: Callable[[], None] = lambda: None
         self.is_over = False
         self._fell_ns = 0  # when the engine fell back last
 
@@ -77,6 +83,7 @@ class Faults:
         for life in self._fleet.up:
             self._fleet.resume(life)
             life.wall_ns = 0
+        self._set_engine_clock(0)
 
     def _someone(self) -> Life:
         return self._rng.choice(self._fleet.up)
@@ -87,7 +94,9 @@ class Faults:
     # --- processes ---
 
     def _come_back(self, node: Node) -> None:
-        """A killed node is started again soon, later, when all is over, or never."""
+        """A killed node is started again soon, later, when all is over, or never; a person is not."""
+        if node not in self._fleet.nodes:
+            return
         luck = self._rng.random()
         if luck < 0.35:
             self._loop.after(self._rng.uniform(0.05, 2.0), self._fleet.start, node)
@@ -102,7 +111,8 @@ class Faults:
             return
         self._note_death("kill", life)
         self._fleet.kill(life)
-        self._loop.after(10.0, self._judge.check_taken_over, life.session, self._loop.now_ns, 10.0, "a kill")
+        if life.session:
+            self._loop.after(10.0, self._judge.check_taken_over, life.session, self._loop.now_ns, 10.0, "a kill")
         self._come_back(life.node)
 
     def _note_death(self, kind: str, life: Life) -> None:
@@ -183,7 +193,23 @@ class Faults:
     def _wall_clock_jump(self) -> None:
         life = self._someone()
         self._noted.counts["wall clock jump"] += 1
-        life.wall_ns += self._rng.choice((-25 * HOUR_NS, -HOUR_NS, HOUR_NS, 25 * HOUR_NS))
+        life.wall_ns += self._rng.choice(JUMPS_NS)
+
+    def _engine_clock_step(self) -> None:
+        self._noted.counts["engine clock step"] += 1
+        self._set_engine_clock(self._server.wall_ns + self._rng.choice(JUMPS_NS))
+
+    def _set_engine_clock(self, wall_ns: int) -> None:
+        self._server.wall_ns = wall_ns
+        self.on_engine_clock()
+
+    def _all_clocks_step(self) -> None:
+        """All are set by the same server, which is wrong."""
+        self._noted.counts["all clocks step"] += 1
+        step_ns = self._rng.choice((-HOUR_NS, HOUR_NS))
+        for life in self._fleet.up:
+            life.wall_ns += step_ns
+        self._set_engine_clock(self._server.wall_ns + step_ns)
 
     # --- the network ---
 
@@ -218,7 +244,7 @@ class Faults:
         self._lie_in_wait(lose)
 
     def _lie_in_wait(self, strike: Callable[[Job], None]) -> None:
-        self._ambushes.on_call(self._rng.choice(CALLS), self._rng.randint(1, 4), strike)
+        self._ambushes.on_call(self._rng.choice(self._calls), self._rng.randint(1, 4), strike)
 
     # --- the engine ---
 

@@ -70,16 +70,17 @@ class Judge:
     is_witnessed: Callable[[int], bool] = lambda _: True  # was some other process up and well since that time?
     session_of: Callable[[Process], str] = lambda _: ""
     on_acquired: Callable[[str], None] = lambda _: None
+    on_rolled_back: Callable[[int], None] = lambda _: None
     deaths: Counter[str] = field(default_factory=Counter)  # URL -> processes that were killed while they were at it
     died_ns: dict[str, int] = field(default_factory=dict)  # session -> when its process was killed
+    has_jobs: bool = False  # pages are requested again for each run
     scheduled: dict[str, float] = field(default_factory=dict)  # URL -> wall time (s) before which it is not fetched
     _ahead_ns: int = 0  # by how much a wall clock was ahead of virtual time, at most
     _holders: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # (partition, epoch) -> sessions
-    _asked: dict[str, list[Request]] = field(default_factory=dict)
+    _asked: dict[str, Request] = field(default_factory=dict)
     _last: dict[str, Request] = field(default_factory=dict)  # by queue
     _paged: set[str] = field(default_factory=set)
     _rolled_back: bool = False
-    runs: int = 0  # of jobs, which fetch each page once more
 
     def blame(self, invariant: str, what: str) -> None:
         line = f"{invariant} broken at {self.loop.time():.3f} s: {what}"
@@ -97,10 +98,11 @@ class Judge:
         if isinstance(reply, hiredis.ReplyError):
             self.blame("script", f"{call.name} of {process.name}: {reply}")
             return
-        status = reply[0].decode(errors="replace") if isinstance(reply[0], bytes) else str(reply[0])  # or a record
+        first = reply[0] if isinstance(reply, list) else reply
+        status = first.decode(errors="replace") if isinstance(first, bytes) else str(first)  # or a record
         where = call.keys[0].partition("}")[0].rpartition(":")[2]
         self.trace(f"{process.name} {call.name} {where} {call.args[1] if call.name in FENCED else ''} -> {status}")
-        if call.name in FENCED:
+        if call.name in FENCED and not (call.name == "change_job" and call.args[0] == ""):  # people have no lease
             self._fence(process, call, status)
         if call.name == "acquire":
             self._lease(call, reply, status)
@@ -164,9 +166,8 @@ class Judge:
         key = packed[0], int(packed[2].rpartition(":")[2])
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")
-        self._ended(
-            key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"], entry["run"])
-        )
+        run = entry.get("run", "")
+        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"], run))
 
     def _ended(self, key: Key, ending: Ending) -> None:
         before = self.endings.get(key)
@@ -178,6 +179,7 @@ class Judge:
     def rolled_back(self, to_ns: int, leases: dict[int, tuple[str, int]]) -> None:
         """The engine has lost what happened after that time: so do these notes."""
         self._rolled_back = True
+        self.on_rolled_back(to_ns)
         self.endings = {key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns}
         now_ns, unowned = self.loop.now_ns, ("", 0)  # also of a partition that had not been leased yet
         self.tenures = {p: Tenure(*leases.get(p, unowned), now_ns, restored=True) for p in range(self.partitions)}
@@ -240,21 +242,15 @@ class Judge:
 
     def _repeated(self, request: Request) -> None:
         """A page with a good answer may be fetched again only if its instance was disturbed."""
-        page, earlier = self.web.urls[request.url], tuple(self._asked.get(request.url, ()))
-        self._asked.setdefault(request.url, []).append(request)
-        before = earlier[-1] if earlier else None
+        page, before = self.web.urls[request.url], self._asked.get(request.url)
+        self._asked[request.url] = request
         had = page.took  # answers so far, this one not included
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
-        answered = had - (page.failures if page.kind is Kind.FLAKY else 0)
-        if before is None or failed or request.late or answered <= self.runs:
+        if before is None or failed or request.late or self.has_jobs:
             return
         self.stats["duplicates"] += 1
         self.trace(f"  again: {before.process.name} had it at {before.at_ns / NS:.3f} s")
-        if self.runs:  # which of the earlier requests was for the same run is not known: any may have been disturbed
-            is_excused = answered <= self.runs + sum(self.disturbances.befell(r.process, r.at_ns) for r in earlier)
-        else:
-            is_excused = self.disturbances.befell(before.process, before.at_ns)
-        if not is_excused:
+        if not self.disturbances.befell(before.process, before.at_ns):
             self.blame(
                 "duplicate",
                 f"{request.process.name} asked again for {request.url}, which {before.process.name} had asked for at "

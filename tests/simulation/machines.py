@@ -21,6 +21,7 @@ from crawler.archive.session_lock import SessionLock
 from crawler.content.html import parse_page
 from crawler.errors import CrawlerError
 from crawler.frontier import crawl_record
+from crawler.frontier import jobs as stored_jobs
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import Handled, run_handler
@@ -29,6 +30,7 @@ from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.parse import PageParser
 from crawler.runtime import vitals
+from crawler.service import jobs as service_jobs
 from crawler.settings import Settings
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
@@ -84,6 +86,7 @@ class Fleet:
     sessions: dict[str, Life] = field(default_factory=dict)
     unexpected: list[BaseException] = field(default_factory=list)
     files_of: Callable[[set[str]], list[Path]] = lambda _: []  # in the folder that all machines share
+    until_finished: bool = True  # without jobs
 
     def add(self, machine: str, *, shows_death: bool = True) -> Node:
         node = Node(f"n{len(self.nodes)}", machine, shows_death)
@@ -111,7 +114,8 @@ class Fleet:
                 life.session = opened.session
                 self.sessions[opened.session] = life
                 crawl = await opened.reloaded()
-                async with build.open_instance(crawl, node=life.node.name, until_finished=True) as instance:
+                ends = self.until_finished
+                async with build.open_instance(crawl, node=life.node.name, until_finished=ends) as instance:
                     life.instance = instance
                     await instance.run()
             self._end(life, instance.stopped_because)
@@ -266,6 +270,8 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _NoResolver()),
         (open_crawl, "SessionLock", _Lock),
         (open_crawl, "secrets", _Tokens()),
+        (stored_jobs, "secrets", _Tokens()),
+        (service_jobs, "secrets", _Tokens()),
         (crawl_record, "secrets", _Keys()),
         (app_crawl, "host_id", host_id),
         (build, "host_id", host_id),

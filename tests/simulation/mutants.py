@@ -3,6 +3,7 @@
 Each change is a context in which runs are made.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,24 +13,28 @@ from typing import Any
 import msgspec
 
 from crawler.archive.items import ItemWriter
+from crawler.errors import EngineError
 from crawler.frontier import script_library
 from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.runs import Runs
+from crawler.frontier.script_args import with_positions
+from crawler.jobs import run_watch
+from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.pipeline import claim, finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.run_book import RunBook
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
-from crawler.rules import finish
+from crawler.rules import job_plan
 from crawler.runtime.clock import monotonic_ms, wall_s
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import SLOW_CALLS_S, plan_of
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import RealEngine
 
@@ -216,32 +221,58 @@ def shown_early() -> contextlib.AbstractContextManager[None]:
     return _patched(claim, "wall_s", lambda: wall_s() + 2.0)
 
 
-def runs_one_pass() -> contextlib.AbstractContextManager[None]:
-    """One quiet reading of a run's counts is taken for its end."""
-    return _patched(finish, "is_run_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+def job_unchecked() -> contextlib.AbstractContextManager[None]:
+    """A change of a job is stored whoever changed it meanwhile."""
+    return _scripts_without(with_positions("if seen ~= one[JobChange.seen] then return {'CHANGED'} end"), "")
 
 
-def links_untouched() -> contextlib.AbstractContextManager[None]:
-    """Links of runs are added to partitions that were not noted as touched."""
-
-    async def touch_all(self: RunBook, partitions: Any) -> set[str]:
-        return set()
-
-    return _patched(RunBook, "touch_all", touch_all)
+def job_unfenced() -> contextlib.AbstractContextManager[None]:
+    """Who has lost a partition still decides its jobs."""
+    return _scripts_without("if not fence(ARGV) then return {'FENCED'} end\nelseif", "elseif")
 
 
-def touched_is_remembered() -> contextlib.AbstractContextManager[None]:
-    """After a restart of the engine, what was noted as touched is believed to be there."""
-    return _patched(RunBook, "forget", lambda self: None)
+def run_of_one_pass() -> contextlib.AbstractContextManager[None]:
+    """A run has ended when one look finds nothing pending."""
+    return _patched(run_watch, "is_run_finished", lambda passes: passes[-1].is_quiet)
 
 
-def run_of_crawl() -> contextlib.AbstractContextManager[None]:
-    """Links of a run's page belong to the crawl."""
+def touch_after_add() -> contextlib.AbstractContextManager[None]:
+    """A partition gets URLs of a run, and only then it is noted that it has some."""
+    touch = Runs.touch
 
-    def router_of(self: RunBook, run: str) -> Any:
-        return self._router
+    async def later(self: Runs, *arguments: Any) -> None:
+        await asyncio.sleep(0.3)
+        with contextlib.suppress(EngineError):
+            await touch(self, *arguments)
 
-    return _patched(RunBook, "router_of", router_of)
+    async def at_once(self: Runs, *arguments: Any) -> bool:
+        tasks.append(asyncio.ensure_future(later(self, *arguments)))
+        return True
+
+    tasks: list[Any] = []
+    return _patched(Runs, "touch", at_once)
+
+
+def no_tombstone() -> contextlib.AbstractContextManager[None]:
+    """What was long on its way is added to runs that were closed."""
+    return _scripts_without("call('ZADD', closed, meta().clock, run)", "")
+
+
+def miss_undecided() -> contextlib.AbstractContextManager[None]:
+    """A range of missed times is written, and its last one may be decided again."""
+    miss = job_plan._Draft._miss
+
+    def stay(self: Any, *arguments: Any) -> None:
+        before = self._done_to
+        miss(self, *arguments)
+        self._done_to = max(before, self._done_to - 1)
+
+    return _patched(job_plan._Draft, "_miss", stay)
+
+
+def clock_unchecked() -> contextlib.AbstractContextManager[None]:
+    """Jobs are decided by whatever an instance takes for the time."""
+    return _patched(ClockCheck, "is_right", property(lambda _: True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +285,8 @@ class Mutant:
     breaks: str
     overflows: bool = False  # queues lie in files
     budgets: Mapping[str, int] = field(default_factory=dict)
-    has_run: bool = False  # a job runs
+    has_jobs: bool = False
+    latency_max_s: float = 0.0  # 0: as drawn
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -282,10 +314,13 @@ MUTANTS = {
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
         Mutant(shown_early, "graph", "kills", "schedule"),
-        Mutant(runs_one_pass, "chain", "nothing", "I12", has_run=True),
-        Mutant(links_untouched, "chain", "nothing", "I12", has_run=True),
-        Mutant(touched_is_remembered, "graph", "engine", "I3", has_run=True),
-        Mutant(run_of_crawl, "graph", "", "I3", has_run=True),
+        Mutant(job_unchecked, "graph", "", "I9", has_jobs=True, latency_max_s=SLOW_CALLS_S),
+        Mutant(job_unfenced, "graph", "cuts", "I2", has_jobs=True),
+        Mutant(run_of_one_pass, "chain", "nothing", "run", has_jobs=True),
+        Mutant(touch_after_add, "chain", "nothing", "run", has_jobs=True),
+        Mutant(no_tombstone, "graph", "cuts", "left", has_jobs=True),
+        Mutant(miss_undecided, "graph", "engine", "I9", has_jobs=True),
+        Mutant(clock_unchecked, "graph", "kills", "clock", has_jobs=True),
     )
 }
 
@@ -303,11 +338,9 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     """One run of a mutant."""
     mutant = MUTANTS[name]
     with mutant.change():
-        plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix)
+        plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix, has_jobs=mutant.has_jobs)
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
-        if mutant.has_run:
-            budgets = {}
-        has_run = mutant.has_run or (plan.has_run and not budgets)
+        climate = dataclasses.replace(plan.climate, latency_max_s=mutant.latency_max_s or plan.climate.latency_max_s)
         return simulate(
-            seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets, has_run=has_run)
+            seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate)
         )

@@ -1,12 +1,16 @@
 """What a seed stands for: the web, the crawl's settings, the machines, and what will go wrong and when."""
 
+import dataclasses
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from crawler.settings import Settings, load
-from tests.simulation.weather import CALM, Climate
+from tests.simulation.job_sketches import Act, acts_of, clock_steps_of
+from tests.simulation.weather import Climate
 from tests.simulation.web import Web, chain_web, graph_web
 
 # How often each fault is drawn; faults.py defines what they do.
@@ -29,8 +33,10 @@ PAUSES = {
 }
 ENGINE = {"engine restart": 2, "engine stop": 1, "engine rollback": 2, "blackout": 1}
 NOTHING: dict[str, int] = {}
+CUTS = {"cut": 1}
 MIXES = {
-    "all": WEIGHTS, "planned": PLANNED, "kills": KILLS, "pauses": PAUSES, "engine": ENGINE, "nothing": NOTHING
+    "all": WEIGHTS, "planned": PLANNED, "kills": KILLS, "pauses": PAUSES, "engine": ENGINE, "nothing": NOTHING,
+    "cuts": CUTS,
 }  # fmt: skip
 DRAWN = ("all", "all", "all", "all", "planned", "kills", "pauses", "engine", "nothing")
 
@@ -52,12 +58,12 @@ class Plan:
     budgets: Mapping[str, int]  # what instances begin with
     raised_at_s: float  # instances that start later have none
     scheduled: Mapping[str, float]  # seeds for a later time, in seconds from the start
-    has_run: bool  # does a run of a job crawl the same sites?
+    acts: tuple[Act, ...] = ()  # on jobs; without any, the crawl has none
 
     @property
     def is_planned(self) -> bool:
         """Does nothing happen but joins and leaves?"""
-        return self.climate == CALM and all(kind in PLANNED for _, kind in self.faults)
+        return self.climate.is_calm and all(kind in PLANNED for _, kind in self.faults)
 
 
 def rng_of(seed: int, what: str) -> random.Random:
@@ -69,8 +75,10 @@ OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
 SCHEDULED = 0.3  # share of runs with seeds for a later time
 SCHEDULED_MAX_S = 20.0
-WITH_RUN = 0.4  # share of those without quotas in which a job runs
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
+JOBBED = 0.3  # share of runs with jobs; these have no quotas, and short delays
+JOB_DELAY_S = 0.3
+SLOW_CALLS_S = 0.05  # each way: changes of a job come between the two calls of another one
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
     {"urls": 2, "urls_per_linking_domain": 1},
@@ -79,8 +87,41 @@ BUDGETS: tuple[dict[str, int], ...] = (
 )
 
 
-def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
-    """A seed's plan. `shape` of the web and `mix` of faults are drawn unless given."""
+def plan_of(seed: int, *, shape: str = "", mix: str = "", has_jobs: bool | None = None) -> Plan:
+    """A seed's plan. `shape` of the web, `mix` of faults, and whether there are jobs, are drawn unless given."""
+    jobs = rng_of(seed, "jobs")
+    luck = jobs.random()
+    plan = _plan_of(seed, shape, mix)
+    return _with_jobs(plan, jobs) if (luck < JOBBED if has_jobs is None else has_jobs) else plan
+
+
+def _with_jobs(plan: Plan, rng: random.Random) -> Plan:
+    """The same with jobs. If anything goes wrong in it, clocks do, too."""
+    s = plan.settings
+    delay_s = min(s.politeness.delay_s, JOB_DELAY_S)
+    settings = replace(
+        s, politeness=replace(s.politeness, delay_s=delay_s),
+        jobs=replace(s.jobs, history_rows=rng.choice((1000, 1000, 30))),
+    )  # fmt: skip
+    acts = acts_of(rng, plan.web, plan.shape)
+    last_s = max(act.at_s for act in acts)
+    steps = [] if plan.is_planned else clock_steps_of(rng, last_s + 3.0)
+    faults = tuple(sorted((*plan.faults, *steps)))
+    heal_at_s = max(plan.heal_at_s, last_s + 1.0, *(at_s for at_s, _ in faults)) + rng.uniform(0.0, 5.0)
+    climate = dataclasses.replace(plan.climate, latency_max_s=rng.choice((0.001, 0.001, SLOW_CALLS_S)))
+    return dataclasses.replace(
+        plan,
+        settings=settings,
+        climate=climate,
+        faults=faults,
+        heal_at_s=heal_at_s,
+        budgets={},
+        scheduled={},
+        acts=acts,
+    )
+
+
+def _plan_of(seed: int, shape: str, mix: str) -> Plan:
     rng = rng_of(seed, "plan")
     partitions = rng.choice((4, 8, 16, 24))
     shape = shape or ("chain" if seed % 5 == 4 else "graph")
@@ -97,8 +138,6 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
     count = rng.randint(2, 9) if faults else 0
     schedule = sorted((rng.uniform(0.3, busy_s), _drawn(rng, faults)) for _ in range(count))
     budgeting = rng_of(seed, "budgets")
-    budgets = budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {}
-    scheduled = _scheduled(rng_of(seed, "scheduled"), web.seeds)
     return Plan(
         seed=seed,
         shape=shape,
@@ -110,10 +149,9 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
         heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
         disk_s=rng.choice((0.002, 0.01, 0.05)),
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
-        budgets=budgets,
+        budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
         raised_at_s=budgeting.uniform(0.5, busy_s),
-        scheduled=scheduled,
-        has_run=not budgets and not scheduled and rng_of(seed, "run").random() < WITH_RUN,
+        scheduled=_scheduled(rng_of(seed, "scheduled"), web.seeds),
     )
 
 

@@ -40,7 +40,7 @@ class Total:
         return "\n".join(lines)
 
 
-def failure(outcome: Outcome) -> str:
+def failure(outcome: Outcome, *, with_jobs: bool = False) -> str:
     """What was broken by a seed, what happened just before, and how to see it again."""
     first = next((i for i, line in enumerate(outcome.tail) if "!!!" in line), len(outcome.tail))
     return "\n".join([
@@ -48,5 +48,5 @@ def failure(outcome: Outcome) -> str:
         *(f"  {violation}" for violation in outcome.violations[:SHOWN]),
         "  before that:",
         *(f"    {line}" for line in outcome.tail[max(0, first - SHOWN) : first + 1]),
-        f"  again: scripts/simulate --seed {outcome.seed} --verbose",
+        f"  again: scripts/simulate --seed {outcome.seed}{' --with-jobs' if with_jobs else ''} --verbose",
     ])  # fmt: skip

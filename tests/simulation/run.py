@@ -7,16 +7,16 @@ import logging
 import shutil
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.model import CommitEntry
+from crawler.engine.client import Call
 from crawler.rules.poison_urls import GIVEN_UP_AT
 from crawler.seeding.seeder import GivenUrl
-from tests.simulation import run_of_job
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported
@@ -24,13 +24,14 @@ from tests.simulation.clocks import EPOCH_NS, virtual_time
 from tests.simulation.disk import Disks, mounted
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.engine import Server
-from tests.simulation.faults import Faults
+from tests.simulation.faults import CALLS, OF_JOBS, Faults
+from tests.simulation.job_census import JobCensus
+from tests.simulation.job_course import JobCourse
 from tests.simulation.judge import LEAVE_S, Judge
 from tests.simulation.loop import NS, PROCESS, Process, StuckError, VirtualLoop
 from tests.simulation.machines import Fleet, Life, replaced, simulated_doors
 from tests.simulation.overflow import FOLDER, USED, Files, overflowing, with_files
 from tests.simulation.plan import Plan, plan_of, rng_of
-from tests.simulation.run_of_job import RUN, RunWatcher
 from tests.simulation.weather import CALM, Weather
 from tests.simulation.wire import RealEngine
 
@@ -79,14 +80,14 @@ class Simulation:
         self.fleet.files_of = files.of
         self.census = Census(real, s.crawl.partitions, files)
         self.auditor = Auditor(self.server, s.crawl.partitions, rng_of(seed, "audits"), self.judge.blame)
+        calls = (*CALLS, *OF_JOBS) if plan.acts else CALLS
         self.faults = Faults(
-            self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults")
+            self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults"), calls
         )
-        self.server.observe = self.judge.executed
-        self.judge.runs = int(plan.has_run)
-        self.run_watcher = RunWatcher(
-            self.server, s.crawl.partitions, self.census, rng_of(seed, "run of a job"), self.judge.blame, self.trace
-        )
+        self.jobs: JobCourse | None = None
+        if plan.acts:
+            self._have_jobs(JobCensus(real, s.crawl.partitions, self.census))
+        self.server.observe = self._observe
         self.judge.is_witnessed, self.judge.on_acquired = self._is_witnessed, self._acquired
         self.weather.on_mishap = self.disturbances.happened
         self._unbudgeted: set[Life] = set()
@@ -94,6 +95,17 @@ class Simulation:
         self._leaving: dict[Life, tuple[int, list[int]]] = {}
         self._digest = hashlib.sha256()
         self.tail: deque[str] = deque(maxlen=TAIL)
+
+    def _have_jobs(self, census: JobCensus) -> None:
+        rng = rng_of(self.plan.seed, "person")
+        jobs = JobCourse(self.plan, self.loop, self.server, self.fleet, self.judge, census, rng, self.trace)
+        self.jobs, self.judge.has_jobs, self.fleet.until_finished = jobs, True, False
+        self.judge.on_rolled_back, self.faults.on_engine_clock = jobs.judge.rolled_back, jobs.judge.engine_stepped
+
+    def _observe(self, process: Process, call: Call | tuple[Any, ...], reply: Any) -> None:
+        self.judge.executed(process, call, reply)
+        if self.jobs is not None and isinstance(call, Call):
+            self.jobs.judge.executed(process, call, reply)
 
     def trace(self, line: str) -> None:
         text = f"{self.loop.now_ns / NS:10.4f} {line}"
@@ -155,6 +167,8 @@ class Simulation:
         if self.server.is_up:
             for fault in self.census.faults():
                 self.judge.blame("I3", fault)
+            if self.jobs is not None:
+                self.jobs.look()
 
     # --- the course of a run ---
 
@@ -163,8 +177,6 @@ class Simulation:
         seeder = Process("seeder")
         await self.loop.start(seeder, self._seed())
         self.loop.start(Process("auditor"), self.auditor.watch())
-        if self.plan.has_run:
-            self.loop.start(Process("runs"), self.run_watcher.watch())
         self.weather.climate = self.plan.climate
         for at_s, machine, shows_death in self.plan.starts:
             self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))
@@ -172,6 +184,8 @@ class Simulation:
             self.loop.after(at_s, self._strike, kind)
         if self.plan.budgets:
             self.loop.after(self.plan.raised_at_s, self._raise)
+        if self.jobs is not None:
+            self.jobs.begin()
         looks = rng_of(self.plan.seed, "looks")
         for _ in range(LOOKS):
             self.loop.after(looks.uniform(0.5, self.plan.heal_at_s + 10.0), self._look_closely)
@@ -181,6 +195,8 @@ class Simulation:
         while self.loop.time() < healed_s and not self._is_over():
             await asyncio.sleep(0.25)
         self._heal()
+        if self.jobs is not None and not (await self.jobs.wind_up(self._is_idle) and await self._all_leave()):
+            return
         if not await self._ends():
             return
         self.judge.stats["deferred at the end"] += self.census.deferred()
@@ -191,27 +207,29 @@ class Simulation:
                 return
             if left := self.census.deferred():
                 self.judge.blame("I12", f"finished without quotas, and {left} URLs are deferred")
-        if self.plan.has_run and not await self._run_ends():
-            return
         self._close()
 
-    async def _run_ends(self) -> bool:
-        """Wait until the run was ended and closed, as it must be soon after the crawl."""
+    def _is_idle(self) -> bool:
+        """Is there nothing to fetch, and somebody who would?"""
+        if not self.fleet.up:
+            self.fleet.start(self.fleet.nodes[0])
+        return not self.census.left()
+
+    async def _all_leave(self) -> bool:
+        """Instances that wait for work end when they are told to; False if they do not."""
         limit_s = self.loop.time() + 60.0
-        while not self.run_watcher.is_over:
+        while self.fleet.up:
+            for life in self.fleet.up:
+                self.fleet.leave(life)
             if self.loop.time() > limit_s:
-                self.judge.blame("I12", f"the run does not end; pending: {self.census.pending_of(RUN)}")
+                self.judge.blame("I12", f"do not leave: {[life.name for life in self.fleet.up]}")
                 return False
-            await asyncio.sleep(0.25)
-        self.judge.stats["runs of jobs"] += 1
-        if traces := self.census.traces_of(RUN):
-            self.judge.blame("run", f"left of it: {traces}")
+            await asyncio.sleep(1.0)
         return True
 
     async def _ends(self) -> bool:
         """Wait until the crawl has ended; False if it does not."""
-        passes = 1 + self.plan.has_run
-        limit_s = self.loop.time() + 60.0 + 2 * passes * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
+        limit_s = self.loop.time() + 60.0 + 2 * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
         limit_s += self.plan.settings.frontier.visibility_timeout_s
         while not self._is_over():
             if self.loop.time() > limit_s:
@@ -236,8 +254,6 @@ class Simulation:
             seeds = [GivenUrl("seed", url, visible_at=at_s.get(url, 0.0)) for url in self.plan.web.seeds]
             await make_seeder(crawl).add_all(seeds)
             self.judge.scheduled = at_s
-            if self.plan.has_run:
-                await run_of_job.start(crawl, self.plan.web.seeds)
 
     def _strike(self, kind: str) -> None:
         self.trace(f"--- {kind}")
@@ -268,28 +284,24 @@ class Simulation:
         judge = self.judge
         for fault in self.census.faults():
             judge.blame("I3", fault)
+        letters = self.census.dead_letters()
+        truth = self.plan.web.truth(frozenset(filter(self._is_poison_url, letters)))
+        committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed" and not e.run}
+        self._compare("committed", committed, truth.committed)
+        self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
+        twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
+        if twice:
+            judge.blame("I4", f"committed twice: {twice}")
         folders = sorted(path for path in self.folder.iterdir() if path.name not in ("seeding", FOLDER))
         entries, faults = exported(folders)
         for fault in faults:
             judge.blame("archive", fault)
-        for run in ("", RUN) if self.plan.has_run else ("",):
-            self._compare_all(run, [entry for entry in entries.values() if entry.run == run])
-        twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
-        if twice:
-            judge.blame("I4", f"committed twice: {twice}")
-        judge.stats["pages"] = sum(e.how == "committed" for e in judge.endings.values())
+        self._compare("exported", {e.url: e.status for e in entries.values() if not e.run}, truth.committed)
+        if self.jobs is not None:
+            self.jobs.close(entries)
+        judge.stats["pages"] = len(committed)
         if self.plan.is_planned and judge.stats["duplicates"]:
             judge.blame("duplicate", f"{judge.stats['duplicates']} although nothing happened but joins and leaves")
-
-    def _compare_all(self, run: str, entries: Sequence[CommitEntry]) -> None:
-        """What became of the URLs of a run, or ("") of the crawl itself."""
-        letters = self.census.dead_letters(run)
-        truth = self.plan.web.truth(frozenset(filter(self._is_poison_url, letters)))
-        endings = [e for e in self.judge.endings.values() if e.how == "committed" and e.run == run]
-        of = " of the run" if run else ""
-        self._compare(f"committed{of}", {e.url: e.status for e in endings}, truth.committed)
-        self._compare(f"dead{of}", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
-        self._compare(f"exported{of}", {e.url: e.status for e in entries}, truth.committed)
 
     def _is_poison_url(self, url: str) -> bool:
         """The rule against poison URLs may hit an innocent page that was in progress at three crashes."""

@@ -3,6 +3,7 @@
 Draws from a generator of its own, in the order of the messages: the same seed gives the same weather.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,12 @@ class Climate:
     late_max_s: float = 6.0
     scattered: float = 0.0  # share of pipelines that are carried out in parts
     gap_max_s: float = 0.02
+    latency_max_s: float = 0.001  # each way
+
+    @property
+    def is_calm(self) -> bool:
+        """Is nothing lost or late?"""
+        return dataclasses.replace(self, latency_max_s=CALM.latency_max_s) == CALM
 
 
 CALM = Climate()
@@ -58,7 +65,7 @@ class Weather:
         self.on_mishap: Callable[[str, Process], None] = lambda *_: None
 
     def latency_s(self) -> float:
-        return 0.0001 + 0.0009 * self._rng.random()
+        return 0.0001 + (self.climate.latency_max_s - 0.0001) * self._rng.random()
 
     def is_written(self) -> bool:
         """Has the engine's disk caught up? Now and then an fsync is under way."""
@@ -88,7 +95,7 @@ class Weather:
         late = self.climate.late_replies > self._rng.random()
         if late:
             self.on_mishap("reply late", process)
-        spread_s = self.climate.late_max_s if late else 0.001
+        spread_s = self.climate.late_max_s if late else self.climate.latency_max_s
         return Delivery(reply_s=0.0001 + spread_s * self._rng.random(), silent=self._rng.random() < 0.5)
 
     def part_of(self, left: int) -> int:

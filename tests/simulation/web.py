@@ -5,6 +5,7 @@ Must not know the crawler beyond the hash that places a domain. Everything follo
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -75,22 +76,36 @@ class Web:
     def site_of(self, url: str) -> Site | None:
         return self.sites.get(".".join(host_of(url).split(".")[-2:]))
 
-    def truth(self, dead_too: frozenset[str] = frozenset()) -> Truth:
-        """What follows from the seeds; `dead_too` names URLs that were given up for another reason."""
-        truth, todo = Truth(), deque(self.seeds)
-        seen = set(self.seeds)
+    def truth(
+        self, dead_too: frozenset[str] = frozenset(), seeds: Sequence[str] = (), *, scope: str = "any", depth: int = -1
+    ) -> Truth:
+        """What follows from the seeds (default: those of the crawl), within hosts or domains of these, and so many
+        links away; `dead_too` names URLs that were given up for another reason.
+        """
+        seeds = seeds or self.seeds
+        roots = {self._root_of(url, scope) for url in seeds}
+        truth, todo, seen = Truth(), deque((url, 0) for url in seeds), set(seeds)
         while todo:
-            page = self.urls[todo.popleft()]
+            url, away = todo.popleft()
+            page = self.urls[url]
             if page.kind is Kind.HIDDEN:
                 truth.refused.add(page.url)
             elif page.kind is Kind.BROKEN or page.url in dead_too:
                 truth.dead.add(page.url)
             else:
                 truth.committed[page.url] = page.status
-                new = [link for link in page.links if link not in seen and host_of(link) != OUTSIDE]
-                seen.update(new)
-                todo.extend(new)
+                is_redirect = page.kind is Kind.REDIRECT
+                if is_redirect or away != depth:
+                    links = [link for link in page.links if link not in seen and host_of(link) != OUTSIDE]
+                    new = [link for link in links if self._root_of(link, scope) in roots]
+                    seen.update(new)
+                    todo.extend((link, away + (not is_redirect)) for link in new)
         return truth
+
+    def _root_of(self, url: str, scope: str) -> str:
+        if scope == "any":
+            return ""
+        return host_of(url) if scope == "host" else ".".join(host_of(url).split(".")[-2:])
 
     def work_s(self, delay_s: float) -> float:
         """How long the slowest queue takes at best, s."""

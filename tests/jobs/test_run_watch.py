@@ -1,0 +1,177 @@
+"""Runs are followed to their ends, whatever fails on the way; by fakes of what is stored."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from crawler.engine.client import Engine
+from crawler.errors import EngineDown, EngineError
+from crawler.frontier.frontier import Fence
+from crawler.frontier.jobs import Jobs, StoredJob
+from crawler.frontier.runs import Runs
+from crawler.jobs import run_watch
+from crawler.jobs.run_watch import RunWatch
+from crawler.membership.held_partitions import HeldPartitions
+from crawler.rules.job_plan import Plan, created, plan
+from crawler.rules.jobs import Job, JobSpec
+from crawler.rules.runs import RunCounts, RunRecord, RunSpec, job_of
+from crawler.rules.schedules import Schedule
+
+NOW = 10_000.5
+DONE = RunCounts(added=3, done=3, s2=3)
+
+
+def job_with_run(number: str, pages: int = 0) -> tuple[Job, RunRecord]:
+    """A job of every 10 seconds, whose run has begun."""
+    spec = JobSpec(schedule=Schedule(every_s=10), seeds=("http://a.test/",), run=RunSpec(pages=pages))
+    made = plan(created(number, "u", f"name-{number}", spec, NOW - 10), NOW)
+    return made.job, made.starts[0]
+
+
+class Stored:
+    """What the engine has: jobs, counts of their runs, and what was changed."""
+
+    run_id = "engine"
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.counts: dict[str, RunCounts] = {}
+        self.plans: list[Plan] = []
+        self.fails_to_change = False
+        self.closed: list[str] = []
+
+    def home_of(self, job: str) -> int:
+        return 0
+
+    def epoch_of(self, partition: int) -> int:
+        return 1
+
+    def fence_of(self, partition: int) -> Fence:
+        return Fence(0, "me", 1, 0)
+
+    async def read(self, ids: Sequence[str]) -> list[StoredJob | None]:
+        return [StoredJob(self.jobs[one], "") if one in self.jobs else None for one in ids]
+
+    async def change_all(self, steps: Sequence[Any]) -> list[Any]:
+        self.plans += [made for _, made, _ in steps]
+        self.jobs.update((made.job.id, made.job) for _, made, _ in steps)
+        return [StoredJob(made.job, "") for _, made, _ in steps]
+
+    async def change(self, read: StoredJob, made: Plan, fence: Fence) -> None:
+        if self.fails_to_change:
+            raise EngineDown("no answer")
+        await self.change_all([(read, made, fence)])
+
+    async def close_everywhere(self, runs: Sequence[str]) -> None:
+        self.closed += runs
+
+    def __contains__(self, partition: int) -> bool:
+        return True
+
+    async def look(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
+        return [{0: self.counts[run]} for run in runs]
+
+    def has(self, number: str, counts: RunCounts = DONE, pages: int = 0) -> RunRecord:
+        """A job with a run, in these numbers."""
+        self.jobs[number], record = job_with_run(number, pages)
+        self.counts[record.run] = counts
+        return record
+
+
+class Lab:
+    """A watch over fakes, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stored, self.is_right, self.now_ms = Stored(), True, 0
+        monkeypatch.setattr(run_watch, "monotonic_ms", lambda: self.now_ms)
+        monkeypatch.setattr(run_watch, "wall_s", lambda: NOW + 100)
+
+        async def seed(record: RunRecord, urls: Sequence[str]) -> int:
+            return 1
+
+        self.watch = RunWatch(
+            cast("Jobs", self.stored), cast("Runs", self.stored), cast("Engine", self.stored),
+            cast("HeldPartitions", self.stored), seed=seed, read_sitemap=cast("Any", None), on_plan=lambda _: None,
+            is_clock_right=lambda: self.is_right,
+        )  # fmt: skip
+
+    async def begin(self, *records: RunRecord) -> None:
+        for record in records:
+            self.watch.begun(record)
+        await self.turn("seed runs 1")
+
+    async def turn(self, loop: str) -> None:
+        """Let a loop do what it can do now."""
+        task = asyncio.create_task(self.watch.loops()[loop]())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        task.cancel()
+
+    async def look(self, times: int = 2) -> None:
+        for _ in range(times):
+            self.now_ms += 10_000
+            await self.watch.look()
+
+    @property
+    def ended(self) -> list[str]:
+        return [run for made in self.stored.plans for run in made.ends]
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+    return Lab(monkeypatch)
+
+
+async def test_two_looks_that_find_nothing_pending_end_a_run(lab: Lab) -> None:
+    record = lab.stored.has("a")
+    await lab.begin(record)
+    await lab.look(1)
+    assert not lab.ended
+    await lab.look(1)
+    assert lab.ended == [record.run]
+
+
+async def test_a_wrong_clock_ends_no_run_because_an_end_decides_what_is_due(lab: Lab) -> None:
+    record = lab.stored.has("a")
+    await lab.begin(record)
+    lab.is_right = False
+    await lab.look(3)
+    assert not lab.stored.plans
+    lab.is_right = True
+    await lab.look(1)
+    assert lab.ended == [record.run]
+
+
+async def test_a_wrong_clock_stops_a_run_beyond_its_pages_and_decides_nothing(lab: Lab) -> None:
+    record = lab.stored.has("a", RunCounts(added=9, done=3, s2=3), pages=3)
+    before = lab.stored.jobs["a"]
+    await lab.begin(record)
+    lab.is_right = False
+    await lab.look(1)
+    (made,) = lab.stored.plans
+    assert made.job == before
+    assert [(one.run, one.stopped) for one in made.starts] == [(record.run, "pages")]
+
+
+async def test_a_run_ends_although_another_one_could_not_be_stopped(lab: Lab) -> None:
+    record = lab.stored.has("a")
+    other = lab.stored.has("b", RunCounts(added=9, done=3, s2=3), pages=3)
+    await lab.begin(record, other)
+    lab.stored.fails_to_change = True
+    for _ in range(3):
+        lab.now_ms += 10_000
+        with pytest.raises(EngineError):
+            await lab.watch.look()
+    lab.stored.fails_to_change = False
+    await lab.look(2)
+    assert record.run in lab.ended
+
+
+async def test_a_run_whose_job_was_removed_before_its_seeds_were_read_is_closed(lab: Lab) -> None:
+    record = lab.stored.has("a")
+    del lab.stored.jobs[job_of(record.run)]
+    await lab.begin(record)
+    await lab.turn("close runs")
+    assert lab.stored.closed == [record.run]

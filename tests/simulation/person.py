@@ -1,0 +1,59 @@
+"""The person who works with jobs: each act is a command of its own, with a session of its own, that may be killed."""
+
+import random
+from collections.abc import Awaitable, Callable
+
+from crawler.app.crawl import OpenCrawl
+from crawler.app.open_crawl import open_crawl
+from crawler.errors import CrawlerError
+from crawler.frontier.operator_log import Actor, Via
+from crawler.runtime.clock import wall_s
+from crawler.service import jobs as service
+from tests.simulation.job_sketches import Act
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.machines import Fleet, Life, Node, replaced
+
+ACTOR = Actor(who="person", via=Via.CLI)
+USER = "u"
+
+
+class Person:
+    """Acts on jobs by the functions that the command line and the API call."""
+
+    def __init__(self, loop: VirtualLoop, fleet: Fleet, rng: random.Random, trace: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._fleet = fleet
+        self._rng = rng
+        self._trace = trace
+        self._acts = 0
+
+    def act(self, act: Act) -> "Awaitable[bool]":
+        """Give a command now; was it done?"""
+        self._acts += 1
+        life = Life(Node(f"person{self._acts}", "seeding"), 1, self._rng)
+        return self._loop.start(life, self._command(act, life))
+
+    async def _command(self, act: Act, life: Life) -> bool:
+        settings = replaced(self._fleet.settings, archive={"dir": str(self._fleet.folder / life.node.machine)})
+        try:
+            async with open_crawl(settings, create=True) as crawl:
+                await self._do(crawl, act)
+        except CrawlerError as error:
+            self._trace(f"--- {act.kind} of {act.job} failed: {type(error).__name__}: {error}")
+            return False
+        self._trace(f"--- {act.kind} of {act.job} done")
+        return True
+
+    async def _do(self, crawl: OpenCrawl, act: Act) -> None:
+        name = act.job
+        if act.kind == "add":
+            spec = act.spec_at(wall_s())
+            await service.add_job(crawl, USER, name, spec, spec.seeds, actor=ACTOR)
+        elif act.kind == "edit":
+            spec = act.spec_at(wall_s())
+            await service.edit_job(crawl, USER, name, lambda _: spec, actor=ACTOR)
+        elif act.kind == "remove":
+            await service.remove_job(crawl, USER, name, actor=ACTOR)
+        else:
+            step = {"pause": service.pause_job, "resume": service.resume_job, "run": service.run_job}[act.kind]
+            await step(crawl, USER, name, actor=ACTOR)
