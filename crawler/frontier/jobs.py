@@ -270,4 +270,4 @@ def _listed(job: Job) -> str:
 
 
 def _of(user: str) -> str:
-    return f" of {user}" if user else ""
+    return f" of user {user}" if user else ""

@@ -42,7 +42,7 @@ async def test_a_job_is_found_by_its_name_and_listed(jobs: Jobs) -> None:
     second, behind = await jobs.page("ann", after=after, limit=1)
     assert [one.name for one in (*first, *second)] == ["a", "b"]
     assert behind == ""
-    with pytest.raises(NotMetError, match="no job 'x' of ann"):
+    with pytest.raises(NotMetError, match="no job 'x' of user ann"):
         await jobs.find("ann", "x")
     with pytest.raises(ConflictError, match="already"):
         await jobs.create(job("b", "ann"), due=None)
