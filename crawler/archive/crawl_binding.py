@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.job_journal import JobJournal
 from crawler.archive.seed_journal import SeedJournal
 from crawler.errors import ConflictError
 
@@ -57,8 +58,9 @@ def holds_results(folder: CrawlFolder) -> bool:
 
 
 def holds_seeds(folder: CrawlFolder, bound: Bound) -> bool:
-    """Are there seeds of this crawl in the folder's journal?"""
-    return SeedJournal(folder, bound.name, bound.first_begun_at).has_lines
+    """Are there seeds or jobs of this crawl in the folder's journals?"""
+    crawl = folder, bound.name, bound.first_begun_at
+    return SeedJournal(*crawl).has_lines or JobJournal(*crawl).has_lines
 
 
 def check_name(folder: CrawlFolder, name: str) -> None:

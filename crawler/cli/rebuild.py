@@ -145,6 +145,7 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
         states=crawl.states,
         crawls=crawl.crawls,
         seeds=crawl.seeds,
+        jobs=crawl.jobs,
         # What a budget of URLs would take in, the next instance takes up.
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
         runs=Runs(crawl.engine, crawl.keys, crawl.record.partitions),
@@ -171,6 +172,8 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     out(f"done     {progress.fetched:,} (not fetched again)")
     sources = f"links of {counted(report.records, 'archived page')}, {counted(report.seeds, 'seed')}"
     out(f"pending  {progress.pending:,} ({sources})")
+    if report.jobs:
+        out(f"jobs     {report.jobs:,}, without their history")
     if report.refetched:
         files = ", ".join(f"{name} ({pages:,})" for name, pages in report.unreadable.most_common(FILES_SHOWN))
         more = (

@@ -22,6 +22,7 @@ from crawler.rules.jobs import Job, Outcome, Revision, Row
 from crawler.rules.runs import JOB_DIGITS, base36, home_of
 
 BLOCK_URLS = 1_000  # of seeds
+REVISIONS_MAX = 100  # definitions of a job that are kept
 DUE_MAX = 64  # jobs of a partition that one look reads
 LIST_SEPARATOR = "\x00"  # in the crawl-wide list: user, name, id
 
@@ -249,6 +250,15 @@ class Jobs:
         """Drop seeds that no definition needs any more."""
         for key in keys:
             await self._engine.command("UNLINK", self._seeds_key(job, key))
+
+    async def drop_old(self, job: Job) -> None:
+        """Drop what no run of a job needs any more: seeds of former definitions, and the oldest of these."""
+        needed = {revision.spec.seeds_key for revision in job.revisions}
+        known = await self.revisions(job.id)
+        await self.drop_seeds(job.id, {one.spec.seeds_key for one in known.values()} - needed - {""})
+        old = [number for number in known if number <= job.revision - REVISIONS_MAX]
+        if old:
+            await self._engine.command("HDEL", self._keys.of(self.home_of(job.id), f"revisions:{job.id}"), *old)
 
     async def seeds(self, job: str, key: str) -> AsyncIterator[list[str]]:
         """The seeds that are kept under a name, in their order, a block at a time."""

@@ -89,19 +89,23 @@ class Runs:
         raw = await self._engine.commands([("SMEMBERS", self._keys.of(p, "closing")) for p in wanted])
         return {p: sorted(run.decode() for run in members) for p, members in zip(wanted, raw, strict=True)}
 
-    async def close(self, run: str, partitions: Sequence[int]) -> None:
-        """Forget an ended run in these partitions: its seen-set and its counts. Nothing is added there any more."""
-        left = partitions
+    async def close(self, what: Iterable[tuple[str, int]]) -> None:
+        """Forget ended runs in these partitions: seen-sets and counts. Nothing is added for them there any more."""
+        left = list(what)
         while left:
-            calls = [Call("close_run", (self._keys.meta(p),), (run,)) for p in left]
+            calls = [Call("close_run", (self._keys.meta(p),), (run,)) for run, p in left]
             replies = await self._engine.run_all(calls)
-            left = [p for p, is_more in zip(left, replies, strict=True) if int(is_more)]
+            left = [one for one, is_more in zip(left, replies, strict=True) if int(is_more)]
 
-    async def close_everywhere(self, run: str) -> None:
-        """Forget an ended run, in all partitions that it touched and in that of its job."""
-        await self.close(run, sorted(await self.touched(run)))
-        await self._engine.command("DEL", self._of(run, "touched"), self._of(run, "roots"))
-        await self._engine.command("SREM", self._keys.of(self.home(run), "closing"), run)
+    async def close_everywhere(self, runs: Sequence[str]) -> None:
+        """Forget ended runs, in all partitions that they touched and in those of their jobs."""
+        raw = await self._engine.commands([("SMEMBERS", self._of(run, "touched")) for run in runs])
+        await self.close((run, int(p)) for run, members in zip(runs, raw, strict=True) for p in members)
+        commands: list[tuple[object, ...]] = []
+        for run in runs:
+            commands.append(("DEL", self._of(run, "touched"), self._of(run, "roots")))
+            commands.append(("SREM", self._keys.of(self.home(run), "closing"), run))
+        await self._engine.commands(commands)
 
     def home(self, run: str) -> int:
         """The partition of its job."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.errors import CrawlerError, EngineError
+from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.runs import Runs
 from crawler.membership.held_partitions import HeldPartitions
@@ -29,7 +30,7 @@ from crawler.runtime.tasks import Loop
 log = logging.getLogger(__name__)
 
 SEEDERS = 16  # runs that are seeded at once
-LOOKS_AT_ONCE = 256  # runs
+AT_ONCE = 256  # runs that one look, and one call behind it, is about
 LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
 
 Seed = Callable[[RunRecord, Sequence[str]], Awaitable[int]]  # adds seeds; how many were valid
@@ -43,6 +44,7 @@ class ActiveRun(msgspec.Struct, kw_only=True):
     partition: int
     epoch: int
     known_ms: int
+    spec: JobSpec | None  # of its job; None: to be read
     started_at: float = 0.0
     failure: str = ""  # why it could not start
     last: RunPass | None = None
@@ -86,12 +88,12 @@ class RunWatch:
         """How many runs this session follows."""
         return len(self._active)
 
-    def begun(self, record: RunRecord) -> None:
-        """A run was triggered here, or found after a takeover."""
+    def begun(self, record: RunRecord, spec: JobSpec | None = None) -> None:
+        """A run was triggered here by a job with this definition, or found after a takeover."""
         partition = self._jobs.home_of(record.run)
         epoch, known = self._held.epoch_of(partition), self._active.get(record.run)
         if epoch is not None and (known is None or known.epoch != epoch):
-            one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms())
+            one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms(), spec=spec)
             self._active[record.run] = one
             self._to_seed.put_nowait(one)
 
@@ -135,15 +137,14 @@ class RunWatch:
     async def _seed_run(self, one: ActiveRun) -> None:
         """Add its seeds. Raises EngineError."""
         run = one.record.run
-        (stored,) = await self._jobs.read([job_of(run)])
-        rows = [] if stored is None else [row for row in stored.job.active if row.run == run]
-        if stored is None or not rows:
-            self._active.pop(run, None)  # it was removed
+        spec = one.spec or await self._spec_of(run)
+        if spec is None:
+            self._active.pop(run, None)  # its job was removed
             return
         started_at, valid = wall_s(), 0
         one.failure = ""
         try:
-            async with contextlib.aclosing(self._seeds(stored, stored.job.spec_of(rows[0].revision))) as blocks:
+            async with contextlib.aclosing(self._seeds(job_of(run), spec)) as blocks:
                 async for urls in blocks:
                     if not self._is_ours(one):
                         return
@@ -157,11 +158,16 @@ class RunWatch:
         one.started_at = started_at
         self._look_later(one)
 
-    async def _seeds(self, stored: StoredJob, spec: JobSpec) -> AsyncGenerator[Sequence[str], None]:
+    async def _spec_of(self, run: str) -> JobSpec | None:
+        (stored,) = await self._jobs.read([job_of(run)])
+        rows = () if stored is None else stored.job.active
+        return next((stored.job.spec_of(row.revision) for row in rows if stored and row.run == run), None)
+
+    async def _seeds(self, job: str, spec: JobSpec) -> AsyncGenerator[Sequence[str], None]:
         if spec.seeds:
             yield spec.seeds
         if spec.seeds_key:
-            async for kept in self._jobs.seeds(stored.job.id, spec.seeds_key):
+            async for kept in self._jobs.seeds(job, spec.seeds_key):
                 yield kept
         if spec.sitemap:
             async with contextlib.aclosing(self._read_sitemap(spec.sitemap)) as found:
@@ -198,13 +204,13 @@ class RunWatch:
             for one in due:
                 if one not in ending:
                     self._look_later(one)
-        for one in ending:
-            await self._end(one)
+        while ending:
+            ending = await self._end(ending)
 
     def _due_looks(self) -> list[ActiveRun]:
         found: dict[str, ActiveRun] = {}
         now_ms = monotonic_ms()
-        while self._looks and self._looks[0][0] <= now_ms and len(found) < LOOKS_AT_ONCE:
+        while self._looks and self._looks[0][0] <= now_ms and len(found) < AT_ONCE:
             one = self._active.get(heapq.heappop(self._looks)[1])
             if one is not None and self._is_ours(one):
                 found[one.record.run] = one
@@ -225,42 +231,58 @@ class RunWatch:
                 one.record = record
                 self._on_plan(made)
 
-    async def _end(self, one: ActiveRun) -> None:
-        """Store the end of a run. Raises EngineError: then it is tried again."""
-        assert one.last is not None
-        run = one.record.run
-        result = _result(one, total_of(one.last.counts.values()))
+    async def _end(self, ending: Sequence[ActiveRun]) -> list[ActiveRun]:
+        """Store the ends of runs; those whose job somebody else changed meanwhile. Raises EngineError.
+
+        Of the runs of one job one ends at a time.
+        """
+        by_job = {job_of(one.record.run): one for one in ending if self._is_ours(one)}
+        again = [one for one in ending if by_job.get(job_of(one.record.run)) is not one and self._is_ours(one)]
         try:
-            while self._is_ours(one):
-                (stored,) = await self._jobs.read([job_of(run)])
+            steps: list[tuple[ActiveRun, StoredJob, Plan, Fence]] = []
+            for one, stored in zip(by_job.values(), await self._jobs.read(list(by_job)), strict=True):
                 fence = self._held.fence_of(one.partition)
-                if fence is None:
-                    return
-                if stored is not None and _knows(stored, run):
-                    made = ended(stored.job, result, wall_s())
-                    try:
-                        await self._jobs.change(stored, made, fence)
-                    except Changed:
-                        continue
-                    log.info("run.ended", extra={"run": run, "success": result.is_success, "pages": result.pages})
-                    self._on_plan(made)
-                del self._active[run]  # else its job was removed, or an earlier call did it
-                self._closing.put_nowait((one.partition, run))
+                if stored is None or not _knows(stored, one.record.run):
+                    self._ended(one)  # its job was removed, or an earlier call did it
+                elif fence is not None:
+                    steps.append((one, stored, ended(stored.job, _result(one), wall_s()), fence))
+            answers = await self._jobs.change_all([step[1:] for step in steps])
         except EngineError:
-            self.uncertain(one.partition)  # it may have ended, and others may have begun
-            self._look_later(one)
+            for one in (*by_job.values(), *again):
+                self._unsure(one)
             raise
+        for (one, _, made, _), answer in zip(steps, answers, strict=True):
+            if isinstance(answer, Changed):
+                again.append(one)
+            elif isinstance(answer, EngineError):
+                self._unsure(one)
+            else:
+                self._ended(one)
+                self._on_plan(made)
+        return again
+
+    def _ended(self, one: ActiveRun) -> None:
+        log.info("run.ended", extra={"run": one.record.run})
+        self._active.pop(one.record.run, None)
+        self._closing.put_nowait((one.partition, one.record.run))
+
+    def _unsure(self, one: ActiveRun) -> None:
+        """It may have ended, and others may have begun: look again."""
+        self.uncertain(one.partition)
+        self._look_later(one)
 
     # What they leave.
 
     async def _close_runs(self) -> None:
         while True:
-            partition, run = await self._closing.get()
+            some = {await self._closing.get()}
+            while len(some) < AT_ONCE and not self._closing.empty():
+                some.add(self._closing.get_nowait())
             try:
-                if partition in self._held:
-                    await self._runs.close_everywhere(run)
+                await self._runs.close_everywhere([run for partition, run in some if partition in self._held])
             except EngineError:
-                self._closing.put_nowait((partition, run))
+                for one in some:
+                    self._closing.put_nowait(one)
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
 
@@ -268,8 +290,10 @@ def _knows(stored: StoredJob, run: str) -> bool:
     return any(row.run == run for row in stored.job.active)
 
 
-def _result(one: ActiveRun, counts: RunCounts) -> RunResult:
+def _result(one: ActiveRun) -> RunResult:
     """What became of a run. It has failed if not one page came, and something went wrong."""
+    assert one.last is not None
+    counts = total_of(one.last.counts.values())
     good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
     wrong = errors + counts.refused + counts.deferred
     reason = one.failure

@@ -77,8 +77,9 @@ class JobRunner:
                     await self.watch.find()
 
     def _stored(self, plan: Plan) -> None:
+        revisions = {row.run: row.revision for row in plan.job.active}
         for record in plan.starts:
-            self.watch.begun(record)
+            self.watch.begun(record, plan.job.spec_of(revisions[record.run]))
         self._triggers.look_again(self._jobs.home_of(plan.job.id))
 
     async def _seed(self, record: RunRecord, urls: Sequence[str]) -> int:

@@ -7,6 +7,7 @@
                           with the engine; as deep as the page's line says, or its place in the frontier
     seed                  added again, from the journal
     dead letter, refusal  not known any more: tried again
+    job                   added again, from the journal of jobs (recovery/jobs.py)
     of a run of a job     the same for a run that the engine has as active; all else of runs needs nothing more
 
 Idempotent, and may be killed anywhere: no folder is bound to the new crawl before all of them were read. Memory is
@@ -27,6 +28,7 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
 from crawler.archive.index_writer import drop_lines
 from crawler.archive.items import ItemFiles
+from crawler.archive.job_journal import JobJournal
 from crawler.archive.repair import recover_open_files
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_lock import is_abandoned
@@ -34,11 +36,13 @@ from crawler.errors import ArchiveError
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
 from crawler.recovery.crawl_identity import bound_of
+from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
 from crawler.rules.meter import SILENT, Meter
 from crawler.rules.priority import Signals
+from crawler.rules.runs import job_of, nominal_of
 from crawler.terminal.wording import counted
 
 ROOTS_MAX = 1_000  # of the scope, in one call
@@ -69,6 +73,7 @@ class Rebuild:
         self._scope_version = 0  # the highest that a page was judged by
         self._has_items = False
         self._routers = {"": deps.router}  # of the crawl itself, and of each active run
+        self._nominal: dict[str, int] = {}  # job -> the newest nominal time that a page belongs to
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
@@ -93,6 +98,8 @@ class Rebuild:
             await self._settle_unreadable(book)
         await self._d.crawls.count_from(self._scope_version)
         record, _ = await self._d.crawls.shared()
+        journals = [JobJournal(folder, self._d.name, record.first_begun_at) for folder in self._folders]
+        self._report.jobs = await restore_jobs(self._d.jobs, journals, self._nominal)
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))
         return self._report
@@ -156,6 +163,9 @@ class Rebuild:
         for folder in self._folders:
             reader = IndexReader(folder)
             async for entry in self._entries(reader):
+                if entry.run and (nominal := nominal_of(entry.run)) is not None:
+                    job = job_of(entry.run)
+                    self._nominal[job] = max(nominal, self._nominal.get(job, 0))
                 if entry.run and entry.warc is not None:
                     book.add_of_run(entry.warc, entry.run)
                 if entry.run not in self._routers:

@@ -17,6 +17,7 @@ from crawler.errors import ArchiveError
 from crawler.frontier.bulk_lookup import BulkLookup, UrlState
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.jobs import Jobs
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
@@ -39,6 +40,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     restored: int = 0  # of them, those that the engine did not have as done
     records: int = 0
     seeds: int = 0
+    jobs: int = 0
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
     unplaced_urls: list[str] = msgspec.field(default_factory=list)
@@ -63,6 +65,7 @@ class RebuildDeps(msgspec.Struct, frozen=True, kw_only=True):
     states: BulkLookup
     crawls: Crawls
     seeds: Seeds
+    jobs: Jobs
     router: Router
     runs: Runs
     rereader: Rereader

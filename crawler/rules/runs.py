@@ -86,6 +86,17 @@ def job_of(run: str) -> str:
     return run.partition(".")[0]
 
 
+def nominal_of(run: str) -> int | None:
+    """The nominal time of a run (wall clock, s); None for a manual one."""
+    parts = run.split(".")
+    if len(parts) < 3 or parts[2].endswith(MANUAL):
+        return None
+    try:
+        return int(parts[2], 36)
+    except ValueError:
+        return None
+
+
 def home_of(job: str, partitions: int) -> int:
     """The partition in which a job and the records of its runs are, by the job's or a run's id."""
     return partition_of(job_of(job), partitions)

@@ -4,13 +4,16 @@ A change by people is stored at once; the owner of the job's partition sees it w
 EngineError, and NotMetError for a job that there is not.
 """
 
+import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
-from crawler.errors import ConflictError, InvalidUrl
+from crawler.archive.job_journal import JobJournal, JobLine, line_of, seed_lines
+from crawler.errors import ConflictError, InvalidUrl, NotMetError
 from crawler.frontier.jobs import Changed, job_id
 from crawler.frontier.operator_log import Actor
 from crawler.reports.job_view import HistoryPage, HistoryRow, JobPage, JobView, history_row, job_view, open_pause
@@ -34,6 +37,10 @@ async def add_job(
     await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))
     job = job_plan.created(number, user, name, spec, now_s)
     try:
+        with contextlib.suppress(NotMetError):
+            await crawl.jobs.find(user, name)
+            raise ConflictError(f"there is a job {name!r} of {user} already: change it by 'crawler jobs edit'")
+        await _note(crawl, line_of(job))
         await crawl.jobs.create(job, due=_first_look(job))
     except ConflictError:
         await crawl.jobs.drop_seeds(number, filter(None, [spec.seeds_key]))
@@ -59,6 +66,7 @@ async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable
     if len(urls) <= SEEDS_INLINE_MAX:
         return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="")
     key = secrets.token_hex(4)
+    await _note(crawl, *seed_lines(key, urls))
     kept = await crawl.jobs.keep_seeds(job, key, urls)
     return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key)
 
@@ -93,11 +101,13 @@ async def edit_job(
             spec = await _with_seeds(crawl, stored.job.id, spec, seeds)
         job = job_plan.edited(stored.job, spec, now_s)
         try:
+            await _note(crawl, line_of(job))
             await crawl.jobs.change(stored, job_plan.Plan(job=job, due=now_s), None, new_revision=True)
         except Changed:
             if spec.seeds_key != stored.job.spec.seeds_key:
                 await crawl.jobs.drop_seeds(job.id, filter(None, [spec.seeds_key]))
             continue
+        await crawl.jobs.drop_old(job)
         await crawl.jobs.notify()
         return job_view(job, now_s)
     raise _contended(name)
@@ -126,6 +136,8 @@ async def _change(
         stored, now_s = await crawl.jobs.find(user, name), wall_s()
         job = step(stored.job, now_s)
         try:
+            if job.is_paused != stored.job.is_paused:
+                await _note(crawl, line_of(job))
             await crawl.jobs.change(stored, job_plan.Plan(job=job, due=now_s), None)
         except Changed:
             continue
@@ -138,8 +150,10 @@ async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) ->
     """Remove a job with its history. Its active runs end: what is queued of them is not fetched."""
     await crawl.operator_log.add(actor, "jobs rm", _target(user, name))
     for _ in range(TRIES):
+        stored = await crawl.jobs.find(user, name)
         try:
-            await crawl.jobs.remove(await crawl.jobs.find(user, name))
+            await _note(crawl, line_of(stored.job, removed=True))
+            await crawl.jobs.remove(stored)
         except Changed:
             continue
         await crawl.jobs.notify()
@@ -175,6 +189,12 @@ async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -
     """The next nominal times of a job, with notes about daylight saving."""
     job = (await crawl.jobs.find(user, name)).job
     return preview(job.spec.schedule, times, max(int(wall_s()), job.done_to))
+
+
+async def _note(crawl: OpenCrawl, *lines: JobLine) -> None:
+    """In the folder's journal, before the engine has it: 'crawler rebuild' recreates jobs from there."""
+    journal = JobJournal(crawl.folder, crawl.keys.crawl_name, crawl.record.first_begun_at)
+    await asyncio.to_thread(journal.append, lines)
 
 
 def _target(user: str, name: str) -> str:

@@ -46,7 +46,7 @@ async def end(crawl: OpenCrawl, run: str) -> None:
 
 async def close(crawl: OpenCrawl, run: str) -> None:
     runs = runs_of(crawl)
-    await runs.close_everywhere(run)
+    await runs.close_everywhere([run])
 
 
 async def counts(crawl: OpenCrawl, run: str) -> RunCounts:

@@ -146,7 +146,7 @@ async def test_a_closed_run_leaves_nothing_and_takes_nothing(door: Door) -> None
         return await plain(some)  # type: ignore[arg-type]
 
     door.engine.run_all = noting  # type: ignore[assignment, method-assign]
-    await runs_of(door).close(ONE, [0])
+    await runs_of(door).close([(ONE, 0)])
     assert len(calls) > 1
     with contextlib.closing(door.node) as client:
         keys = dump(client, "*")
@@ -164,7 +164,7 @@ async def test_what_waits_of_a_closed_run_ends_without_a_trace(door: Door) -> No
     await door.add(found(1, run=ONE), found(2, run=ONE), found(3, run=ONE))
     door.now = 1000
     await door.frontier.book_request(door.fence, "a.test", NOW)
-    await runs_of(door).close(ONE, [0])
+    await runs_of(door).close([(ONE, 0)])
     one, two, three = await door.claim()
     assert (await door.ack(one, found("child", run=ONE))).outcome == "COMMITTED"
     letter = letter_of(three.url, ONE)
@@ -176,6 +176,7 @@ async def test_what_waits_of_a_closed_run_ends_without_a_trace(door: Door) -> No
 
 
 async def test_dead_letters_of_a_run_return_until_it_is_closed(door: Door) -> None:
+    await record(door, ONE)
     await door.add(found(1, run=ONE))
     door.now = 1000
     (claim,) = await door.claim()
@@ -188,18 +189,20 @@ async def test_dead_letters_of_a_run_return_until_it_is_closed(door: Door) -> No
     (claim,) = await door.claim()
     assert (claim.run, claim.fingerprint) == (ONE, found(1, run=ONE).fingerprint)
     await f.end([f.dead_letter(door.fence, claim, NOW, letter_of(claim.url, ONE))])
-    await runs_of(door).close(ONE, [0])
+    await runs_of(door).close([(ONE, 0)])
     assert await letters.requeue([stored]) == 0
+    await door.engine.command("DEL", door.keys.of(0, "runs"), door.keys.of(0, "closed"))
+    assert await letters.requeue([stored]) == 0, "it has ended long ago"
     assert await letters.discard([stored], "purged") == 1
     assert await counts(door) == RunCounts()
     assert await unbalanced(door) == (0, 0, 0)
 
 
 async def test_a_closed_run_is_remembered_for_ten_minutes(door: Door) -> None:
-    await runs_of(door).close(ONE, [0])
+    await runs_of(door).close([(ONE, 0)])
     for door.now, kept in ((600_000, 2), (600_001, 1)):
         await door.claim()  # moves the clock
-        await runs_of(door).close(TWO, [0])
+        await runs_of(door).close([(TWO, 0)])
         assert await door.engine.command("ZCARD", door.keys.of(0, "closed")) == kept
 
 
@@ -213,7 +216,7 @@ async def test_partitions_are_touched_while_the_run_is_active(door: Door) -> Non
     assert await runs.touched(ONE) == {0, 7, 9}
     roots = ("host:a.test", "host:b.test")
     assert await runs.read([TWO, ONE, ONE]) == {ONE: msgspec.structs.replace(active, roots=roots), TWO: None}
-    await runs.close_everywhere(ONE)
+    await runs.close_everywhere([ONE])
     assert await runs.touched(ONE) == frozenset()
     assert (await runs.read([ONE]))[ONE] == active
 

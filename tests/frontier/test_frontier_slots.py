@@ -124,7 +124,7 @@ async def of_a_run(door: Door) -> None:
     run, runs = "job.0.0", Runs(door.engine, door.keys, 1)
     await door.engine.command("HSET", door.keys.of(0, "runs"), run, "{}")
     assert await runs.touch(run, [0], ["any:*"])
-    await runs.close(run, [0])
+    await runs.close([(run, 0)])
 
 
 async def of_a_job(door: Door) -> None:

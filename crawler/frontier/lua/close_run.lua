@@ -33,7 +33,7 @@ if n > 0 then
   count(ctx.total, 'seen' .. run, -dropped)
 else
   call('HDEL', ctx.meta_key, seen.field, 'seen' .. run)
-  compact_drop('e', run)
+  if meta().hash_key then compact_drop('e', run) end -- without it, nothing was ever added to this partition
 end
 if dropped > 0 then count(ctx.total, 'dropped', dropped) end
 write_totals()

@@ -1,0 +1,54 @@
+"""The journal of jobs: what people defined through this folder, on disk before it is in the engine.
+
+A rebuild takes each job as it was last defined. Its history and its runs are not in here: only the engine has them.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.journal import Journal, journal_path
+from crawler.rules.jobs import Job, Revision
+
+SEEDS_A_LINE = 1_000
+
+
+class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as somebody changed it, or some of the seeds that a definition names by `seeds_key`."""
+
+    user: str = ""
+    name: str = ""
+    created_at: float = 0.0
+    revision: Revision | None = None
+    paused: bool = False
+    removed: bool = False
+    seeds_key: str = ""
+    seeds: tuple[str, ...] = ()
+
+
+class JobJournal(Journal[JobLine]):
+    """The journal of one crawl in one folder. `first_begun_at` (wall clock, s) tells crawls of one name apart."""
+
+    def __init__(self, folder: CrawlFolder, name: str, first_begun_at: float) -> None:
+        super().__init__(journal_path(folder, "jobs", name, first_begun_at), JobLine)
+
+
+def line_of(job: Job, *, removed: bool = False) -> JobLine:
+    """A job as it is to be from now on."""
+    return JobLine(
+        user=job.user, name=job.name, created_at=job.created_at, revision=job.revisions[-1], paused=job.is_paused,
+        removed=removed,
+    )  # fmt: skip
+
+
+def seed_lines(key: str, urls: Iterable[str]) -> Iterator[JobLine]:
+    """Seeds that a definition names by a key."""
+    some = list[str]()
+    for url in urls:
+        some.append(url)
+        if len(some) == SEEDS_A_LINE:
+            yield JobLine(seeds_key=key, seeds=tuple(some))
+            some = []
+    if some:
+        yield JobLine(seeds_key=key, seeds=tuple(some))
