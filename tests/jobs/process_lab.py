@@ -25,7 +25,11 @@ from tests.support.serving import Site, serve_resources
 from tests.support.web import Resource
 
 PARTITIONS = 16
-SETTINGS = QUICK | {"CRAWLER_CRAWL_PARTITIONS": str(PARTITIONS), "CRAWLER_POLITENESS_DELAY_S": "0"}
+SETTINGS = QUICK | {
+    "CRAWLER_CRAWL_PARTITIONS": str(PARTITIONS),
+    "CRAWLER_POLITENESS_DELAY_S": "0",
+    "CRAWLER_JOBS_HISTORY_ROWS": "1000",
+}
 HOSTS = 3
 KEPT = (b":closed", b":dead", b":l", b":jobs", b":failed")  # keys that may name a run that has ended
 

@@ -50,7 +50,7 @@ def test_a_job_of_every_two_seconds_has_a_whole_history_whatever_is_killed(
     seed = SEED or str(random.randrange(10**6))
     dice, faults = random.Random(seed), list[str]()
     with job_lab(tmp_path, engine, capsys, hosts=2, pages=3) as lab:
-        lab.add("often", "--every", str(EVERY_S), "--set", "jobs.history_rows=100000")
+        lab.add("often", "--every", str(EVERY_S))
         for n in range(INSTANCES):
             lab.keep(n)
         until = time.monotonic() + SECONDS
