@@ -40,6 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seed: bool = False
     score: float = 0.0
     deferred: str = ""  # why it is not fetched now: it is kept, but not pending
+    visible_at: float = 0.0  # wall clock, s: it is scheduled, and not handed out before; 0 for most
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
@@ -205,6 +206,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     epoch: int = 0
     sequence: int = 0
     scope_version: int = 0  # of the crawl's scope that its links were judged by; 0: not known
+    pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
     warc: WarcLocation | None = None
     items: ItemsLocation | None = None
     fetch_ms: int = 0

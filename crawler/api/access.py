@@ -14,6 +14,7 @@ from crawler.api.hosts import is_loopback, is_ours
 from crawler.api.problem import ProblemError
 from crawler.api.rate_limit import RateLimit
 from crawler.frontier.api_tokens import NOBODY, ApiToken, ApiTokens, Role, id_of
+from crawler.frontier.operator_log import LogEntry
 
 TOKENS_READ_EVERY_S = 1.0  # a token that was removed works this long
 READS = ("GET", "HEAD")
@@ -30,6 +31,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     client: str
     session: BrowserSession | None = None
+
+    @property
+    def jobs_of(self) -> str | None:
+        """Whose jobs it sees: with a token those of its user. None: of all users, as the operator's browser does."""
+        return self.who if self.who and self.session is None else None
+
+    def sees(self, entry: LogEntry) -> bool:
+        """May it read this entry of the operator log?"""
+        return self.jobs_of is None or not entry.action.startswith("jobs ") or entry.target.startswith(f"{self.who}/")
 
 
 class TokenReader:

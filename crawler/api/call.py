@@ -61,7 +61,11 @@ class Call(Generic[Query, Body]):
     @property
     def name(self) -> str:
         """The part of the path that names something, like a domain."""
-        return self.http.match_info["name"]
+        return self.part("name")
+
+    def part(self, name: str) -> str:
+        """A part of the path, by its name in the route."""
+        return self.http.match_info[name]
 
     @property
     def actor(self) -> Actor:

@@ -7,7 +7,7 @@ in Last-Event-ID gets the entries that it missed. `outage`: the engine does not 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
 from crawler.errors import EngineError
 from crawler.frontier.leases import Takeover, Takeovers
-from crawler.frontier.operator_log import ENTRIES_MAX
+from crawler.frontier.operator_log import ENTRIES_MAX, LogEntry
 from crawler.service.members import member_views
 from crawler.service.overview import overview
 
@@ -61,7 +61,7 @@ class EventHub:
         self._is_closed = False
         self._wanted = asyncio.Event()
         self._news = asyncio.Event()  # replaced after each read: setting it wakes all who wait
-        self._entries: list[tuple[int, bytes]] = []  # encoded, oldest first
+        self._entries: list[tuple[LogEntry, bytes]] = []  # encoded, oldest first
         self._takeovers: list[tuple[str, bytes]] = []
         self._snapshots: dict[str, tuple[int, bytes]] = {}  # kind -> the read that it is of, its data
         self._reads = 0
@@ -95,8 +95,8 @@ class EventHub:
             news.set()
             await asyncio.sleep(self._limits.events_every_s)
 
-    async def listen(self, last_id: str) -> AsyncIterator[bytes]:
-        """The events of one client and heartbeats, as text to send."""
+    async def listen(self, last_id: str, sees: Callable[[LogEntry], bool]) -> AsyncIterator[bytes]:
+        """The events of one client and heartbeats, as text to send; of the log, the entries that it may see."""
         self._clients += 1
         self._wanted.set()
         try:
@@ -105,7 +105,7 @@ class EventHub:
             place, seen = self._begin(last_id), -1
             while not self._is_closed:
                 news, reads = self._news, self._reads
-                chunks, place = self._missing(place, seen)
+                chunks, place = self._missing(place, seen, sees)
                 seen = reads - 1
                 if chunks:
                     yield b"".join(chunks)
@@ -128,16 +128,18 @@ class EventHub:
 
     def _end(self) -> Place:
         return Place(
-            self._entries[-1][0] if self._entries else 0, self._takeovers[-1][0] if self._takeovers else NO_TAKEOVER
+            self._entries[-1][0].id if self._entries else 0, self._takeovers[-1][0] if self._takeovers else NO_TAKEOVER
         )
 
-    def _missing(self, place: Place, seen: int) -> tuple[list[bytes], Place]:
+    def _missing(self, place: Place, seen: int, sees: Callable[[LogEntry], bool]) -> tuple[list[bytes], Place]:
         """What a client at a place has to get, and where it is then."""
         chunks, entry, takeover = [], place.entry, place.takeover
-        if self._entries and self._entries[-1][0] > entry:
-            for number, data in self._entries:
-                if number > entry:
-                    entry = number
+        if self._entries and self._entries[-1][0].id > entry:
+            for one, data in self._entries:
+                if one.id > entry:
+                    entry = one.id
+                    if not sees(one):
+                        continue
                     chunks.append(_event("log", data, Place(entry, takeover)))
         if self._takeovers and self._takeovers[-1][0] != takeover:
             known = [digest for digest, _ in self._takeovers]
@@ -161,9 +163,9 @@ class EventHub:
 
     async def _read_log(self) -> None:
         operator_log = (await self._live.current()).operator_log
-        last = self._entries[-1][0] if self._entries else 0
+        last = self._entries[-1][0].id if self._entries else 0
         new = await operator_log.read(last) if last else await operator_log.newest()
-        self._entries += [(entry.id, msgspec.json.encode(entry)) for entry in new]
+        self._entries += [(entry, msgspec.json.encode(entry)) for entry in new]
         del self._entries[:-ENTRIES_MAX]
 
     async def _read_takeovers(self) -> None:

@@ -81,7 +81,7 @@ class Frame:
 
             async def act() -> web.Response:
                 async with contextlib.nullcontext() if route.streams_body or route.is_slow else self._turns:
-                    return json_response(await route.handler(call))
+                    return json_response(await route.handler(call), route.status)
 
             async def digest() -> str:
                 return await stream.digest() if route.streams_body else sha256(raw).hexdigest()
@@ -132,9 +132,9 @@ class Frame:
             raise ConnectionResetError("the client does not read") from None
 
 
-def json_response(value: Any) -> web.Response:
+def json_response(value: Any, status: HTTPStatus) -> web.Response:
     """A value as JSON."""
-    return web.Response(body=msgspec.json.encode(value), content_type=JSON)
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type=JSON)
 
 
 def bug(error: BaseException | None, http: web.BaseRequest) -> ProblemError:

@@ -75,6 +75,7 @@ OF_CRAWL: Sequence[_OfCrawl] = (
     _OfCrawl(GAUGE, "crawler_urls_pending", "URLs that have not ended and are not deferred.",
              lambda r: r.totals.pending),
     _OfCrawl(GAUGE, "crawler_urls_spilled", "Pending URLs that are in files.", lambda r: r.totals.spilled),
+    _OfCrawl(GAUGE, "crawler_urls_scheduled", "Pending URLs that become visible later.", lambda r: r.totals.scheduled),
     _OfCrawl(GAUGE, "crawler_urls_deferred", "URLs that are kept and not fetched.", lambda r: r.totals.deferred),
     _OfCrawl(GAUGE, "crawler_dead_letters", "URLs that ran out of attempts and are kept.", lambda r: r.totals.dead),
     _OfCrawl(GAUGE, "crawler_domains", "Domains that were found.", lambda r: r.domains),
@@ -83,6 +84,12 @@ OF_CRAWL: Sequence[_OfCrawl] = (
     _OfCrawl(
         GAUGE, "crawler_oldest_due_seconds", "For how long the most overdue queue could be fetched from; 0: none is.",
         lambda r: r.overdue_s,
+    ),
+    _OfCrawl(GAUGE, "crawler_jobs", "Jobs of all users.", lambda r: r.jobs.jobs),
+    _OfCrawl(GAUGE, "crawler_runs_active", "Runs of jobs that have not ended.", lambda r: r.jobs.runs),
+    _OfCrawl(
+        GAUGE, "crawler_jobs_oldest_due_seconds", "For how long the most overdue job could be triggered; 0: none is.",
+        lambda r: r.jobs.overdue_s,
     ),
     _OfCrawl(GAUGE, "crawler_paused", "1 while an operator has paused the crawl.", lambda r: r.is_paused),
     _OfCrawl(

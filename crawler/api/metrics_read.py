@@ -10,6 +10,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.engine.client import EngineInfo
 from crawler.frontier.lookup import Progress
 from crawler.frontier.members import Member
+from crawler.frontier.runs import Runs
 from crawler.frontier.series import Rates, Sample
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.membership.nodes import is_lock_free
@@ -27,6 +28,14 @@ class TopDomain(NamedTuple):
     rate: float | None
 
 
+class JobNumbers(NamedTuple):
+    """Of all jobs. `overdue_s`: for how long the most overdue one could be triggered; 0: none could."""
+
+    jobs: int = 0
+    runs: int = 0
+    overdue_s: float = 0.0
+
+
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl at one time. `states`: how many instances are in each; `instances`: those that fetch, by node.
 
@@ -39,6 +48,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     unowned: int
     overdue_s: float
+    jobs: JobNumbers
     is_paused: bool
     states: Mapping[str, int]
     instances: Sequence[Member]
@@ -62,12 +72,23 @@ async def read_crawl(crawl: OpenCrawl, top_domains: int) -> Reading:
         totals=totals, rates=samples.rates, domains=await crawl.stats.domain_count(),
         partitions=crawl.record.partitions,
         unowned=sum(lease.session not in members or lease.session in dead for lease in leases),
-        overdue_s=await crawl.lists.overdue_ms() / 1000,
+        overdue_s=await crawl.lists.overdue_ms() / 1000, jobs=await _jobs(crawl, now_s),
         is_paused=(await crawl.operator.overrides()).is_paused,
         states=Counter(DEAD if s in dead else m.state for s, m in members.items()),
         instances=_one_each(fetching), engine=await crawl.engine.info(),
         top=await _top(crawl, top_domains, now_s) if top_domains else None,
     )  # fmt: skip
+
+
+async def _jobs(crawl: OpenCrawl, now_s: float) -> JobNumbers:
+    """A crawl without jobs costs one command."""
+    jobs = await crawl.jobs.count()
+    if not jobs:
+        return JobNumbers()
+    partitions = crawl.record.partitions
+    runs = await Runs(crawl.engine, crawl.keys, partitions).active_count()
+    due = await crawl.jobs.first_due(range(partitions))
+    return JobNumbers(jobs, runs, max(0.0, now_s - min(due.values(), default=now_s)))
 
 
 def _progress(totals: Totals) -> Progress:

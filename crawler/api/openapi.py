@@ -14,7 +14,6 @@ from crawler.frontier.api_tokens import Role
 from crawler.version import program_version
 
 TEMPLATE = "#/components/schemas/{name}"
-NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 _PROBLEM = {"$ref": "#/components/responses/Problem"}
 IDEMPOTENCY = {
     "name": HEADER, "in": "header", "required": False,
@@ -60,7 +59,10 @@ def document(routes: Iterable[Route]) -> bytes:
 
 def _operation(route: Route, schemas: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     query, body, answer = route.types()
-    parameters = [NAME] if "{name}" in route.path else []
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
     if query is not NoQuery:
         parameters += _parameters(query, components)
     if route.role is Role.WRITE:
@@ -71,7 +73,7 @@ def _operation(route: Route, schemas: dict[Any, Any], components: dict[str, Any]
     if route.is_public:
         responses["303"] = {"description": "Done; the dashboard is there"}
     else:
-        responses["200"] = {"description": "Done", "content": content}
+        responses[str(route.status.value)] = {"description": "Done", "content": content}
     operation: dict[str, Any] = {
         "operationId": _identifier(route),
         "summary": route.summary,

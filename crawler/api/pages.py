@@ -19,11 +19,11 @@ from crawler.errors import EngineError
 FOLDER = Path(__file__).with_name("dashboard")
 SCRIPTS = (
     "api.js", "app.js", "charts.js", "dead.js", "dialog.js", "dom.js", "domain.js", "domains.js", "explain.js",
-    "format.js", "instances.js", "operate.js", "ring.js",
+    "format.js", "instances.js", "job.js", "job_form.js", "job_parts.js", "jobs.js", "operate.js", "ring.js", "run.js",
 )  # fmt: skip
 FILES = {
     "/": ("index.html", "text/html"),
-    "/assets/style.css": ("style.css", "text/css"),
+    **{f"/assets/{name}": (name, "text/css") for name in ("style.css", "jobs.css")},
     **{f"/assets/{name}": (name, "text/javascript") for name in SCRIPTS},
 }  # what is served, and nothing else
 
@@ -78,7 +78,7 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
         async with asyncio.timeout(call.context.limits.write_s) as limit:
             _bound_buffer(http, call.context.limits.event_buffer_bytes)
             await response.prepare(http)
-            async for chunk in hub.listen(http.headers.get("Last-Event-ID", "")):
+            async for chunk in hub.listen(http.headers.get("Last-Event-ID", ""), call.identity.sees):
                 limit.reschedule(asyncio.get_running_loop().time() + call.context.limits.write_s)
                 await response.write(chunk)
                 limit.reschedule(None)

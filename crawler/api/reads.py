@@ -114,6 +114,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     is_persistent: bool  # does it keep its data over a restart?
     instances: int
     full: bool  # does an instance wait for memory of the engine?
+    disk_full: bool  # does one wait for free space on the disk of its crawl folder?
 
 
 async def crawls(call: Call[NoQuery, NoBody]) -> Crawls:
@@ -195,11 +196,10 @@ async def history(call: Call[HistoryQuery, NoBody]) -> Attempts:
 
 
 async def operator_log(call: Call[LogQuery, NoBody]) -> LogEntries:
-    """Who changed what, and when."""
+    """Who changed what, and when; with a token without the jobs of other users."""
     log, query = (await call.crawl()).operator_log, call.query
-    if query.after is None:
-        return LogEntries(entries=await log.newest(query.limit))
-    return LogEntries(entries=await log.read(query.after, query.limit))
+    found = await (log.newest(query.limit) if query.after is None else log.read(query.after, query.limit))
+    return LogEntries(entries=[entry for entry in found if call.identity.sees(entry)])
 
 
 async def session(call: Call[NoQuery, NoBody]) -> SessionView:
@@ -225,4 +225,5 @@ async def health(call: Call[NoQuery, NoBody]) -> Health:
         is_persistent=info.persistent,
         instances=len(alive),
         full=any(member.waits_for == "memory" for member in alive),
+        disk_full=any(member.waits_for == "disk" for member in alive),
     )

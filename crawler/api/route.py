@@ -35,6 +35,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body_media: tuple[str, ...] = (JSON,)
     is_slow: bool = False  # has an order of its own, so that it holds up no other request
     is_public: bool = False  # needs no token, whatever is listened on
+    status: HTTPStatus = HTTPStatus.OK  # of an answer without an error
 
     @property
     def role(self) -> Role:

@@ -1,10 +1,14 @@
 """The routing table: the application and `/openapi.json` are made from it."""
 
-from crawler.api import dead_letters, owners, pages, reads, seeds, writes
+from http import HTTPStatus
+
+from crawler.api import dead_letters, jobs, owners, pages, reads, seeds, writes
 from crawler.api.route import JSON, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
 EVENTS = "text/event-stream"
+JOBS = "/v1/users/{user}/jobs"
+JOB = f"{JOBS}/{{name}}"
 
 ROUTES: tuple[Route, ...] = (
     *(Route(method="GET", path=path, handler=pages.dashboard, media=media) for path, (_, media) in pages.FILES.items()),
@@ -44,5 +48,18 @@ ROUTES: tuple[Route, ...] = (
     Route(method="POST", path="/v1/dead-letters/retry", handler=dead_letters.retry),
     Route(method="POST", path="/v1/dead-letters/purge", handler=dead_letters.purge),
     Route(method="POST", path="/v1/seeds", handler=seeds.add, body_media=(JSON, seeds.NDJSON)),
+    Route(method="GET", path="/v1/jobs", handler=jobs.all_jobs),
+    Route(method="GET", path=JOBS, handler=jobs.page),
+    Route(method="POST", path=JOBS, handler=jobs.create, status=HTTPStatus.CREATED),
+    Route(method="GET", path=JOB, handler=jobs.one),
+    Route(method="PATCH", path=JOB, handler=jobs.change),
+    Route(method="DELETE", path=JOB, handler=jobs.remove),
+    Route(method="POST", path=f"{JOB}/run", handler=jobs.trigger),
+    Route(method="POST", path=f"{JOB}/pause", handler=jobs.pause),
+    Route(method="POST", path=f"{JOB}/resume", handler=jobs.resume),
+    Route(method="GET", path=f"{JOB}/history", handler=jobs.history),
+    Route(method="GET", path=f"{JOB}/preview", handler=jobs.next_times),
+    Route(method="GET", path="/v1/schedules/preview", handler=jobs.schedule_preview),
+    Route(method="GET", path="/v1/runs/{run}", handler=jobs.run),
     Route(method="GET", path="/v1/log", handler=reads.operator_log),
 )

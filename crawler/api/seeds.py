@@ -10,9 +10,10 @@ from crawler.api.body_stream import BodyStream
 from crawler.api.call import Call, NoQuery
 from crawler.api.problem import ProblemError
 from crawler.api.route import JSON, check_media, decoded_json
+from crawler.errors import UsageError
 from crawler.seeding.seeder import GivenUrl
 from crawler.service.seeds import SeedResult, add_seeds
-from crawler.terminal.wording import counted
+from crawler.terminal.wording import counted, moment, parse_moment
 
 NDJSON = "application/x-ndjson"
 BATCH = 1_000
@@ -21,15 +22,20 @@ COMPLAINTS_MAX = 20  # in an answer
 
 
 class SeedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """URLs with their scheme. In NDJSON each line is a URL as a JSON string, or an object with "url"."""
+    """URLs with their scheme. In NDJSON each line is a URL as a JSON string, or an object with "url".
+
+    `at`, also of such an object: they are fetched at that time or later (ISO 8601; UTC unless it has an offset).
+    """
 
     urls: list[str]
+    at: str = ""
 
 
 class SeedLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of NDJSON."""
 
     url: str
+    at: str = ""
 
 
 _line = msgspec.json.Decoder(str | SeedLine)
@@ -50,12 +56,19 @@ async def add(call: Call[NoQuery, SeedList]) -> SeedResult:
         crawl = await call.crawl()
         if media == JSON:
             raw = await body.whole(context.limits.seed_list_bytes)
-            urls = decoded_json(raw, SeedList).urls
-            given = [GivenUrl(f"URL {n}", url) for n, url in enumerate(urls, 1)]
-            found = await add_seeds(crawl, [given], given=counted(len(urls), "URL"), actor=call.actor)
+            seeds = decoded_json(raw, SeedList)
+            urls, at = seeds.urls, _time_of(seeds.at)
+            given = [GivenUrl(f"URL {n}", url, visible_at=at) for n, url in enumerate(urls, 1)]
+            what = counted(len(urls), "URL") + (f", for {moment(at)}" if at else "")
+            found = await add_seeds(crawl, [given], given=what, actor=call.actor)
         else:
             found = await add_seeds(crawl, _batches(body), given="a stream of URLs", actor=call.actor)
     return replace(found, complaints=found.complaints[:COMPLAINTS_MAX])
+
+
+def _time_of(text: str) -> float:
+    """Wall time (s); 0 for none. Raises UsageError."""
+    return parse_moment(text) if text else 0.0
 
 
 async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:
@@ -63,11 +76,13 @@ async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:
     async for number, line in body.lines(LINE_BYTES_MAX):
         try:
             one = _line.decode(line)
-        except msgspec.DecodeError as error:
+            seed = SeedLine(url=one) if isinstance(one, str) else one
+            at = _time_of(seed.at)
+        except (msgspec.DecodeError, UsageError) as error:
             raise ProblemError(
                 HTTPStatus.UNPROCESSABLE_ENTITY, f"line {number}: {error}; lines before it may be added"
             ) from None
-        batch.append(GivenUrl(f"line {number}", one if isinstance(one, str) else one.url))
+        batch.append(GivenUrl(f"line {number}", seed.url, visible_at=at))
         if len(batch) == BATCH:
             yield batch
             batch = []

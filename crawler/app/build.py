@@ -45,6 +45,7 @@ from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.awaiting import ProgressWatch, awaited
 from crawler.pipeline.claim import Claimer, listen_for_hints
 from crawler.pipeline.commit import Committer
+from crawler.pipeline.disk_room import DiskRoom
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.finish_watch import FinishWatcher
@@ -235,7 +236,7 @@ def _build(
         crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
     )
 
-    vitals = Vitals(crawl.folder.root)
+    vitals = Vitals(crawl.folder.root, DiskRoom(counters, due, s.archive).judge)
     progress_watch = ProgressWatch(
         lambda: counters.committed + counters.errors,
         lambda now_ms: awaited(
@@ -304,7 +305,9 @@ def _build(
         ownership=ownership, rebalance=rebalance, scheduler=scheduler, claimer=claimer, fetching=fetching,
         parser=parser, handlers=handlers, committer=committer, archive=archive,
         join=lambda: join(crawl.members, me, is_lock_free, s.membership),
-        preparations=(override_follower.follow, lambda: budgets.prepare(partitions), usage.prepare),
+        preparations=(
+            override_follower.follow, lambda: budgets.prepare(partitions), usage.prepare, vitals.look_at_disk
+        ),
         engine_restarts=restarts,
         loops=loops,
         late_loops={"rebalance": rebalance.run, "engine restarts": restarts.run},

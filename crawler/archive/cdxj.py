@@ -47,6 +47,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     label: str = ""
     items: tuple[str, int, int, int] | None = None
     times: dict[str, float] | None = None
+    pruned: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -85,6 +86,7 @@ def to_line(entry: CommitEntry) -> bytes:
         label=entry.label,
         items=(items.file, items.offset, items.length, items.count) if items else None,
         times=entry.times or None,
+        pruned=entry.pruned,
     )
     return b"%b %b %b\n" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
 
@@ -124,6 +126,29 @@ def to_entry(line: bytes) -> CommitEntry | None:
         label=f.label,
         items=_items(f.items),
         times=f.times or {},
+        pruned=f.pruned,
+    )
+
+
+def pruned(entry: CommitEntry) -> CommitEntry:
+    """What stays of a commit whose record and items are removed: its page remains done, and a rebuild can count it."""
+    return CommitEntry(
+        url=entry.url,
+        fingerprint=entry.fingerprint,
+        visit=entry.visit,
+        status=entry.status,
+        fetched_at=entry.fetched_at,
+        body_bytes=entry.body_bytes,
+        depth=entry.depth,
+        redirects=entry.redirects,
+        redirect_to=entry.redirect_to,
+        session=entry.session,
+        epoch=entry.epoch,
+        scope_version=entry.scope_version,
+        fetch_ms=entry.fetch_ms,
+        seed_number=entry.seed_number,
+        run=entry.run,
+        pruned=True,
     )
 
 

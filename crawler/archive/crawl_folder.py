@@ -113,10 +113,51 @@ class CrawlFolder:
         except OSError as error:
             raise archive_error("open the lock file", path, error) from None
         try:
-            _wait_for_lock(descriptor, path, timeout_s)
+            if not _locked_within(descriptor, timeout_s):
+                raise ConflictError(f"another process has held {path} for {timeout_s:g} s; wait for it or stop it")
             yield
         finally:
             os.close(descriptor)  # releases the lock
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let nobody remove or rewrite files meanwhile (`changing`); any number of readers may. Blocks.
+
+        In a folder that can't be written nobody removes any, as far as we know.
+        """
+        try:
+            descriptor = open_private(self._read_lock, os.O_RDONLY | os.O_CREAT)
+        except OSError:
+            yield
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)  # releases the lock
+
+    @contextlib.contextmanager
+    def changing(self, timeout_s: float) -> Iterator[None]:
+        """Remove and rewrite files that are complete while nobody reads them. Blocks.
+
+        Raises ConflictError when somebody still does after the timeout, ArchiveError.
+        """
+        try:
+            descriptor = open_private(self._read_lock, os.O_RDONLY | os.O_CREAT)
+        except OSError as error:
+            raise archive_error("open the lock file", self._read_lock, error) from None
+        try:
+            if not _locked_within(descriptor, timeout_s):
+                raise ConflictError(
+                    f"an export, audit or rebuild still reads {self.root}: repeat the command when it has ended"
+                )
+            yield
+        finally:
+            os.close(descriptor)  # releases the lock
+
+    @property
+    def _read_lock(self) -> Path:
+        return self.tmp / "read.lock"
 
 
 @contextlib.contextmanager
@@ -159,17 +200,16 @@ def is_crawl_folder(path: str | os.PathLike[str]) -> bool:
     return is_there(Path(path) / DESCRIPTION)
 
 
-def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> None:
+def _locked_within(descriptor: int, timeout_s: float) -> bool:
+    """Wait for an exclusive lock; False when somebody else has it after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise ConflictError(
-                    f"another process has held {path} for {timeout_s:g} s; wait for it or stop it"
-                ) from None
+                return False
             time.sleep(EXCLUSIVE_POLL_S)
 
 

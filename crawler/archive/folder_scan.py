@@ -159,6 +159,11 @@ def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
     return None
 
 
+def whole_member(data: memoryview) -> tuple[bytes, int] | None:
+    """The decompressed gzip member at the start of `data` and its length; None when it is not whole."""
+    return _member(data, 0)
+
+
 def walk_lines(folder: CrawlFolder) -> Iterator[IndexLine | Flaw]:
     """Every line of every index segment, unsorted and with repeats, and the unreadable parts."""
     names = segment_names(folder)

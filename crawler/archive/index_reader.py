@@ -64,14 +64,17 @@ class IndexReader:
         """Those of the index itself."""
         return list(self._segments_missing)
 
-    def entries(self) -> Iterator[CommitEntry]:
-        """All committed entries in the order of their SURT keys and times. Memory: one open segment."""
+    def entries(self, *, pruned: bool = False) -> Iterator[CommitEntry]:
+        """All committed entries in the order of their SURT keys and times. Memory: one open segment.
+
+        With `pruned`, also what is left of those that were removed.
+        """
         names = segment_names(self.folder)
         for name in index_writer.serials_missing(names):
             self._report(name, "not found")
         with contextlib.ExitStack() as stack:
             lines = self._merged([n for n in names if not n.endswith(OPEN_SUFFIX)], names, stack)
-            yield from self._first_of_each(lines)
+            yield from (entry for entry in self._first_of_each(lines) if pruned or not entry.pruned)
 
     def _merged(self, sealed: list[str], names: list[str], stack: contextlib.ExitStack) -> Iterator[bytes]:
         """All lines in byte order. If there are more segments than may be open at once, some are merged first."""
@@ -246,9 +249,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_chunks(folder: CrawlFolder, places: Mapping[str, Place]) -> Iterator[Chunk]:
-    """The entries after these places, in chunks, one segment after the other. Raises ArchiveError.
+    """The entries after these places, in chunks, one segment after the other; not those that were pruned.
 
-    Damaged lines are left out and counted: exports and audits report them.
+    Raises ArchiveError. Damaged lines are left out and counted: exports and audits report them.
     """
     names = segment_names(folder)
     sealed = {name for name in names if not name.endswith(OPEN_SUFFIX)}
@@ -266,9 +269,10 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
             file.seek(offset)
             while lines := [line for line in islice(file, CHUNK_LINES) if line.endswith(b"\n")]:
                 offset += sum(map(len, lines))
-                entries = [entry for entry in map(to_entry, lines) if entry is not None]
-                place = Place(offset=offset, is_sealed=is_sealed)
-                yield Chunk(segment=name, entries=entries, place=place, damaged=len(lines) - len(entries))
+                found = [entry for entry in map(to_entry, lines) if entry is not None]
+                place, damaged = Place(offset=offset, is_sealed=is_sealed), len(lines) - len(found)
+                entries = [entry for entry in found if not entry.pruned]
+                yield Chunk(segment=name, entries=entries, place=place, damaged=damaged)
     except FileNotFoundError:
         return  # sealed meanwhile: the next call finds it
     except OSError as error:

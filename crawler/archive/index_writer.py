@@ -87,7 +87,7 @@ def seal(folder: CrawlFolder, path: Path) -> int:
     """
     try:
         lines = sorted_lines(path)
-        _put(folder, path.with_name(path.name.removesuffix(OPEN_SUFFIX)), lines)
+        replace_segment(folder, path.with_name(path.name.removesuffix(OPEN_SUFFIX)), lines)
         path.unlink(missing_ok=True)
     except OSError as error:
         raise archive_error("sort", path, error) from None
@@ -110,13 +110,13 @@ def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -
             if gone:
                 with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
                     _write(kept, gone)
-                _put(folder, path, left)
+                replace_segment(folder, path, left)
         except OSError as error:
             raise archive_error("write", path, error) from None
 
 
-def _put(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
-    """Write a segment with these lines, atomically replacing an existing one. Raises OSError."""
+def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
+    """Write a segment with these sorted lines, atomically replacing an existing one. Raises OSError."""
     draft = folder.tmp / path.name
     try:
         with open(draft, "wb", opener=open_private) as file:

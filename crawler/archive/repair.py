@@ -43,12 +43,12 @@ def _open_files(directory: Path, suffix: str, is_dead: Callable[[str], bool]) ->
     return [
         path
         for path in sorted(directory.glob(f"*{suffix}{OPEN_SUFFIX}"))
-        if is_dead(_session_of(path.name.removesuffix(suffix + OPEN_SUFFIX)))
+        if is_dead(session_of(path.name.removesuffix(suffix + OPEN_SUFFIX)))
     ]
 
 
-def _session_of(stem: str) -> str:
-    """Session in `<prefix>-<digits>-<session>-<serial>` (WARC) or `<session>-<serial>` (index, items)."""
+def session_of(stem: str) -> str:
+    """The session in `<prefix>-<digits>-<session>-<serial>` (WARC) or `<session>-<serial>` (index, items)."""
     parts = stem.split("-")
     stamp = next((i for i, part in enumerate(parts) if len(part) == 17 and part.isdigit()), -1)
     return "-".join(parts[stamp + 1 : -1])

@@ -24,6 +24,7 @@ class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     root: str = ""
     run: int = 0
     number: int = 0  # of the seed, for the counts of its descendants
+    visible_at: float = 0.0  # it is not fetched before; wall clock, s
 
 
 class SeedJournal(Journal[SeedLine]):

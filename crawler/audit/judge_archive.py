@@ -137,7 +137,10 @@ class ArchiveJudge:
         runs = self._ledger.number("SELECT count(*) FROM commits WHERE run <> ''")
         if runs:
             self._report.notes.append(f"{runs:,} commits are of runs of jobs: where their links went is not judged")
-        without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0")
+        pruned = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits WHERE pruned)")
+        if pruned:
+            self._report.notes.append(f"{pruned:,} commits were pruned: where their links went can't be judged")
+        without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0 AND NOT pruned")
         if without:
             self._report.notes.append(
                 f"{without:,} commits have no record (archive.warc is off): where their links went can't be judged"
@@ -146,7 +149,10 @@ class ArchiveJudge:
     def _commits_without_record(self) -> None:
         rows = self._ledger.db.execute(
             "SELECT url, name, offset FROM commits JOIN files ON files.id = file "
-            "WHERE NOT found AND NOT late ORDER BY name, offset"
+            "WHERE NOT found AND NOT late AND NOT EXISTS ("  # another line of this commit may know better
+            "SELECT 1 FROM commits AS same WHERE same.fp = commits.fp AND same.visit = commits.visit "
+            "AND same.session = commits.session AND same.epoch = commits.epoch AND same.fetched = commits.fetched "
+            "AND (same.found OR same.pruned)) ORDER BY name, offset"
         )
         present = {name for folder in self._folders for name in warc_names(folder)}
         for url, name, offset in rows:
@@ -161,12 +167,14 @@ class ArchiveJudge:
             damage.add(file=f"warc/{name}", reason="an index names it, and it is in no folder given")
 
     def _committed_twice(self) -> None:
+        """A commit may have several lines, which differ in where its record is: a prune moves and removes records."""
         rows = self._ledger.db.execute(
-            "SELECT fp, visit, count(*) FROM commits GROUP BY fp, visit HAVING count(*) > 1"
+            "SELECT fp, visit, count(*) FROM (SELECT DISTINCT fp, visit, session, epoch, fetched FROM commits) "
+            "GROUP BY fp, visit HAVING count(*) > 1"
         ).fetchall()
         for fp, visit, n in rows:
             commits = self._ledger.db.execute(
-                "SELECT url, session, epoch, fetched FROM commits WHERE fp = ? AND visit = ? ORDER BY fetched",
+                "SELECT DISTINCT url, session, epoch, fetched FROM commits WHERE fp = ? AND visit = ? ORDER BY fetched",
                 (fp, visit),
             ).fetchall()
             by = [

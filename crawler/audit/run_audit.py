@@ -4,6 +4,7 @@ meanwhile: log and index of commits, the archive's own links, the engine, the we
 Puts the judges in order; what they look for is theirs to know.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -60,7 +61,9 @@ async def audit(subject: Subject, meter: Meter = SILENT) -> Report:
     settings = subject.settings
     report = Report(crawl=settings.crawl.name, folders=[str(folder.root) for folder in subject.folders])
     reader = LinkReader(subject.rules, settings)
-    with Ledger(_scratch(subject.folders)) as ledger:
+    with Ledger(_scratch(subject.folders)) as ledger, contextlib.ExitStack() as stack:
+        for folder in subject.folders:
+            stack.enter_context(folder.reading())
         try:
             await _judge(subject, ledger, reader, report, meter)
         finally:

@@ -5,7 +5,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -63,7 +62,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )  # fmt: skip
     p.add_argument("--links", action="store_true", help="with the links of each page")
     p.add_argument(
-        "--since", type=moment_type, metavar="WHEN", default=0.0,
+        "--since", type=since_type, metavar="WHEN", default=0.0,
         help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
     )  # fmt: skip
     p.add_argument("--run", dest="of_run", metavar="ID", default="", help="only pages that this run of a job fetched")
@@ -71,20 +70,19 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p.set_defaults(run=run, takes_urls=False)
 
 
-def moment_type(text: str) -> float:
+def since_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
     from crawler.rules.durations import parse_duration
+    from crawler.terminal.wording import parse_moment
 
+    with contextlib.suppress(UsageError):
+        return parse_moment(text)
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return time.time() - parse_duration(text)
-        except UsageError:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a valid time (use a time ago: 2h, 3d; or a date: 2026-11-01, 2026-11-01T08:00)"
-            ) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return time.time() - parse_duration(text)
+    except UsageError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid time (use a time ago: 2h, 3d; or a date: 2026-11-01, 2026-11-01T08:00)"
+        ) from None
 
 
 def add_output(group: "argparse._ArgumentGroup") -> None:

@@ -113,6 +113,16 @@ def duration_type(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def moment_type(text: str) -> float:
+    """For argparse: a date or time, as wall time in seconds."""
+    from crawler.terminal.wording import parse_moment
+
+    try:
+        return parse_moment(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def options_of(arguments: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, Any]:
     """The options that were given, as settings: `keys` maps an argument's name to "section.key"."""
     options: dict[str, Any] = {}

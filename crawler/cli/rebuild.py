@@ -48,7 +48,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add_urls(p)
     p.add_argument(
         "--refetch", action="store_true",
-        help="fetch pages again whose record or items are missing or damaged; without this, they end the rebuild",
+        help="fetch pages again whose record or items are missing or damaged (without this, they end the rebuild), or "
+        "were pruned",
     )  # fmt: skip
     p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     add_common(p, many_folders=True)
@@ -174,6 +175,9 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     out(f"pending  {progress.pending:,} ({sources})")
     if report.jobs:
         out(f"jobs     {report.jobs:,}, without their history")
+    if report.pruned:
+        out(f"         {report.pruned:,} that are done were pruned: links that only they had are not known any more")
+        out("         ('crawler rebuild --refetch' fetches these pages again)")
     if report.refetched:
         files = ", ".join(f"{name} ({pages:,})" for name, pages in report.unreadable.most_common(FILES_SHOWN))
         more = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
-from crawler.cli.options import add_common, settings_of, whole_type
+from crawler.cli.options import add_common, moment_type, settings_of, whole_type
 from crawler.errors import UsageError
 from crawler.seeding.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.terminal.printing import out, out_json, warn
@@ -27,9 +27,14 @@ examples:
   crawler seed -i hosts.txt --priority 5
   tail -f found.log | crawler seed -
   crawler seed --sitemap https://docs.example/sitemap.xml
+  crawler seed --at 2027-01-31T12:00Z https://docs.example/release-notes
 
 Each seed's domain (host, folder; see --scope of 'crawler crawl') joins the scope of the
 crawl. A crawl does not end while a stream of seeds is being read.
+
+With --at, the URLs are pending and no instance fetches them before that time; a crawl does
+not end before. A URL that the crawl knows already stays as it is: one that waits for its time
+waits on, also when it is given again or a page links to it.
 
 exit codes: 0 done, 2 no valid seed URL, 3 engine, 6 the sitemap could not be fetched
 """
@@ -54,6 +59,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group.add_argument(
         "--depth", type=whole_type, default=0, metavar="N", help="the depth these URLs count as (default: 0)"
     )
+    group.add_argument(
+        "--at", type=moment_type, default=0.0, metavar="TIME",
+        help="fetch these URLs at TIME or later, like 2027-01-31T12:00Z (ISO 8601; UTC unless it has an offset)",
+    )  # fmt: skip
     group.add_argument("--json", action="store_true", help="the counts as one JSON object")
     add_order(group)
     add_fetching(p)
@@ -74,7 +83,18 @@ def run(arguments: argparse.Namespace) -> int:
     plain, files = sources_of(arguments)
     if not plain and not files and not arguments.sitemap:
         raise UsageError("give URLs, -i FILE, - for standard input, or --sitemap URL (see 'crawler seed --help')")
+    _check_time(arguments)
     return run_async(_run(arguments, settings, plain, files))
+
+
+def _check_time(arguments: argparse.Namespace) -> None:
+    """A time in the past is now."""
+    from crawler.runtime.clock import wall_s
+    from crawler.terminal.wording import moment
+
+    if 0 != arguments.at <= wall_s():
+        warn(f"--at {moment(arguments.at)} is in the past: the URLs may be fetched now")
+        arguments.at = 0.0
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
@@ -88,13 +108,14 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
 
         with progress(verbose=arguments.verbose) as meter:
             intake = Intake(meter)
-            async with contextlib.aclosing(_batches(crawl, plain, files, arguments.sitemap, intake)) as batches:
+            sources = _batches(crawl, plain, files, arguments.sitemap, intake)
+            async with contextlib.aclosing(_scheduled(sources, arguments.at)) as batches:
                 await add_seeds(
                     crawl, batches, depth=arguments.depth, priority=arguments.priority, actor=actor(),
-                    given=_given(plain, files, arguments.sitemap), on_batch=intake.added,
+                    given=_given(plain, files, arguments.sitemap, arguments.at), on_batch=intake.added,
                 )  # fmt: skip
         report = intake.report
-        _print(report, intake.foreign, as_json=arguments.json)
+        _print(report, intake.foreign, at=arguments.at, as_json=arguments.json)
         if report.total and not report.usable:
             raise UsageError(NO_SEED)
     return 0
@@ -170,14 +191,25 @@ async def _of_sitemap(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches"
     intake.foreign += reader.foreign
 
 
-def _given(plain: list["GivenUrl"], files: list[str], sitemaps: list[str]) -> str:
-    from crawler.terminal.wording import counted
+async def _scheduled(batches: "Batches", at: float) -> "Batches":
+    """The same URLs, to be fetched at a time."""
+    from msgspec.structs import replace
+
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            yield [replace(one, visible_at=at) for one in batch] if at else batch
+
+
+def _given(plain: list["GivenUrl"], files: list[str], sitemaps: list[str], at: float) -> str:
+    from crawler.terminal.wording import counted, moment
 
     counts = ((len(plain), "URL"), (len(files), "file"), (len(sitemaps), "sitemap"))
-    return ", ".join(counted(n, noun) for n, noun in counts if n)
+    return ", ".join(counted(n, noun) for n, noun in counts if n) + (f", for {moment(at)}" if at else "")
 
 
-def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
+def _print(report: "SeedReport", foreign: int, *, at: float, as_json: bool) -> None:
+    from crawler.terminal.wording import moment
+
     if as_json:
         counts = {
             "new": report.new, "retried": report.retried, "seen": report.seen, "out_of_scope": report.out_of_scope,
@@ -193,3 +225,5 @@ def _print(report: "SeedReport", foreign: int, *, as_json: bool) -> None:
         f"{report.new:,} new, {retried}{report.seen:,} already seen, {report.out_of_scope:,} out of scope, "
         f"{report.invalid_count:,} invalid{more}"
     )
+    if at and report.new + report.retried:
+        out(f"to be fetched at {moment(at)} or later")

@@ -19,7 +19,8 @@ examples:
   crawler seeds --json | jq -r 'select(.waiting == 0) | .url'
 
 A URL belongs to the seed from which it was found first. "waiting" are URLs that are queued,
-being fetched, waiting for a retry, or deferred; "done" those that were fetched or refused.
+being fetched, waiting for a retry or for their time, or deferred; "done" those that were
+fetched or refused.
 A seed that a page had led to before it was given is not listed: it belongs to that page's.
 
 With --json, one object a line, and all of them unless --limit is given.

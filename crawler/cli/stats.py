@@ -152,10 +152,11 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
 
     found, listed = await totals(crawl), await _listed(crawl, arguments)
     counts, shown = found.totals, listed.rows
-    is_full = any(m.waits_for == "memory" for m in (await crawl.members.read()).values())
+    waits_for = {m.waits_for for m in (await crawl.members.read()).values()} - {""}
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     if arguments.json:
-        counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused, "memory_full": is_full}
+        counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
+        counted |= {"memory_full": "memory" in waits_for, "disk_full": "disk" in waits_for}
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
@@ -172,7 +173,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
             in_flight=found.in_flight,
             ordering=crawl.record.ordering,
             is_paused=is_paused,
-            is_full=is_full,
+            waits_for=waits_for,
             quota_reached=quota_reached,
         )
     ]

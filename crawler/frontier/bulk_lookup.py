@@ -48,6 +48,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     seen: int  # members of the seen-sets, with those of runs that were closed
     pending: int  # URLs in queues, claims and retries
     committed: int  # by the counters of status classes
+    run_pages: int  # those of them that are of runs of jobs
     dead_counter: int
     dead: int  # dead letters
     revived: int  # done once, and then put back from a dead letter: they count as added again
@@ -100,6 +101,12 @@ class BulkLookup:
         )
         return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
 
+    async def committed(self) -> int:
+        """How many pages the whole crawl has committed."""
+        fields = tuple(f"s{status}" for status in range(1, 6))
+        metas = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in range(self._partitions)])
+        return sum(int(count or 0) for meta in metas for count in meta)
+
     async def tally(self, partition: int) -> Tally:
         """Count one partition again. Its seen-sets, the crawl's and those of runs, are read bucket by bucket, so the
         cost grows with their size.
@@ -125,6 +132,7 @@ class BulkLookup:
             seen=counters.get("dropped", 0) + sum(sizes),
             pending=pending,
             committed=sum(counters.get(f"s{status}", 0) for status in range(1, 6)),
+            run_pages=counters.get("run_pages", 0),
             dead_counter=counters.get("dead", 0),
             dead=dead,
             revived=counters.get("revived", 0),

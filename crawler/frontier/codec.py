@@ -199,7 +199,8 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     origin = c.run or c.seed_number
     member = member_of(c.url, c.queue, make_stamp(int(c.found_at), origin, c.label))
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
-    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.deferred, origin)
+    reason = c.deferred or (f"at:{round(c.visible_at * 1000)}" if c.visible_at else "")
+    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, reason, origin)
     return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
 
 
@@ -220,14 +221,14 @@ def unpack_letter(stored: bytes) -> DeadLetter:
     )
 
 
-def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...]:
-    """The values of one URL for `requeue_dead`: as it was in its queue, without the attempts."""
+def item_of_letter(fingerprint: str, letter: DeadLetter, visible_at: float = 0.0) -> tuple[str | int, ...]:
+    """The values of one URL for `requeue_dead`: as it was in its queue, without the attempts; maybe scheduled."""
     return item_of(
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
             depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
             found_at=letter.failed_at, seed_number=letter.seed_number, run=letter.run,
-            label=letter.label,
+            label=letter.label, visible_at=visible_at,
         )
     )  # fmt: skip
 

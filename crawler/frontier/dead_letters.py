@@ -14,6 +14,7 @@ from crawler.frontier.runs import Runs
 
 SCAN_COUNT = 500  # dead letters a call: about 150 kB
 CHANGE_MAX = 64  # dead letters a call: a millisecond of the engine if each is of another queue
+NOW: Mapping[str, float] = {}
 
 
 class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,17 +74,18 @@ class DeadLetters:
         sizes = await self._engine.commands([("HLEN", self._key(one)) for one in partitions])
         return {one: int(size) for one, size in zip(partitions, sizes, strict=True)}
 
-    async def requeue(self, letters: Iterable[StoredLetter]) -> int:
+    async def requeue(self, letters: Iterable[StoredLetter], visible_at: Mapping[str, float] = NOW) -> int:
         """Put URLs back into their queues and reset their attempts; how many still were dead letters.
 
-        Those of runs that have ended stay as they are. EngineFull when the engine is out of memory: the rest is
-        unchanged.
+        `visible_at`: the wall times (s) that URLs are scheduled for instead, by fingerprint. Those of runs that have
+        ended stay as they are. EngineFull when the engine is out of memory: the rest is unchanged.
         """
         f, calls = self._frontier, []
         given = list(letters)
         ended = await self._ended(given)
         for (partition, run), some in _by_call(one for one in given if one.letter.run not in ended):
-            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
+            at = {one.fingerprint: visible_at.get(one.fingerprint, 0.0) for one in some}
+            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter, at[one.fingerprint])]
             is_limited = int(f.is_limited or run != "")
             args = (run or f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, is_limited)
             calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))

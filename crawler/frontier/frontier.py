@@ -191,7 +191,7 @@ class Frontier:
                         request_id=r.request_id, engine_run=self.engine.run_id, urls_max=r.urls_max,
                         per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms, visibility_ms=r.visibility_ms,
                         default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
-                        bytes_max=r.budget.bytes, lead_ms=r.lead_ms,
+                        bytes_max=r.budget.bytes, lead_ms=r.lead_ms, at_ms=round(r.at_s * 1000),
                     )
                 ),
             )
@@ -355,9 +355,17 @@ class Frontier:
 
     async def awake(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
         """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock)."""
+        return await self._firsts("ready", partitions)
+
+    async def visible(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
+        """Those of the partitions that have scheduled URLs, and when the first becomes visible (wall time, ms)."""
+        return await self._firsts("at", partitions)
+
+    async def _firsts(self, name: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
+        """The lowest score of a sorted set of each partition that has one."""
         if not partitions:
             return []
-        keys = [self.keys.of(p, "ready") for p in partitions]
+        keys = [self.keys.of(p, name) for p in partitions]
         if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
             return []  # the common case, in one command
         firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])

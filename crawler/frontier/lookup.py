@@ -20,19 +20,21 @@ from crawler.frontier.deferred import PAUSED
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles
+from crawler.frontier.stats import first_visible_at
 from crawler.model import Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10
-_PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5")
+_PROGRESS = ("added", "done", "bytes", "retries", "dead", "s1", "s2", "s3", "s4", "s5", "scheduled")
 
 
 class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a partition knows about one URL. Times in ms on the partition's clock; None for missing values."""
 
     seen: bool
-    record: PendingUrl | None  # if pending: queued, claimed or waiting for a retry
+    record: PendingUrl | None  # if pending: queued, claimed, waiting for a retry, or scheduled
     claim_deadline_ms: int | None
     retry_at_ms: int | None
+    visible_at: float | None = None  # if it is scheduled: wall clock, s
     place: int | None  # in its queue, 0 is the front
     letter: DeadLetter | None
     entry: CommitEntry | None  # committed, and not yet in an index segment
@@ -59,6 +61,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     retries: int = 0
     dead: int = 0
+    scheduled: int = 0  # pending ones that become visible later
+    first_visible_at: float | None = None  # the first of these; wall clock, s
     busy: int = 0
 
     @property
@@ -96,14 +100,22 @@ class UrlLookup:
             return _location(raw, place[1], place=place[0])
         found = await pending.delivered(c.partition, c.url)
         if found is None:
-            deferred = await self._deferred(candidate) if raw[0] == b"1" else ""
-            return replace(_location(raw), deferred=deferred)
+            return await self._waiting(candidate, raw)
         key = partial(self._keys.of, c.partition)
         claimed, orphaned, retried = await self._engine.commands(
             [("ZSCORE", key(name), found.name) for name in ("x", "o", "r")]
         )
         deadline = claimed if claimed is not None else orphaned
         return _location(raw, found.url, deadline=deadline, retry_at=retried)
+
+    async def _waiting(self, c: Candidate, raw: list[bytes]) -> UrlLocation:
+        """A URL that is neither queued nor claimed: it may be scheduled or deferred."""
+        where = _location(raw)
+        if not where.seen:
+            return where
+        if unpack_queue(raw[-1]).get("at") and (found := await self._pending.scheduled_one(c.partition, c.url)):
+            return replace(where, record=found.url, visible_at=found.visible_at)
+        return replace(where, deferred=await self._deferred(c))
 
     async def _deferred(self, c: Candidate) -> str:
         """The reason of the row that a deferred URL is in, or ""."""
@@ -129,11 +141,13 @@ class UrlLookup:
         for values in found:
             if values[0] is not None:
                 sums = [total + int(value or 0) for total, value in zip(sums, values, strict=True)]
+        holders = [p for p, values in zip(partitions, found, strict=True) if int(values[-1] or 0)]
         busy = sum(1 for values in found if int(values[0] or 0) > int(values[1] or 0))
         n = dict(zip(_PROGRESS, sums, strict=True))
         return Progress(
             added=n["added"], done=n["done"], fetched=sum(n[f"s{c}"] for c in range(1, 6)), redirected=n["s3"],
             client_errors=n["s4"], server_errors=n["s5"], bytes=n["bytes"], retries=n["retries"], dead=n["dead"],
+            scheduled=n["scheduled"], first_visible_at=await first_visible_at(self._engine, self._keys, holders),
             busy=busy,
         )  # fmt: skip
 

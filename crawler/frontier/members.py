@@ -60,7 +60,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     disk_free: int = -1  # bytes, where its crawl folder is; -1: not known
     cpu_s: float = 0.0  # of its process without children, since it started
     resident: int = -1  # memory of its process, bytes; -1: not known
-    waits_for: str = ""  # why it claims no URLs: "memory" (the engine's is full) or "paused"
+    waits_for: str = ""  # why it claims no URLs: "memory" (the engine's is full), "disk" or "paused"
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
     last_error_at: float = 0.0  # wall clock, s

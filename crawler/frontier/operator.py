@@ -5,13 +5,13 @@ ArchiveError.
 """
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 
 from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
-from crawler.frontier.pending import PendingUrls
+from crawler.frontier.pending import SCHEDULED, Found, PendingUrls
 from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
 from crawler.model import RefusalReason
 from crawler.rules.identity import partition_of, registrable_domain
@@ -168,7 +168,9 @@ class Purge:
     async def purge(self, partition: int, queue: str) -> int:
         """Drop all URLs of a queue except claimed ones: they count as refused, and stay seen. How many."""
         rows = {one.reason for one in await self._deferred_urls.of_queue(partition, queue)}
-        dropped = await self._retries(partition, queue)
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
+        dropped = await self._single(partition, queue, RETRIES, pending.deliveries(partition))
+        dropped += await self._single(partition, queue, SCHEDULED, pending.scheduled(partition))
         for reason in (QUEUE, *sorted(rows)):
             dropped += await self._row(partition, queue, reason)
         return dropped
@@ -194,15 +196,18 @@ class Purge:
                 items.append((fp, text, known.run or known.seed_number))
             dropped += await self._call(partition, queue, reason, items)
 
-    async def _retries(self, partition: int, queue: str) -> int:
-        f, items = self._frontier, list[tuple[str, str, int | str]]()
-        async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
-            mine = (d for d in some if d.url.queue == queue)
-            for d in mine:
-                fp = f.fingerprints.of_run(d.url.run).of(d.url.url)
-                items.append((fp, d.name, d.url.run or d.url.seed_number))
-        starts = range(0, len(items), PURGE_MAX)
-        return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
+    async def _single(self, partition: int, queue: str, kind: str, found: AsyncIterator[list[Found]]) -> int:
+        """Drop those of a kind that are stored one by one among URLs of other queues."""
+        f, dropped = self._frontier, 0
+        async for some in found:
+            items = [
+                (f.fingerprints.of_run(one.url.run).of(one.url.url), one.name, one.url.run or one.url.seed_number)
+                for one in some
+                if one.url.queue == queue
+            ]
+            for start in range(0, len(items), PURGE_MAX):
+                dropped += await self._call(partition, queue, kind, items[start : start + PURGE_MAX])
+        return dropped
 
     async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int | str]]) -> int:
         f = self._frontier

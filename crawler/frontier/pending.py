@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.frontier.codec import ORIGINS, PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
+from crawler.frontier.codec import INLINE, ORIGINS, PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
-from crawler.rules.identity import Fingerprints
+from crawler.rules.identity import Fingerprints, registrable_domain
 from crawler.rules.urls import origin_of
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
+SCHEDULED = "@"  # likewise: visible at a wall time
 HEAD = ""
 QUEUES_MAX = 256  # per pipeline
 BLOCKS_MAX = 64
@@ -27,7 +28,8 @@ RECORDS_MAX = 1000
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A pending URL and its place: the block of its queue and its member there, or DELIVERED and its token.
+    """A pending URL and its place: the block of its queue and its member there, or DELIVERED and its token, or
+    SCHEDULED and how it is stored.
 
     The block is HEAD, or its name in the queue's index.
     """
@@ -35,6 +37,7 @@ class Found(msgspec.Struct, frozen=True):
     url: PendingUrl
     block: str
     name: str
+    visible_at: float = 0.0  # of a scheduled one: wall clock, s
 
 
 class PendingUrls:
@@ -47,6 +50,8 @@ class PendingUrls:
 
     async def read(self, partition: int) -> AsyncIterator[list[Found]]:
         """All pending URLs of a partition, some at a time; one that moves meanwhile may come twice."""
+        async for some in self.scheduled(partition):
+            yield some
         async for some in self.deliveries(partition):
             yield some
         queues = await self._queues(partition)
@@ -75,6 +80,7 @@ class PendingUrls:
 
     async def count(self, partition: int) -> int:
         """The number of pending URLs, by the sizes of all blocks."""
+        scheduled = await self._engine.command("ZCARD", self._keys.of(partition, "at"))
         queues = await self._queues(partition)
         named = zip(queues, await self._blocks(partition, queues), strict=True)
         blocks = [(queue, block) for queue, some in named for block in some]
@@ -82,7 +88,7 @@ class PendingUrls:
         in_memory = [self._key(partition, *one) for one, stub in zip(blocks, stubs, strict=True) if stub is None]
         sizes = await self._run([("ZCARD", key) for key in in_memory])
         delivered = await self._engine.command("HLEN", self._keys.of(partition, "u"))
-        return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered)
+        return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered) + int(scheduled)
 
     async def place(
         self, partition: int, queue: str, url: str, reason: str = "", *, now_s: float
@@ -114,11 +120,11 @@ class PendingUrls:
 
     async def delivered(self, partition: int, url: str) -> Found | None:
         """A URL that is claimed or waits for a retry."""
-        async for some in self.deliveries(partition):
-            for found in some:
-                if found.url.url == url:
-                    return found
-        return None
+        return await _first(self.deliveries(partition), url)
+
+    async def scheduled_one(self, partition: int, url: str) -> Found | None:
+        """A URL that becomes visible at a wall time."""
+        return await _first(self.scheduled(partition), url)
 
     async def row(self, partition: int, queue: str, reason: str) -> AsyncIterator[list[Found]]:
         """The URLs of a queue that are deferred for a reason, block by block, the best first."""
@@ -127,7 +133,29 @@ class PendingUrls:
 
     async def queues(self, partition: int) -> set[str]:
         """All queues with pending URLs."""
-        return set(await self._queues(partition))
+        found = set(await self._queues(partition))
+        async for some in self.scheduled(partition):
+            found.update(one.url.queue for one in some)
+        return found
+
+    async def scheduled(self, partition: int) -> AsyncIterator[list[Found]]:
+        """All URLs that become visible at a wall time."""
+        key, cursor = self._keys.of(partition, "at"), 0
+        origins: dict[str, dict[str, str]] = {}
+        while True:
+            cursor, entries = await self._engine.command("ZSCAN", key, cursor, "COUNT", RECORDS_MAX)
+            stored = [(name.decode(), float(at_ms) / 1000) for name, at_ms in entries]
+            parts = [name.split(" ", 2) for name, _ in stored]
+            new = sorted({queue for _, queue, member in parts if member[0] not in (*ORIGINS, INLINE)} - {*origins})
+            origins.update(zip(new, await self._origins(partition, new), strict=True))
+            found = []
+            for (name, at_s), (score, queue, member) in zip(stored, parts, strict=True):
+                origin = listed(member, origins.get(queue, {}))
+                url = pending_url(queue, registrable_domain(queue), int(score), member, origin)
+                found.append(Found(url, SCHEDULED, name, at_s))
+            yield found
+            if cursor == 0:
+                return
 
     async def deliveries(self, partition: int) -> AsyncIterator[list[Found]]:
         """All URLs that are claimed or wait for a retry."""
@@ -215,3 +243,11 @@ class PendingUrls:
 
     async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         return list(await self._engine.commands(commands)) if commands else []
+
+
+async def _first(found: AsyncIterator[list[Found]], url: str) -> Found | None:
+    async for some in found:
+        for one in some:
+            if one.url.url == url:
+                return one
+    return None

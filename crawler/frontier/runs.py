@@ -49,6 +49,11 @@ class Runs:
         found = await self.read(run.decode() for row in rows for run in row)
         return {run: record for run, record in found.items() if record is not None}
 
+    async def active_count(self) -> int:
+        """How many runs are active."""
+        counts = await self._engine.commands([("HLEN", self._keys.of(p, "runs")) for p in range(self._partitions)])
+        return sum(int(n) for n in counts)
+
     async def touch(self, run: str, partitions: Iterable[int], roots: Iterable[str] = ()) -> bool:
         """Note that these partitions are to get URLs of the run, and roots of its scope; False when it has ended."""
         what = pack((sorted(partitions), sorted(roots)))

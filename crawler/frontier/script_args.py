@@ -77,7 +77,7 @@ class UrlItem(NamedTuple):
     member: str
     origin: str
     depth: int
-    reason: str
+    reason: str  # why it is deferred; "at:MS": it is scheduled for that wall time
     seed: int | str  # number of a seed, or id of a run
     # where linking domains are counted, the place of one more: the domain that links to it
 
@@ -96,6 +96,7 @@ class ClaimArgs(NamedTuple):
     pages_max: int
     bytes_max: int
     lead_ms: int
+    at_ms: int  # wall time
 
 
 class AckArgs(NamedTuple):

@@ -13,7 +13,7 @@ from crawler.frontier.keys import Keys
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
-    "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid",
+    "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "scheduled",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
 NAMES_MAX = 256  # names that one call of names_after returns
@@ -27,6 +27,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     added: int = 0
     done: int = 0
     spilled: int = 0  # pending ones that are in files
+    scheduled: int = 0  # pending ones that become visible later
+    first_visible_at: float | None = None  # the first of these; wall clock, s
     fetched: int = 0
     bytes: int = 0
     retries: int = 0
@@ -58,6 +60,7 @@ class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
     queued: int = 0
     claimed: int = 0
     retrying: int = 0
+    scheduled: int = 0
     fetched: int = 0
     bytes: int = 0
     retries: int = 0
@@ -76,7 +79,7 @@ class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> int:
-        return self.queued + self.claimed + self.retrying
+        return self.queued + self.claimed + self.retrying + self.scheduled
 
 
 class Stats:
@@ -91,11 +94,13 @@ class Stats:
         """One pass over the partitions' meta hashes."""
         sums: Counter[str] = Counter()
         raw = await self._engine.commands([("HGETALL", self._keys.meta(p)) for p in range(self._partitions)])
-        for meta in raw:
-            for name, value in _counters(meta).items():
-                sums[name] += value
+        counters = [_counters(meta) for meta in raw]
+        for known in counters:
+            sums.update(known)
+        holders = [p for p, known in enumerate(counters) if known.get("scheduled")]
         return Totals(
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
+            scheduled=sums["scheduled"], first_visible_at=await first_visible_at(self._engine, self._keys, holders),
             retries=sums["retries"], dead=sums["dead"],
             expired=sums["expired"], deferred=sums["parked"] - sums["released"],
             spilled_deferred=sums["spilled_parked"], beyond=sums["beyond"],
@@ -166,6 +171,12 @@ class Stats:
         return found
 
 
+async def first_visible_at(engine: Engine, keys: Keys, partitions: Sequence[int]) -> float | None:
+    """When the first scheduled URL of these partitions becomes visible (wall clock, s); None when there is none."""
+    firsts = await engine.commands([("ZRANGE", keys.of(p, "at"), 0, 0, "WITHSCORES") for p in partitions])
+    return min((float(first[1]) / 1000 for first in firsts if first), default=None)
+
+
 def _counters(flat: object) -> dict[str, int]:
     known: dict[str, int] = {}
     for key, value in pairs_of(flat):
@@ -187,7 +198,8 @@ def _domain_stats(domain: str, partition: int, known: Mapping[str, Any], meta: l
     queued = sums.get("n", 0) if stop in ("", PAUSED) else 0
     return DomainStats(
         domain=domain, partition=partition, stop=stop, queued=queued, claimed=sums.get("out", 0),
-        retrying=sums.get("retrying", 0), fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
+        retrying=sums.get("retrying", 0), scheduled=sums.get("at", 0),
+        fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         items=sums.get("items", 0), items_invalid=sums.get("items_invalid", 0),
         status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, "refused:"),

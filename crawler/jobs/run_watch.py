@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 SEEDERS = 16  # runs that are seeded at once
 AT_ONCE = 256  # runs that one look, and one call behind it, is about
 LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
+LIMITED_S = 0.25  # at most, for a run with a limit of pages
 
 Seed = Callable[[RunRecord, Sequence[str]], Awaitable[int]]  # adds seeds; how many were valid
 ReadSitemap = Callable[[str], AsyncGenerator[Sequence[str], None]]
@@ -178,7 +179,8 @@ class RunWatch:
 
     def _look_later(self, one: ActiveRun) -> None:
         now_ms = monotonic_ms()
-        wait_s = min(max(LOOK_S[0], (now_ms - one.known_ms) / 10_000), LOOK_S[1])
+        most_s = LIMITED_S if one.record.spec.pages and not one.record.stopped else LOOK_S[1]
+        wait_s = min(max(LOOK_S[0], (now_ms - one.known_ms) / 10_000), most_s)
         heapq.heappush(self._looks, (now_ms + int(wait_s * 1000), one.record.run))
 
     async def _watch(self) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from crawler.archive.crawl_folder import archive_error, make_private, open_private
 from crawler.archive.index_reader import Chunk, Place
+from crawler.archive.read_marks import CURSOR_SUFFIX, ReadMarks
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.sink import Mark, Wanted
@@ -31,7 +32,6 @@ CREATE TABLE IF NOT EXISTS mark (length INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS ours (length INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS closed (is_closed INTEGER);
 """
-SUFFIX = ".cursor"
 NEXT_SUFFIX = ".next"
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[Mark | None, Mark]).decode
@@ -49,6 +49,7 @@ class Cursor:
         self.places: dict[str, Place] = {}
         self.mark: Mark | None = None
         self.ours: Mark | None = None  # of a whole file that this crawl wrote too, but not bit by bit
+        self._read_marks = None if path is None else ReadMarks(path)
         self.was_closed = False  # by who had it before: nothing of it lies behind the mark
         if path is not None:
             try:
@@ -63,6 +64,7 @@ class Cursor:
             self._destroy()
             self._base = self._open()
         self._load()
+        self._note_read()
 
     def _open(self) -> sqlite3.Connection:
         if self._path != IN_MEMORY:
@@ -152,6 +154,22 @@ class Cursor:
                 self._base.execute("DELETE FROM mark")
                 self._base.execute("INSERT INTO mark VALUES (?, ?)", mark)
             self._base.execute("COMMIT")
+        self._note_read()
+
+    def _note_read(self) -> None:
+        """Note which segments were read completely, for those who may remove what all outputs have."""
+        if self._read_marks is None:
+            return
+        done = frozenset(name for name, place in self.places.items() if place.is_done)
+        if done != self._read_marks.noted:
+            with self._errors():
+                self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # on disk before others rely on it
+            self._read_marks.note(done)
+
+    def note_whole(self) -> None:
+        """The target was written whole: nothing in the index waits for this cursor until it is opened again."""
+        if self._read_marks is not None:
+            self._read_marks.note(None)
 
     def note_next(self, mark: Mark) -> None:
         """A file with the same records, which ends at this mark, is about to take the place of the target's.
@@ -182,6 +200,8 @@ class Cursor:
 
     def reset(self, ours: Mark | None = None) -> None:
         """The target is not what it was: everything is news. `ours`: of a file that may be replaced then."""
+        if self._read_marks is not None:
+            self._read_marks.note(frozenset())
         with self._errors():
             self._base.executescript("DELETE FROM segments; DELETE FROM seen; DELETE FROM mark; DELETE FROM ours;")
             if ours is not None:
@@ -213,7 +233,7 @@ def cursor_path(outputs: Path, target: Target, what: str) -> Path:
     """Where, below a crawl folder's `outputs`, the cursor of a target lies: one for each kind of record (`what`)."""
     place = str(target.path.resolve()) if target.path else target.shown
     digest = hashlib.blake2b(f"{place} {target.table} {what}".encode(), digest_size=6).hexdigest()
-    return outputs / f"{what}-{target.kind.value}-{digest}{SUFFIX}"
+    return outputs / f"{what}-{target.kind.value}-{digest}{CURSOR_SUFFIX}"
 
 
 def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:
@@ -225,6 +245,7 @@ def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:
     if path.exists():
         with contextlib.closing(Cursor(path)) as cursor:
             cursor.reset(mark)
+            cursor.note_whole()
 
 
 def refuse_foreign(outputs: Path, target: Target, what: str) -> None:

@@ -60,6 +60,7 @@ def export(
     marks: dict[str, Mark] = {}
     renamed: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
+        stack.enter_context(folder.reading())
         for one in targets if not is_alone else ():
             if one.kind in (TargetKind.LINES, TargetKind.PARQUET) and one.path is not None:
                 stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))

@@ -187,7 +187,8 @@ class Follower:
             self._sink = self._reopened()
         try:
             self._cursor.begin()
-            self._write_all(self._sink, is_last=is_last)
+            with self._folder.reading():
+                self._write_all(self._sink, is_last=is_last)
         except BaseException:
             self._sink.close()
             self._sink = None
@@ -298,6 +299,7 @@ class AtTheEnd:
             self._make_room()
             summary = export(self._folder, [self.target], self._source, is_alone=True)
             self._cursor.reset(summary.marks.get(self.target.shown))
+            self._cursor.note_whole()
         except CrawlerError as error:
             return error
         finally:

@@ -16,6 +16,7 @@ import msgspec
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, index_bytes
 from crawler.errors import UsageError
+from crawler.model import CommitEntry
 from crawler.outputs.cursor import cursor_path
 from crawler.outputs.line_formats import CsvLines, plain_cell, read_errors, text_of
 from crawler.outputs.opening import open_to_look
@@ -29,7 +30,7 @@ PAGE_KEY = ("url", "visit")
 _TABLES = """
 CREATE TABLE visits
     (fingerprint INTEGER, visit INTEGER, records INTEGER, PRIMARY KEY (fingerprint, visit)) WITHOUT ROWID;
-CREATE TABLE records (digest INTEGER PRIMARY KEY, difference INTEGER);
+CREATE TABLE records (digest INTEGER PRIMARY KEY, difference INTEGER, may_be INTEGER NOT NULL DEFAULT 0);
 """
 _json = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder(Record).decode
@@ -80,6 +81,7 @@ class _Sides:
 
     def __init__(self, scratch: sqlite3.Connection, target: Target, *, is_items: bool, meter: Meter) -> None:
         self.wanted = 0
+        self._pruned = 0  # pages that a target may have, or not
         self._meter = meter
         self._scratch, self._target, self._is_items = scratch, target, is_items
         self._shape = ITEMS if is_items else PAGES
@@ -89,8 +91,11 @@ class _Sides:
         self._scratch.execute("BEGIN")
         reader = IndexReader(folder)
         self._meter.begin("reading index", "page", index_bytes(folder))
-        for number, entry in enumerate(reader.entries()):
+        for number, entry in enumerate(reader.entries(pruned=True)):
             self._meter.reached(number, reader.bytes_read)
+            if entry.pruned:
+                self._add_pruned(source, entry)
+                continue
             records = source.count_of(entry)
             added = self._scratch.execute(
                 "INSERT OR IGNORE INTO visits VALUES (?, ?, ?)", (int(entry.fingerprint), entry.visit, records)
@@ -100,6 +105,14 @@ class _Sides:
                 if self._is_by_record:
                     self._count((row.record for row in rows_of(source, entry)), 1)
         self._scratch.execute("COMMIT")
+
+    def _add_pruned(self, source: RecordSource, entry: CommitEntry) -> None:
+        self._pruned += 1
+        if self._is_by_record and not self._is_items:
+            self._scratch.executemany(
+                "INSERT INTO records VALUES (?, 0, 1) ON CONFLICT (digest) DO UPDATE SET may_be = may_be + 1",
+                ((self._digest(row.record),) for row in rows_of(source, entry)),
+            )
 
     def found(self) -> int:
         if not self._is_by_record:
@@ -122,11 +135,13 @@ class _Sides:
     def difference(self, found: int) -> tuple[int, int]:
         """How many records are missing, and how many are too much."""
         if not self._is_by_record:
-            return max(0, self.wanted - found), max(0, found - self.wanted)
-        missing, extra = self._scratch.execute(
-            "SELECT ifnull(sum(max(difference, 0)), 0), ifnull(sum(max(-difference, 0)), 0) FROM records"
-        ).fetchone()
-        return missing, extra
+            missing, extra = max(0, self.wanted - found), max(0, found - self.wanted - self._pruned)
+        else:
+            missing, extra = self._scratch.execute(
+                "SELECT ifnull(sum(max(difference, 0)), 0), ifnull(sum(max(-difference - may_be, 0)), 0) FROM records"
+            ).fetchone()
+        # How many items pruned pages had, and which, is not known any more.
+        return missing, 0 if self._is_items and self._pruned else extra
 
     def _visits(self) -> Iterator[Wanted]:
         rows = self._scratch.execute("SELECT * FROM visits WHERE records > 0 ORDER BY fingerprint, visit")
@@ -134,7 +149,7 @@ class _Sides:
 
     def _count(self, records: Iterable[Record | bytes], step: int) -> int:
         return self._scratch.executemany(
-            "INSERT INTO records VALUES (?1, ?2) ON CONFLICT (digest) DO UPDATE SET difference = difference + ?2",
+            "INSERT INTO records VALUES (?1, ?2, 0) ON CONFLICT (digest) DO UPDATE SET difference = difference + ?2",
             ((self._digest(record), step) for record in records),
         ).rowcount
 

@@ -216,3 +216,6 @@ class Claimer:
         for partition in waiting:
             if self._due.has_boosts(partition):  # `awake` does not cover queues with a boost
                 self._due.schedule(partition)
+        for partition, visible_ms in await self._frontier.visible(waiting):  # added since, or the wall clock stepped
+            if self._held.is_open(partition):
+                self._due.schedule(partition, monotonic_ms() + visible_ms - int(wall_s() * 1000))

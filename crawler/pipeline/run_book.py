@@ -19,6 +19,7 @@ from crawler.runtime.clock import monotonic_ms
 
 RUNS_MAX = 4096  # known at a time; the one that was used longest ago is forgotten. Some KB each
 FRESH_MS = 1000
+LIMITED_MS = 100  # the same for a run that has a limit of pages: it may exceed it by what is fetched in this time
 ENDED = "run_ended"
 
 
@@ -67,7 +68,10 @@ class RunBook:
 
     def _is_fresh(self, run: str) -> bool:
         known = self._known.get(run)
-        return known is not None and monotonic_ms() - known.read_ms < FRESH_MS
+        if known is None:
+            return False
+        is_limited = known.record is not None and known.record.spec.pages > 0
+        return monotonic_ms() - known.read_ms < (LIMITED_MS if is_limited else FRESH_MS)
 
     def _note(self, run: str, record: RunRecord | None, read_ms: int) -> None:
         before = self._known.pop(run, None)

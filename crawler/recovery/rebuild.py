@@ -1,5 +1,6 @@
 """Recreates a crawl that the engine lost, from the seed journal, index and archive on disk.
 
+    pruned page           seen and done, too; where it led is not known any more
     indexed page          seen and done, counted as its line has it; never fetched again
     followed by a handler added again with label and priority, as the page's item frame says; a label does not outlive a
                           redirect
@@ -22,6 +23,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
@@ -29,6 +31,7 @@ from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
 from crawler.archive.index_writer import drop_lines
 from crawler.archive.items import ItemFiles
 from crawler.archive.job_journal import JobJournal
+from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_lock import is_abandoned
@@ -49,6 +52,7 @@ ROOTS_MAX = 1_000  # of the scope, in one call
 SEEDS_AT_ONCE = 1_000
 _decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
 NO_RECORD = "(no archive)"
+PRUNED = "(pruned)"
 
 
 class Rebuild:
@@ -79,6 +83,13 @@ class Rebuild:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
         read or written.
         """
+        with contextlib.ExitStack() as stack:
+            for folder in self._folders:
+                stack.enter_context(folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S))
+                stack.enter_context(folder.reading())
+            return await self._run()
+
+    async def _run(self) -> RebuildReport:
         for folder in self._folders:
             await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
         active = await self._d.runs.active()
@@ -94,6 +105,8 @@ class Rebuild:
             await self._read_followed(book)
             replay = Replay(self._d, self._routers, refill, book, self._report, self._meter)
             await replay.run(self._folders)
+            if not self._refetch:
+                await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
         await self._d.crawls.count_from(self._scope_version)
@@ -143,15 +156,15 @@ class Rebuild:
                     line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals,
                     seed_number=line.number,
                 )  # fmt: skip
-                await self._refill.add([seed])
+                await self._refill.add([replace(seed, visible_at=line.visible_at)])
         await self._refill.flush()
 
     # --- index ---
 
-    async def _entries(self, reader: IndexReader) -> AsyncIterator[CommitEntry]:
+    async def _entries(self, reader: IndexReader, *, pruned: bool = False) -> AsyncIterator[CommitEntry]:
         """All of one folder, so that others get their turn meanwhile."""
         self._meter.begin("reading index", "page", index_bytes(reader.folder))
-        for number, entry in enumerate(reader.entries()):
+        for number, entry in enumerate(reader.entries(pruned=pruned)):
             if number % PULSE == 0:
                 self._meter.reached(number, reader.bytes_read)
                 await asyncio.sleep(0)
@@ -162,7 +175,7 @@ class Rebuild:
         router, roots = self._d.router, set[str]()
         for folder in self._folders:
             reader = IndexReader(folder)
-            async for entry in self._entries(reader):
+            async for entry in self._entries(reader, pruned=True):
                 if entry.run and (nominal := nominal_of(entry.run)) is not None:
                     job = job_of(entry.run)
                     self._nominal[job] = max(nominal, self._nominal.get(job, 0))
@@ -186,6 +199,17 @@ class Rebuild:
                 "again: restore the files and run this again, or add --refetch"
             )
         await self._open(roots)
+
+    async def _read_pruned(self, book: PageBook, replay: Replay) -> None:
+        """Pages whose records were removed are done, too; where they led is not known any more."""
+        for folder in self._folders:
+            async for entry in self._entries(IndexReader(folder), pruned=True):
+                known = entry.pruned and book.page(entry.fingerprint) is not None
+                if known and not book.is_found(entry.fingerprint):
+                    book.found(entry.fingerprint)
+                    self._report.pruned += 1
+                    await self._refill.add((), replay.done(entry.url, entry.fingerprint, _page_of(entry)))
+        await self._refill.flush()
 
     async def _read_followed(self, book: PageBook) -> None:
         """Where handlers led, whether there was a link or not, with labels and priorities: before the links, for who
@@ -227,7 +251,7 @@ class Rebuild:
             return
         here = frozenset[str]().union(*map(sessions_of, self._folders))
         for folder in self._folders:
-            async for entry in self._entries(IndexReader(folder)):
+            async for entry in self._entries(IndexReader(folder), pruned=True):
                 is_lost = book.is_lost(entry.fingerprint)
                 if book.named(entry.fingerprint):  # once, whatever folders have it
                     where = _file_of(entry, is_lost=is_lost)
@@ -249,7 +273,7 @@ class Rebuild:
 
         def is_dropped(entry: CommitEntry) -> bool:
             has_files = entry.warc is not None or entry.items is not None
-            return has_files and entry.session in here and book.is_named(entry.fingerprint)
+            return (has_files or entry.pruned) and entry.session in here and book.is_named(entry.fingerprint)
 
         for folder in self._folders:
             drop_lines(folder, is_dropped)
@@ -287,6 +311,8 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
     """What could not be read of a page. `is_lost`: it is where its handler led."""
     if is_lost and entry.items is not None:
         return f"items/{entry.items.file}"
+    if entry.pruned:
+        return PRUNED
     return entry.warc.file if entry.warc else NO_RECORD
 
 

@@ -6,6 +6,8 @@ In this order a rebuild that is killed anywhere has forgotten nothing: the next 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.restore import DoneUrl, Restoring
@@ -43,8 +45,10 @@ class Refill:
         """Take in URLs and the commit of the page that led to them."""
         for candidate in candidates:
             known = self._urls.get(candidate.fingerprint)
-            if known is None or candidate.depth < known.depth:
+            if known is None:
                 self._urls[candidate.fingerprint] = candidate
+            elif candidate.depth < known.depth:
+                self._urls[candidate.fingerprint] = replace(candidate, visible_at=known.visible_at)
         if done is not None:
             self._done.append(done)
         if len(self._urls) + len(self._done) >= BATCH:

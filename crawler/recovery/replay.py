@@ -44,6 +44,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
     unplaced_urls: list[str] = msgspec.field(default_factory=list)
+    pruned: int = 0  # committed pages whose records were removed: where they led is not known
     elsewhere: int = 0  # committed pages whose records are in folders that were not given
     refetched: int = 0  # committed pages that can't be read again
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
@@ -119,7 +120,7 @@ class Replay:
             self._meter.reached(partition, partition)
             async for some in self._d.restoring.all_pending(partition):
                 done = [
-                    (found, self._done(found.url.url, fp, page))
+                    (found, self.done(found.url.url, fp, page))
                     for fp, found in some
                     if book.is_found(fp) and (page := book.page(fp)) is not None
                 ]
@@ -140,7 +141,7 @@ class Replay:
         parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run)
         children = await self._children(parent, found.stored)
         if children is not None:
-            await self._refill.add(children, self._done(url, fp, page) if self._book.found(fp) else None)
+            await self._refill.add(children, self.done(url, fp, page) if self._book.found(fp) else None)
 
     async def _children(self, parent: Claim, stored: StoredResponse) -> list[Candidate] | None:
         """Where an archived page leads; None when it can't be parsed any more."""
@@ -155,7 +156,8 @@ class Replay:
         target = router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
         return [*found, target] if target else found
 
-    def _done(self, url: str, fp: str, page: KnownPage) -> DoneUrl:
+    def done(self, url: str, fp: str, page: KnownPage) -> DoneUrl:
+        """The commit of a page, for the engine."""
         domain, queue, partition = self._d.router.placement.of(url)
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,

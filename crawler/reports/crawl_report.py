@@ -1,6 +1,6 @@
 """Text of a crawl's summary and statistics, from values; does no I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Totals
@@ -8,7 +8,7 @@ from crawler.reports.domain_columns import told_columns
 from crawler.reports.domain_view import DomainView
 from crawler.settings import OrderSettings
 from crawler.terminal.tables import facts, table
-from crawler.terminal.wording import counted, duration, number, size
+from crawler.terminal.wording import counted, duration, moment, number, size
 
 
 def domain_table(domains: Sequence[DomainView], *, is_running: bool = False) -> str:
@@ -23,13 +23,13 @@ def totals_text(
     in_flight: int,
     ordering: OrderSettings,
     is_paused: bool = False,
-    is_full: bool = False,
+    waits_for: Collection[str] = (),
     quota_reached: QuotaReached | None = None,
 ) -> str:
     """The whole crawl in a few lines."""
     over = over_budget(totals, quota_reached)
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
-    pairs += [("waits", waits_text("memory"))] if is_full else []
+    pairs += [("waits", waits_text(why)) for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
@@ -49,14 +49,18 @@ def totals_text(
 def waits_text(why: str) -> str:
     """Why instances claim no more URLs (`Member.waits_for`), in words."""
     full = "for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    return {"memory": full, "paused": "for 'crawler resume'"}.get(why, why)
+    disk = "for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
+    return {"memory": full, "disk": disk, "paused": "for 'crawler resume'"}.get(why, why)
 
 
 def _pending(totals: Totals, in_flight: int) -> str:
     if not totals.pending:
         return "0"
     on_disk = f", {number(totals.spilled)} on disk" if totals.spilled else ""
-    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk})"
+    later = ""
+    if totals.first_visible_at is not None:
+        later = f", {number(totals.scheduled)} scheduled, the first for {moment(totals.first_visible_at)}"
+    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk}{later})"
 
 
 def _deferred(totals: Totals) -> str:

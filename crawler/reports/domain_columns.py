@@ -89,6 +89,8 @@ def next_text(d: DomainView) -> str:
         return _STOPPED[d.state]
     if not d.pending:
         return NOTHING
+    if d.scheduled == d.pending:
+        return "later"
     return f"in {duration(d.next_fetch_in_ms / 1000)}" if d.next_fetch_in_ms >= WAIT_SHOWN_MS else "now"
 
 
@@ -136,6 +138,7 @@ COLUMNS = (
     Column("queued", 2, 7, lambda d: _count(d.queued), sort="queue"),
     Column("in flight", 6, 9, _in_flight, is_of_running=True),
     Column("retrying", 19, 8, lambda d: _count(d.retrying), is_of_running=True),
+    Column("scheduled", 20, 9, lambda d: _count(d.scheduled)),
     Column("delay", 9, 6, lambda d: delay_text(d.delay_ms), is_of_running=True),
     Column("next", 4, 8, next_text, sort="due", is_of_running=True),
     Column("latency", 11, 7, _latency),

@@ -54,7 +54,7 @@ def sentence(
     *,
     instances: int,
     crawl_stop: str,
-    is_memory_full: bool = False,
+    waits_for: str = "",
 ) -> str:
     """Why something or nothing happens with a domain. `crawl_stop`: why the whole crawl is stopped, or ""."""
     if d.state is DomainState.DONE:
@@ -71,8 +71,10 @@ def sentence(
     if d.state is DomainState.FETCHING:
         speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
         return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
-    if is_memory_full:
+    if waits_for == "memory":
         return "Nothing is claimed: the engine's memory is full (frontier.memory, or its own maxmemory)."
+    if waits_for == "disk":
+        return "Nothing is claimed: the disk of the crawl folder is nearly full (archive.disk_free_bytes_min)."
     wait = duration(d.next_fetch_in_ms / 1000)
     trouble = (
         f" after errors (the last: {d.last_error})"
@@ -82,7 +84,9 @@ def sentence(
     if d.next_fetch_in_ms >= WAIT_SHOWN_MS:
         delay = f", its delay is {duration(d.delay_ms / 1000)}" if d.delay_ms > 0 and not trouble else ""
         return f"The next request starts in {wait}{trouble}{delay}."
-    if d.retrying == d.pending:
+    if d.scheduled == d.pending:
+        return f"{waiting} wait{'s' * (d.pending == 1)} for the time given to 'crawler seed --at'."
+    if d.retrying + d.scheduled == d.pending:
         return f"{waiting} wait{'s' * (d.pending == 1)} for a retry{trouble}."
     if d.claimed:
         return f"{d.owner} has claimed {counted(d.claimed, 'URL')} of it: a request starts when there is room."
@@ -116,6 +120,7 @@ def detail_text(detail: DomainDetail) -> str:
         *([("deferred", deferred_text(detail.deferred))] if detail.deferred else []),
         ("claimed", number(d.claimed) + in_brackets(f"{number(d.in_flight)} in flight" if d.in_flight else "")),
         ("retrying", number(d.retrying)),
+        *([("scheduled", number(d.scheduled))] if d.scheduled else []),
         *([("items", items_text(d))] if d.items or d.items_invalid else []),
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),

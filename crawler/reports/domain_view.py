@@ -22,7 +22,7 @@ class DomainState(StrEnum):
 
     FETCHING = "fetching"  # a request is open
     DUE = "due"  # the next request may start
-    WAITING = "waiting"  # for its delay, or for a retry
+    WAITING = "waiting"  # for its delay, for a retry, or for the time of scheduled URLs
     PAUSED = "paused"
     BLOCKED = "blocked"
     SPENT = "spent"  # one of its budgets is used up
@@ -43,7 +43,8 @@ class DomainView(msgspec.Struct, frozen=True, kw_only=True):
     queued: int
     claimed: int  # by its owner: open requests, and URLs that are next
     retrying: int
-    pending: int  # the sum of these three
+    scheduled: int  # they become visible later
+    pending: int  # the sum of these four
     in_flight: int | None  # open requests
     fetched: int  # responses with any status
     status: Mapping[str, int]  # responses by class: "2", "3", "4", "5"
@@ -95,5 +96,5 @@ def _state_of(d: DomainStats, in_flight: int | None, *, is_paused: bool) -> Doma
         return DomainState.DONE
     if in_flight:
         return DomainState.FETCHING
-    is_waiting = d.next_fetch_in_ms >= WAIT_SHOWN_MS or d.retrying == d.pending
+    is_waiting = d.next_fetch_in_ms >= WAIT_SHOWN_MS or d.retrying + d.scheduled == d.pending
     return DomainState.WAITING if is_waiting else DomainState.DUE

@@ -104,6 +104,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     crawl_spent: str  # a budget of the whole crawl that is used up, or ""
     deferred: str  # why it is deferred, or ""
     retry_in_ms: int | None
+    visible_at: float | None  # if it is scheduled: wall clock, s
     attempts: int | None  # that failed
     dead_reason: str | None
     dead_detail: str | None
@@ -114,7 +115,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(f: Facts) -> str:
-    """One word: committed, claimed, retrying, queued, deferred, dead, refused, ended (one of these), unknown."""
+    """One word: committed, claimed, retrying, scheduled, queued, deferred, dead, refused, ended, unknown.
+
+    Ended is one of committed and refused.
+    """
     w = f.where
     if w.deferred:
         return "deferred"
@@ -122,6 +126,8 @@ def state_of(f: Facts) -> str:
         return "claimed"
     if w.retry_at_ms is not None:
         return "retrying"
+    if w.visible_at is not None:
+        return "scheduled"
     if w.record is not None:
         return "queued"
     if f.commits:
@@ -170,6 +176,17 @@ def _retrying(f: Facts) -> str:
     tries = counted(f.where.record.attempts if f.where.record else 1, "attempt")
     wait = max(0, f.where.retry_at_ms - f.where.clock_ms) / 1000
     return f"Will be crawled: {tries} failed, and the next one is due in {duration(wait)}.{_alone(f)}"
+
+
+def _scheduled(f: Facts) -> str:
+    assert f.where.visible_at is not None
+    where = f"it waits until {moment(f.where.visible_at)} (seed --at)"
+    if f.robots.verdict is not None and not f.robots.verdict.allowed:
+        return f"Will not be crawled: {where}, but robots.txt forbids it."
+    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, quota_reached=f.quota_reached)
+    if stop:
+        return f"Not crawled for now: {where}, and its queue is stopped: {stop}."
+    return f"Will be crawled: {where}.{_alone(f)}"
 
 
 def _queued(f: Facts) -> str:
@@ -232,6 +249,7 @@ _VERDICTS = {
     "committed": _committed,
     "claimed": _claimed,
     "retrying": _retrying,
+    "scheduled": _scheduled,
     "queued": _queued,
     "deferred": _deferred,
     "dead": _dead,
@@ -268,6 +286,7 @@ def record_of(f: Facts) -> Explanation:
         crawl_paused=f.is_paused,
         crawl_spent=f.quota_reached.reason if f.quota_reached else "",
         deferred=w.deferred,
+        visible_at=w.visible_at,
         retry_in_ms=None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
         attempts=w.letter.attempts if w.letter else w.record.attempts if w.record else None,
         dead_reason=w.letter.reason if w.letter else None,
@@ -297,7 +316,7 @@ def _robots(robots: RobotsFact) -> str:
 
 def _commit(entry: CommitEntry) -> str:
     to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
-    place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ""
+    place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ", pruned" if entry.pruned else ""
     return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
 
 

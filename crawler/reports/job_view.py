@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict
 
 from crawler.rules.job_plan import next_time
-from crawler.rules.jobs import Job, Row, State
+from crawler.rules.jobs import Job, JobSpec, Row, State
+from crawler.rules.runs import RunCounts
 from crawler.rules.schedule_text import describe
 from crawler.rules.schedules import as_iso
 
@@ -35,20 +37,16 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int = 0
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job: its definition, what it does now and next. Times are ISO 8601, in UTC; None where there is none."""
+class DefinitionView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is to do, and when. None where the crawl decides, or where there is none."""
 
-    user: str
-    name: str
-    id: str
-    state: str  # active, paused, done
     schedule: str  # in words
     every_s: int | None
     cron: str | None
     at: str | None
     timezone: str
     jitter_s: float
-    seeds: Sequence[str]  # the first ones
+    seeds: Sequence[str]  # none where there are too many to show
     seeds_total: int
     sitemap: str | None
     scope: str | None
@@ -60,11 +58,51 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     overlap: str
     catchup: str
     catchup_window_s: float
+
+
+class JobView(DefinitionView, frozen=True, kw_only=True):
+    """A job: its definition, what it does now and next. Times are ISO 8601, in UTC; None where there is none."""
+
+    user: str
+    name: str
+    id: str
+    state: str  # active, paused, done
     created: str
     revision: int
     next: str | None
     running: Sequence[str]  # ids of runs
     waiting: int  # runs that are queued, requested or to be repeated
+    requested: Sequence[str]  # times of manual runs that have not started
+
+
+class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of the URLs of a run that goes on."""
+
+    added: int
+    pending: int
+    done: int  # committed, or refused
+    dead: int
+    deferred: int  # their domain is stopped
+    refused: int
+    retries: int
+    pages: int
+    statuses: dict[str, int]  # pages by the first digit of their status, from "2" on
+    bytes: int
+    items: int
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run: what became of it, and the definition that it ran with; None when that is no longer kept.
+
+    `counts`: None when it has ended.
+    """
+
+    run: str
+    user: str
+    job: str
+    row: HistoryRow
+    counts: RunCountsView | None
+    definition: DefinitionView | None
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,19 +121,25 @@ class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_view(job: Job, now_s: float) -> JobView:
     """How a job stands."""
-    spec, schedule = job.spec, job.spec.schedule
     following = next_time(job, now_s)
     return JobView(
-        user=job.user, name=job.name, id=job.id, state=_state(job, following), schedule=describe(schedule),
-        every_s=schedule.every_s or None, cron=schedule.cron or None,
+        **asdict(definition_view(job.spec)), user=job.user, name=job.name, id=job.id, state=_state(job, following),
+        created=as_iso(int(job.created_at)), revision=job.revision,
+        next=None if following is None else as_iso(following), running=[row.run for row in job.active],
+        waiting=len(job.queued) + len(job.requested) + len(job.repeats), requested=[*map(as_iso, job.requested)],
+    )  # fmt: skip
+
+
+def definition_view(spec: JobSpec) -> DefinitionView:
+    """A definition as people see it."""
+    schedule, run = spec.schedule, spec.run
+    return DefinitionView(
+        schedule=describe(schedule), every_s=schedule.every_s or None, cron=schedule.cron or None,
         at=as_iso(schedule.at_s) if schedule.at_s else None, timezone=schedule.timezone, jitter_s=schedule.jitter_s,
         seeds=spec.seeds, seeds_total=len(spec.seeds) + spec.seeds_kept, sitemap=spec.sitemap or None,
-        scope=spec.run.scope or None, depth=spec.run.depth if spec.run.depth >= 0 else None,
-        pages=spec.run.pages or None, priority=spec.run.priority, retries=spec.retries,
-        retry_delay_s=spec.retry_delay_s, overlap=spec.overlap, catchup=spec.catchup,
-        catchup_window_s=spec.catchup_window_s, created=as_iso(int(job.created_at)), revision=job.revision,
-        next=None if following is None else as_iso(following), running=[row.run for row in job.active],
-        waiting=len(job.queued) + len(job.requested) + len(job.repeats),
+        scope=run.scope or None, depth=run.depth if run.depth >= 0 else None, pages=run.pages or None,
+        priority=run.priority, retries=spec.retries, retry_delay_s=spec.retry_delay_s, overlap=spec.overlap,
+        catchup=spec.catchup, catchup_window_s=spec.catchup_window_s,
     )  # fmt: skip
 
 
@@ -113,6 +157,16 @@ def history_row(row: Row) -> HistoryRow:
         outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, triggered=_iso(row.decided_at),
         started=_iso(row.started_at), ended=_iso(row.ended_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
         reason=row.reason, revision=row.revision,
+    )  # fmt: skip
+
+
+def run_counts(counts: RunCounts) -> RunCountsView:
+    """Counts of a run as people see them."""
+    by_status = {"2": counts.s2, "3": counts.s3, "4": counts.s4, "5": counts.s5}
+    return RunCountsView(
+        added=counts.added, pending=counts.pending, done=counts.done, dead=counts.dead, deferred=counts.deferred,
+        refused=counts.refused, retries=counts.retries, pages=counts.pages,
+        statuses={status: n for status, n in by_status.items() if n}, bytes=counts.bytes, items=counts.items,
     )  # fmt: skip
 
 

@@ -35,7 +35,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     client_errors: int  # of them, 4xx
     server_errors: int  # of them, 5xx
     added: int  # URLs, each once
-    pending: int  # queued, claimed and retrying
+    pending: int  # queued, claimed, retrying and scheduled
+    scheduled: int = 0  # of them, URLs that become visible later
+    first_visible_at: float | None = None  # the first of these; s since 1970
     in_flight: int  # being fetched or parsed
     retries: int
     dead: int
@@ -44,7 +46,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     busy_partitions: int  # that have pending URLs
     still_s: float = 0.0  # since when no attempt has finished, s; at most 5 s too little
     left_s: float | None = None  # how long the pending URLs last, while they decrease, s
-    waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "paused"
+    waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "disk", "paused"
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from crawler.reports.crawl_report import waits_text
 from crawler.reports.overview import CrawlState, Overview
-from crawler.reports.progress_notes import STALL_S, left_text, stall_text
+from crawler.reports.progress_notes import STALL_S, left_text, next_visible_text, stall_text
 from crawler.terminal.wording import counted, number, rate, size
 
 
@@ -15,13 +15,15 @@ def overview_parts(o: Overview) -> list[str]:
     parts = [
         counted(o.pages, "page"),
         f"{rate(o.rates.pages)}/s",
-        f"{number(max(0, o.pending - o.in_flight))} queued",
+        f"{number(max(0, o.pending - o.in_flight - o.scheduled))} queued",
         f"{number(o.in_flight)} in flight",
         counted(o.dead, "error"),
         size(o.bytes),
     ]
+    if o.scheduled:
+        parts.insert(3, f"{number(o.scheduled)} scheduled")
     if o.retries:
-        parts.insert(5, counted(o.retries, "retry", "retries"))
+        parts.insert(-1, counted(o.retries, "retry", "retries"))
     if o.instances > 1:
         parts.append(counted(o.instances, "instance"))
     return parts
@@ -45,8 +47,11 @@ def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:
     """What explains the numbers. `is_limited`: the crawl ends before its queue does."""
     if o.left_s is not None and not is_limited:
         yield left_text(o.left_s)
-    if o.still_s >= STALL_S and o.state is CrawlState.RUNNING and not o.waits_for:
-        yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
+    if o.state is CrawlState.RUNNING and not o.waits_for:
+        if o.first_visible_at is not None and o.scheduled == o.pending:
+            yield next_visible_text(o.first_visible_at - o.at)
+        elif o.still_s >= STALL_S:
+            yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
     if o.last_error:
         yield f"last error: {o.last_error}"
 

@@ -23,17 +23,21 @@ def still_s(samples: Samples) -> float:
     return now.at_s - since_s
 
 
-def left_s(samples: Samples) -> float | None:
-    """How long the pending URLs last, if they decrease as in the last minute; None while they don't."""
+def left_s(samples: Samples, *, scheduled: int = 0) -> float | None:
+    """How long the pending URLs last, if they decrease as in the last minute; None while they don't.
+
+    `scheduled`: how many of them become visible later.
+    """
     now, older = samples.now, samples.now
     for sample in _unbroken(samples):
         if sample.at_s < now.at_s - TREND_S:
             break
         older = sample
     seconds, fewer = now.at_s - older.at_s, older.pending - now.pending
-    if seconds < TREND_MIN_S or fewer <= 0 or not now.pending or still_s(samples) >= STALL_S:
+    left = now.pending - scheduled
+    if seconds < TREND_MIN_S or fewer <= 0 or left <= 0 or still_s(samples) >= STALL_S:
         return None
-    return now.pending * seconds / fewer
+    return left * seconds / fewer
 
 
 def _unbroken(samples: Samples) -> Iterator[Sample]:
@@ -55,6 +59,11 @@ def left_text(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"about {number(seconds / 3600)} h left"
     return f"about {number(seconds / 86400)} days left"
+
+
+def next_visible_text(in_s: float) -> str:
+    """Like "next URL visible in 3 h 00 m"."""
+    return f"next URL visible {'now' if in_s <= 0 else f'in {duration(in_s)}'}"
 
 
 def stall_text(still_s: float, awaited: Sequence[Awaited], *, busy: int) -> str:

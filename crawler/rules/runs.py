@@ -19,6 +19,7 @@ from crawler.rules.identity import partition_of
 JOB_DIGITS = 10  # of a job's id, a hash of its user and name
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MANUAL = "-m"
+ID_MAX = 64  # characters; they have some 25
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,17 @@ def run_id(job: str, revision: int, nominal: int, *, attempt: int = 1, is_manual
 def job_of(run: str) -> str:
     """The id of the job that a run belongs to."""
     return run.partition(".")[0]
+
+
+def time_of(run: str) -> int | None:
+    """The time in the id of a run (wall clock, s); None when it can't be one."""
+    parts = run.split(".")
+    if len(run) > ID_MAX or not run.isascii() or len(parts) not in (3, 4):
+        return None
+    try:
+        return int(parts[2].removesuffix(MANUAL), 36)
+    except ValueError:
+        return None
 
 
 def nominal_of(run: str) -> int | None:

@@ -87,6 +87,7 @@ class Counters(msgspec.Struct):
     late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
     is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
+    is_disk_full: bool = False  # likewise, until there is room for the records of those in flight
     overrides: Overrides = msgspec.field(default_factory=Overrides)  # by an operator, as last read
     # While this lock is held, `committed` equals the engine's count.
     acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
@@ -94,7 +95,11 @@ class Counters(msgspec.Struct):
     @property
     def waits_for(self) -> str:
         """Why no URLs are claimed although some may be due; same values as `Member.waits_for`."""
-        return "memory" if self.is_engine_full else "paused" if self.overrides.is_paused else ""
+        if self.is_engine_full:
+            return "memory"
+        if self.is_disk_full:
+            return "disk"
+        return "paused" if self.overrides.is_paused else ""
 
     def description(self) -> dict[str, int | str | float]:
         """Fields of `Member` by name."""

@@ -32,6 +32,7 @@ POINTS = (
     "unspill.answered",
     "handover.dropped",  # dropped in memory, not yet released
     "release.answered",
+    "prune.step",  # any of its steps; the detail is which
 )
 
 

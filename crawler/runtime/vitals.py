@@ -11,7 +11,7 @@ from crawler.runtime.clock import monotonic_ms, process_cpu_s
 
 WINDOW_MS = 30_000  # scrapes are 15 or 30 s apart: each sees what happened since the last one
 LOOP_EVERY_S = 0.2
-DISK_EVERY_S = 10.0
+DISK_EVERY_S = 1.0  # a second of fetching fits into `archive.disk_free_bytes_min`
 UNKNOWN = -1  # bytes
 
 
@@ -51,8 +51,10 @@ class Recent:
 class Vitals:
     """Delay of the event loop, free disk of a folder, CPU time and memory of this process without its children."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, on_disk_free: Callable[[int], None] = lambda _: None) -> None:
+        """`on_disk_free` is called with the free bytes of the folder's disk after each look, if they are known."""
         self._folder = folder
+        self._on_disk_free = on_disk_free
         self._loop_delay_s = Recent()
         self._disk_free = UNKNOWN
 
@@ -67,8 +69,14 @@ class Vitals:
     async def watch_disk(self) -> None:
         """Look at the disk until cancelled, in a thread: a network disk may not answer."""
         while True:
-            self._disk_free = await asyncio.to_thread(_free_bytes, self._folder)
+            await self.look_at_disk()
             await asyncio.sleep(DISK_EVERY_S)
+
+    async def look_at_disk(self) -> None:
+        """Measure its free bytes once."""
+        self._disk_free = await asyncio.to_thread(free_bytes, self._folder)
+        if self._disk_free != UNKNOWN:
+            self._on_disk_free(self._disk_free)
 
     def description(self) -> dict[str, float | int]:
         """Fields of `Member` by name."""
@@ -78,7 +86,8 @@ class Vitals:
         }  # fmt: skip
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """What the disk of a folder has left for us; `UNKNOWN` when it can't be read."""
     with contextlib.suppress(OSError):
         return shutil.disk_usage(folder).free
     return UNKNOWN

@@ -21,17 +21,22 @@ from crawler.model import AddOutcome, Candidate, FailureKind
 from crawler.pipeline.router import Router
 from crawler.rules.priority import NO_SIGNALS, Signals
 from crawler.rules.urls import canonicalize, refuse_credentials
+from crawler.runtime.clock import wall_s
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
 INVALID_SHOWN_MAX = 1_000
 
 
 class GivenUrl(msgspec.Struct, frozen=True):
-    """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it."""
+    """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it.
+
+    `visible_at` (wall clock, s): it is not fetched before.
+    """
 
     where: str
     text: str
     signals: Signals = NO_SIGNALS
+    visible_at: float = 0.0
 
 
 class SeedReport(msgspec.Struct, kw_only=True):
@@ -99,18 +104,18 @@ class Seeder:
         """Add in batches; repeating is safe. Raises EngineError when the engine does not take them, ConflictError when
         it lost the crawl, ArchiveError when the journal can't be written.
         """
-        batch: list[tuple[str, Signals]] = []
+        batch: list[tuple[str, GivenUrl]] = []
         for one in given:
             url = self.report.canonical(one, self._bytes_max)
             if url is not None:
-                batch.append((url, one.signals))
+                batch.append((url, one))
             if len(batch) >= BATCH:
                 await self._add(batch)
                 batch = []
         await self._add(batch)
         return self.report
 
-    async def _add(self, batch: Sequence[tuple[str, Signals]]) -> None:
+    async def _add(self, batch: Sequence[tuple[str, GivenUrl]]) -> None:
         if not batch:
             return
         await self._crawls.still(self._router.record)
@@ -118,7 +123,7 @@ class Seeder:
         by_partition = self._candidates(batch)
         states = await self._states_of(by_partition)
         unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))
-        signals = dict(batch)
+        signals = {url: one.signals for url, one in batch}
         await self._note(unseen, signals, opened)
         await self._crawls.add_roots(opened)
         replies = await self._frontier.add(by_partition)
@@ -126,7 +131,7 @@ class Seeder:
         if errors:
             raise errors[0]
         lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
-        await self._note([c for c in lowered if c not in unseen], signals)
+        await self._note([replace(c, visible_at=0.0) for c in lowered if c not in unseen], signals)
         await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
 
     def _opened(self, urls: Sequence[str]) -> frozenset[str]:
@@ -136,9 +141,10 @@ class Seeder:
         self._router.scope = scope.with_roots(opened)
         return opened
 
-    def _candidates(self, batch: Sequence[tuple[str, Signals]]) -> dict[int, list[Candidate]]:
+    def _candidates(self, batch: Sequence[tuple[str, GivenUrl]]) -> dict[int, list[Candidate]]:
         by_partition: dict[int, list[Candidate]] = {}
-        for url, signals in batch:
+        now_s = wall_s()
+        for url, one in batch:
             verdict = self._router.verdict(url, self._depth)
             if not verdict.allowed:
                 self.report.out_of_scope += 1
@@ -146,8 +152,10 @@ class Seeder:
                     self.report.out_of_scope_rules.append((url, verdict.rule))
                 continue
             candidate = self._router.candidate(
-                url, depth=self._depth, seed=True, priority=self._priority, signals=signals
+                url, depth=self._depth, seed=True, priority=self._priority, signals=one.signals
             )
+            if one.visible_at > now_s:
+                candidate = replace(candidate, visible_at=one.visible_at)
             by_partition.setdefault(candidate.partition, []).append(candidate)
         return by_partition
 
@@ -165,12 +173,15 @@ class Seeder:
     async def _retry(self, failed: Iterable[Candidate]) -> None:
         """Put seeds that were given up back into their queues. One that ended the process waits for 'dead retry'."""
         wanted: dict[int, list[str]] = {}
+        visible_at = dict[str, float]()
         for one in failed:
             wanted.setdefault(one.partition, []).append(one.fingerprint)
+            visible_at[one.fingerprint] = one.visible_at
         if not wanted:
             return
         found = await self._letters.find_all(wanted)
-        retried = await self._letters.requeue([one for one in found if one.letter.reason != FailureKind.POISON_URL])
+        again = [one for one in found if one.letter.reason != FailureKind.POISON_URL]
+        retried = await self._letters.requeue(again, visible_at)
         self.report.retried += retried
         self.report.seen -= retried
 
@@ -199,6 +210,7 @@ class Seeder:
             changed_at=signals.changed_at,
             run=self._router.record.run,
             number=seed.seed_number,
+            visible_at=seed.visible_at,
         )
 
     def _count(

@@ -67,7 +67,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
             deferred,
             instances=len(members),
             crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, quota_reached=quota_reached),
-            is_memory_full=any(m.waits_for == "memory" for m in members),
+            waits_for=next((m.waits_for for m in members if m.waits_for in ("memory", "disk")), ""),
         ),
         instances=len(members),
         deferred=deferred,

@@ -13,17 +13,31 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
 from crawler.archive.job_journal import JobJournal, JobLine, line_of, seed_lines
-from crawler.errors import ConflictError, InvalidUrl, NotMetError
-from crawler.frontier.jobs import Changed, job_id
+from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
+from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id
 from crawler.frontier.operator_log import Actor
-from crawler.reports.job_view import HistoryPage, HistoryRow, JobPage, JobView, history_row, job_view, open_pause
+from crawler.frontier.runs import Runs
+from crawler.reports.job_view import (
+    HistoryPage,
+    HistoryRow,
+    JobPage,
+    JobView,
+    RunView,
+    definition_view,
+    history_row,
+    job_view,
+    open_pause,
+    run_counts,
+)
 from crawler.rules import job_plan
-from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, check_name, check_spec
+from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_name, check_spec
+from crawler.rules.runs import job_of, time_of, total_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
 from crawler.rules.urls import canonicalize, refuse_credentials
 from crawler.runtime.clock import wall_s
 
 TRIES = 20  # of a change, while others change the same job
+SEARCH_STEP, SEARCHED_MAX = 500, 10_000  # jobs that one page of a search looks at
 
 
 async def add_job(
@@ -33,7 +47,7 @@ async def add_job(
     check_name(user, "name of a user")
     check_name(name)
     now_s, number = wall_s(), job_id(user, name)
-    spec = await _with_seeds(crawl, number, check_after(spec, seeds), seeds)
+    spec = await _with_seeds(crawl, number, _checked(crawl, spec, seeds), seeds)
     await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))
     job = job_plan.created(number, user, name, spec, now_s)
     try:
@@ -54,15 +68,16 @@ def _first_look(job: Job) -> float | None:
     return None if following is None else float(following)
 
 
-def check_after(spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
-    """The definition, if it is valid with these seeds."""
+def _checked(crawl: OpenCrawl, spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
+    """The definition with a canonical sitemap, if it is valid with these seeds."""
     has_seeds = bool(seeds) or bool(spec.seeds or spec.seeds_kept)
-    return check_spec(spec if not has_seeds or spec.seeds or spec.seeds_kept else replace(spec, seeds=("-",)))
+    check_spec(spec if not has_seeds or spec.seeds or spec.seeds_kept else replace(spec, seeds=("-",)))
+    return replace(spec, sitemap=spec.sitemap and _canonical(crawl, spec.sitemap))
 
 
 async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable[str]) -> JobSpec:
     """The definition with seeds: a few in it, many beside it."""
-    urls = list(dict.fromkeys(_canonical(url, crawl.settings.scope.url_bytes_max) for url in given))
+    urls = list(dict.fromkeys(_canonical(crawl, url) for url in given))
     if len(urls) <= SEEDS_INLINE_MAX:
         return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="")
     key = secrets.token_hex(4)
@@ -71,10 +86,10 @@ async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable
     return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key)
 
 
-def _canonical(text: str, bytes_max: int) -> str:
+def _canonical(crawl: OpenCrawl, text: str) -> str:
     try:
         refuse_credentials(text)
-        return canonicalize(text.strip(), bytes_max=bytes_max)
+        return canonicalize(text.strip(), bytes_max=crawl.settings.scope.url_bytes_max)
     except InvalidUrl as error:
         raise InvalidUrl(text, error.reason) from None
 
@@ -96,7 +111,7 @@ async def edit_job(
         spec = change(stored.job.spec)
         if seeds is not None:
             spec = replace(spec, seeds=(), seeds_kept=0, seeds_key="")
-        spec = check_after(spec, seeds or ())
+        spec = _checked(crawl, spec, seeds or ())
         if seeds is not None:
             spec = await _with_seeds(crawl, stored.job.id, spec, seeds)
         job = job_plan.edited(stored.job, spec, now_s)
@@ -166,23 +181,85 @@ async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
     return job_view((await crawl.jobs.find(user, name)).job, wall_s())
 
 
-async def list_jobs(crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100) -> JobPage:
-    """Jobs of a user, or of all (None), by user and name."""
-    found, behind = await crawl.jobs.page(user, after=after, limit=limit)
+async def list_jobs(
+    crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100, match: str = ""
+) -> JobPage:
+    """Jobs of a user, or of all (None), by user and name; `match`: those with this text in "USER/NAME".
+
+    A search looks at a bounded number of jobs: its page may be short and still have one behind it.
+    """
+    step = SEARCH_STEP if match else limit
+    place, looked, found = _place(user, after), 0, list[Job]()
+    while True:
+        jobs, place = await crawl.jobs.page(user, after=place, limit=step)
+        found += [job for job in jobs if match.lower() in _target(job.user, job.name).lower()]
+        looked += step
+        if not place or not match or len(found) >= limit or looked >= SEARCHED_MAX:
+            break
+    behind = "/".join(place.split(LIST_SEPARATOR)[:2])
+    if len(found) > limit:
+        del found[limit:]
+        behind = _target(found[-1].user, found[-1].name)
     now_s = wall_s()
     return JobPage(jobs=[job_view(job, now_s) for job in found], after=behind or None)
+
+
+def _place(user: str | None, after: str) -> str:
+    """Where a page begins, as the list of names has it."""
+    if not after:
+        return ""
+    of, _, name = after.partition("/")
+    if not name or (user is not None and of != user):
+        raise UsageError("after: expected what the page before has for the next one")
+    return LIST_SEPARATOR.join((of, name, job_id(of, name)))
 
 
 async def history_of(
     crawl: OpenCrawl, user: str, name: str, *, before: int | None = None, limit: int = 100
 ) -> HistoryPage:
-    """What became of a job's nominal times, newest first."""
+    """What became of a job's nominal times, newest first; a row or two more than `limit` may come."""
     job = (await crawl.jobs.find(user, name)).job
-    found = await crawl.jobs.history(job.id, before=before, limit=limit)
-    rows: list[HistoryRow] = [history_row(row) for row in found]
+    found = await crawl.jobs.history(job.id, before=before, limit=limit + 2)
+    page = found[:limit]
+    if len(found) > limit and found[limit].nominal == page[-1].nominal:
+        page.append(found[limit])  # a manual run of the same second: the next page begins before both
+    rows: list[HistoryRow] = [history_row(row) for row in page]
     if before is None and (pause := open_pause(job, wall_s())):
         rows.insert(0, pause)
-    return HistoryPage(rows=rows, before=found[-1].nominal if len(found) == limit else None)
+    return HistoryPage(rows=rows, before=page[-1].nominal if len(found) > len(page) else None)
+
+
+async def last_rows(crawl: OpenCrawl, jobs: Sequence[JobView], limit: int) -> list[list[HistoryRow]]:
+    """The newest rows of each of these jobs, newest first."""
+    found = await asyncio.gather(*(crawl.jobs.history(job.id, limit=limit) for job in jobs))
+    return [[history_row(row) for row in rows] for rows in found]
+
+
+async def find_run(crawl: OpenCrawl, run: str) -> RunView:
+    """A run that is active, or in the history of its job. Raises NotMetError when there is none."""
+    nominal = time_of(run)
+    (stored,) = [None] if nominal is None else await crawl.jobs.read([job_of(run)])
+    if stored is None or nominal is None:
+        raise no_run(run)
+    job = stored.job
+    rows = [*job.active, *await crawl.jobs.history(job.id, before=nominal + 1, limit=2)]
+    row = next((row for row in rows if row.run == run), None)
+    if row is None:
+        raise no_run(run)
+    revision = (await crawl.jobs.revisions(job.id)).get(row.revision)
+    counts = None
+    if row.outcome is Outcome.RUNNING:
+        (seen,) = await Runs(crawl.engine, crawl.keys, crawl.record.partitions).look([run])
+        counts = run_counts(total_of(seen.values()))
+    return RunView(
+        run=run, user=job.user, job=job.name, row=history_row(row), counts=counts,
+        definition=None if revision is None else definition_view(revision.spec),
+    )  # fmt: skip
+
+
+def no_run(run: str) -> NotMetError:
+    """There is no such run; the same for one that the sender must not know of."""
+    return NotMetError(f"there is no run {run[:80]!r}: the history of a job has its runs")
 
 
 async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -> Sequence[PreviewRow]:

@@ -17,7 +17,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     in_flight: int  # URLs
     lease_losses: int  # how often it lost all its partitions after a silence
-    waits_for: str  # why it claims no URLs: "memory", "paused", or ""
+    waits_for: str  # why it claims no URLs: "memory", "disk", "paused", or ""
     awaited: Awaited | None  # what it waits for, where nothing has come of its work for some seconds
     last_error: str  # of the last minute
 

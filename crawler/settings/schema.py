@@ -240,6 +240,8 @@ class MembershipSettings(_Section, frozen=True):
 class ArchiveSettings(_Section, frozen=True):
     dir: Annotated[str, Meta(min_length=1)] = "crawl-data"
     warc: bool = True
+    # Below it no URLs are claimed; 0: off. Twice what may be in flight, `fetch.bytes_in_flight_max`.
+    disk_free_bytes_min: CountOrZero = 512 * 1024 * 1024
     warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
     compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
     sync_s: Positive = 0.2

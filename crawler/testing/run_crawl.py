@@ -23,6 +23,7 @@ from crawler.testing.web_server import ServedWeb
 QUICK: dict[str, Any] = {
     "crawl.partitions": 64,
     "politeness.delay_s": 0.0,
+    "archive.disk_free_bytes_min": 0,  # a test that waited for a small disk would never end
     "history.bytes_max": 0,
     "membership.debounce_s": 0.1,
     "retry.backoff_s": 0.05,

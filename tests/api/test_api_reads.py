@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.api import reads
+from crawler.api import jobs, reads
 from crawler.api.problem import Problem
 from crawler.api.route import Route
 from crawler.api.routes import ROUTES
@@ -233,8 +233,11 @@ async def test_the_description_has_every_route_and_every_type(api: Served) -> No
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 async def test_a_head_request_has_the_headers_alone(route: Route, api: Served) -> None:
-    query = {reads.place: "?url=a.test", reads.explain: "?url=https://a.test/", reads.history: "?domain=a.test"}
-    path = route.path.format(name=DOMAIN) + query.get(route.handler, "")
+    query = {
+        reads.place: "?url=a.test", reads.explain: "?url=https://a.test/", reads.history: "?domain=a.test",
+        jobs.schedule_preview: "?executionInterval=PT1H",
+    }  # fmt: skip
+    path = route.path.format(name=DOMAIN, user="ann", run="x") + query.get(route.handler, "")
     if route.method != "GET" or route.media == "text/event-stream" or route.is_public:
         return
     status, found, headers = await api.send("HEAD", path)

@@ -118,6 +118,20 @@ async def test_seeds_come_as_a_document_or_as_lines(api: Served, token: dict[str
     assert await api.crawl.members.read() == {}, "the seeder has left"
 
 
+async def test_seeds_may_be_for_a_later_time(api: Served, token: dict[str, str]) -> None:
+    urls = ["https://a.example/", "https://b.example/"]
+    document = {"urls": urls, "at": "2127-01-31T13:00+01:00"}
+    assert (await api.send("POST", "/v1/seeds", token, json=document))[1]["new"] == 2
+    lines = b'{"url": "https://c.example/", "at": "2127-01-31T11:00Z"}\n{"url": "https://d.example/"}'
+    assert (await api.send("POST", "/v1/seeds", token | NDJSON, data=lines))[1]["new"] == 2
+    totals = (await api.get("/v1/totals"))[1]["totals"]
+    assert (totals["scheduled"], totals["first_visible_at"]) == (3, 4957066800.0)
+    assert (await api.get("/v1/explain?url=https://a.example/"))[1]["visible_at"] == 4957070400.0
+    assert [entry[2] for entry in await log_of(api)] == ["2 URLs, for 2127-01-31 12:00:00 UTC", "a stream of URLs"]
+    status, found, _ = await api.send("POST", "/v1/seeds", token, json=document | {"at": "tomorrow"})
+    assert (status, "'tomorrow' is not a valid time" in found["detail"]) == (422, True)
+
+
 async def test_a_wrong_line_names_itself_and_ends_the_stream(api: Served, token: dict[str, str]) -> None:
     for line, word in ((b"nonsense", "line 3"), (b'{"url": 1}', "line 3"), (b'{"url": "x", "depth": 1}', "depth")):
         body = b'"https://a.example/"\n\n' + line + b'\n"https://b.example/"'

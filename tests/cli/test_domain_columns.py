@@ -56,7 +56,8 @@ def test_a_row_shows_what_is_known() -> None:
     assert cells == {
         "domain": "docs.example", "pages": "7", "/s": "1.2", "2xx": "4", "3xx": "-", "4xx": "2", "5xx": "1",
         "errors": "6", "size": "2.00 KiB", "retries": "-", "dead": "-", "robots": "-", "queued": "9", "in flight": "2",
-        "retrying": "-", "delay": "1.5 s", "next": "in 0.7 s", "latency": "0.1 s", "owner": "vm-0", "last error": "tls",
+        "retrying": "-", "scheduled": "-", "delay": "1.5 s", "next": "in 0.7 s", "latency": "0.1 s", "owner": "vm-0",
+        "last error": "tls",
     }  # fmt: skip
 
 
@@ -68,6 +69,11 @@ def test_a_row_shows_what_is_known() -> None:
 def test_a_domain_that_is_stopped_says_so_by_a_word(state: DomainState, word: str) -> None:
     row = domain(state=state, pending=0 if state is DomainState.DONE else 5)
     assert domain_grid([row], 80).rows[0][-1] == word
+
+
+def test_a_domain_with_nothing_but_scheduled_urls_is_fetched_later() -> None:
+    rows = [domain(state=DomainState.WAITING, pending=5, scheduled=n) for n in (5, 4)]
+    assert [row[-1] for row in domain_grid(rows, 80).rows] == ["later", "now"]
 
 
 def test_what_is_not_kept_of_a_domain_is_a_question_mark() -> None:

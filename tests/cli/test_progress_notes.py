@@ -9,11 +9,11 @@ from crawler.frontier.members import Awaited, Awaits
 from crawler.frontier.series import Sample, Samples
 from crawler.reports.live_view import PlainLines, Shown
 from crawler.reports.overview import CrawlState
-from crawler.reports.overview_text import notes
+from crawler.reports.overview_text import notes, overview_parts
 from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
 from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from crawler.terminal.wording import failure_reason
-from tests.support.views import overview, snapshot
+from tests.support.views import NOW, overview, snapshot
 
 T = 1_800_000_000.0
 
@@ -90,6 +90,23 @@ def test_a_stall_is_explained_after_some_seconds() -> None:
     assert list(notes(overview(still_s=9.9, **known))) == ["last error: timeout: a.test"]
     for why_not in ({"waits_for": ["paused"]}, {"state": CrawlState.PAUSED}, {"state": CrawlState.IDLE}):
         assert list(notes(overview(still_s=11.0, **known | why_not))) == ["last error: timeout: a.test"]
+
+
+def test_a_crawl_that_waits_for_scheduled_urls_tells_when_the_first_is_visible() -> None:
+    known: dict[str, Any] = {"pending": 9, "scheduled": 9, "first_visible_at": NOW + 3 * 3600, "still_s": 99.0}
+    assert list(notes(overview(**known))) == ["next URL visible in 3 h 00 m"]
+    assert list(notes(overview(**known | {"first_visible_at": NOW - 1}))) == ["next URL visible now"]
+    assert list(notes(overview(**known | {"pending": 10}))) == ["nothing for 1 m 39 s"]
+    assert list(notes(overview(**known | {"state": CrawlState.PAUSED}))) == []
+    assert overview_parts(overview(**known | {"pending": 12, "in_flight": 1}))[2:5] == [
+        "2 queued", "9 scheduled", "1 in flight",
+    ]  # fmt: skip
+
+
+def test_the_time_left_is_that_of_urls_that_are_visible() -> None:
+    shrinking = samples(300, pending=2000, per_s=-5)
+    assert left_s(shrinking, scheduled=400) == pytest.approx(20)
+    assert left_s(shrinking, scheduled=500) is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""An engine that is nearly full gets no more work; when there is room again the crawl goes on and loses nothing."""
+"""Nothing is claimed while the engine or the disk is nearly full; then the crawl goes on and loses nothing."""
 
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from crawler.app.instance import Instance
+from crawler.runtime import vitals
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.serving import serve_web
@@ -41,6 +44,62 @@ async def test_claiming_stops_above_the_memory_mark_and_goes_on_below_it(tmp_pat
         client.config_set("maxmemory", 0)
     assert done.errors == []
     assert stalled[0] == stalled[1]
+    assert done.statuses == expected
+
+
+async def test_claiming_stops_before_the_disk_is_full_and_goes_on_when_there_is_room(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, stalled = [1_000], list[int]()
+    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(vitals, "free_bytes", lambda _: free[0])
+
+    async def fill_up(instances: list[Instance]) -> None:
+        counters = instances[0].counters
+        while counters.committed < 20:
+            await asyncio.sleep(0.01)
+        free[0] = 999
+        while counters.waits_for != "disk" or counters.open_claims.total:
+            await asyncio.sleep(0.01)
+        before = counters.committed
+        await asyncio.sleep(1.2)  # longer than the claimer waits for a hint
+        stalled.extend((before, counters.committed))
+        free[0] = 1_000
+
+    with serve_web(seed=13, domains=4, pages=4) as site:
+        async with lab_names() as dns:
+            settings = settings_of(
+                tmp_path / "c", dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.03,
+                frontier__redis=engine.url, archive__disk_free_bytes_min=1_000,
+            )  # fmt: skip
+            done = await crawl(settings, site.web.seeds, meanwhile=fill_up)
+        expected = site.web.expected(site.web.seeds, "any").committed
+    assert done.errors == []
+    assert stalled[0] == stalled[1] < len(expected), "what was in flight is committed, and nothing more"
+    assert done.statuses == expected
+
+
+async def test_nothing_is_claimed_on_a_disk_that_is_full_from_the_start(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [0]
+    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(vitals, "free_bytes", lambda _: free[0])
+    before: list[int] = []
+
+    async def make_room(instances: list[Instance]) -> None:
+        await asyncio.sleep(0.5)
+        before.append(instances[0].counters.committed + instances[0].counters.open_claims.total)
+        free[0] = 1 << 40
+
+    with serve_web(seed=13, domains=2, pages=2) as site:
+        async with lab_names() as dns:
+            settings = settings_of(
+                tmp_path / "c", dns__nameservers=[dns], scope__mode="any", frontier__redis=engine.url
+            )
+            done = await crawl(settings, site.web.seeds, meanwhile=make_room)
+        expected = site.web.expected(site.web.seeds, "any").committed
+    assert before == [0]
     assert done.statuses == expected
 
 

@@ -48,6 +48,17 @@ async def test_a_seed_known_from_further_away_is_noted_for_its_depth(tmp_path: P
     assert await seed(tmp_path, engine, A, limit=9) == [*first, SeedLine(url=A)]
 
 
+async def test_a_seed_for_a_later_time_is_noted_with_it(tmp_path: Path, engine: Engine) -> None:
+    settings, later = settings_of(tmp_path, frontier__redis=engine.url, scope__depth_max=9), 4e9
+    async with open_crawl(settings, create=True) as crawl:
+        seeds = [GivenUrl("here", A, visible_at=later), GivenUrl("here", B, visible_at=1.0)]
+        await make_seeder(crawl, depth=5).add_all(seeds)
+        first = [*ROOTS, SeedLine(url=A, depth=5, number=1, visible_at=later), SeedLine(url=B, depth=5, number=2)]
+        assert noted(crawl) == first, "what is past is now"
+        await make_seeder(crawl).add_all([GivenUrl("here", A, visible_at=later - 1)])
+        assert noted(crawl)[len(first) :] == [ROOTS[0], SeedLine(url=A)], "known from further away: it keeps its time"
+
+
 async def test_what_is_out_of_scope_is_not_noted(tmp_path: Path, engine: Engine) -> None:
     settings = settings_of(tmp_path, frontier__redis=engine.url, scope__exclude=["/x$"])
     async with open_crawl(settings, create=True) as crawl:

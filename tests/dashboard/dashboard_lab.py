@@ -42,6 +42,7 @@ SETTINGS = {
     "retry.handler.backoff_s": 0.05,
 }
 SHOPS, PAGES = 4, 400  # some minutes of pages
+JOB_PAGES = 30  # that only a job fetches
 T = TypeVar("T")
 
 
@@ -103,6 +104,7 @@ def serve_crawl(programs: Nursery, folder: Path, port: int = 0) -> Dashboard:
 def pages() -> dict[str, Resource | str]:
     """Shops that take long, one site that heals when its pages are tried again, and a hostile one."""
     found: dict[str, Resource | str] = {"http://new.test/": "<p>found late</p>"}
+    found |= {f"http://job.test/{n}": "<p>of a job</p>" for n in range(JOB_PAGES)}
     for shop in range(SHOPS):
         links = "".join(f'<a href="/{n}">.</a>' for n in range(PAGES))
         found |= {f"http://shop{shop}.test/": links, f"http://shop{shop}.test/gone": Resource(status=404, body="no")}

@@ -138,7 +138,7 @@ def test_a_seed_is_added_and_what_is_wrong_is_told(dashboard: Dashboard, writer:
     expect(page.locator("#seed-result")).to_contain_text("nonsense://x: ")
     expect(page.locator("#log li").first).to_contain_text("browser (api): seed, 2 URLs")
     writer.open("domains")
-    page.get_by_label("Search").fill("new")
+    page.get_by_role("searchbox", name="Search").fill("new")
     expect(page.get_by_role("row", name="new.test")).to_contain_text("done", timeout=20_000)
 
 

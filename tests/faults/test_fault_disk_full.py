@@ -1,6 +1,7 @@
 """The disk takes no more in mid-crawl: nothing is acked without its record, and the crawl goes on later."""
 
 import errno
+import json
 import os
 import subprocess
 from collections import Counter
@@ -53,7 +54,8 @@ def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(small_disk: 
     pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}
     pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
     folder = small_disk / "c"
-    with serve_resources(pages) as site, nursery(SETTINGS) as programs, engine.client() as client:
+    unguarded = SETTINGS | {"CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "0"}
+    with serve_resources(pages) as site, nursery(unguarded) as programs, engine.client() as client:
         command = ("crawl", site.url(HOST), "--dir", str(folder), "--redis", engine.url, "--delay", "0", "--quiet")
         full = programs.crawler(*command)
         assert full.wait(60) == DISK_FULL, full.err
@@ -67,6 +69,29 @@ def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(small_disk: 
         assert again.wait(60) == 0, again.err
     urls = Counter(e.url for e in entries_of(folder))
     assert urls == Counter({site.url(host, target): 1 for host, target in pages})
+    assert_archive_whole(folder)
+
+
+@pytest.mark.processes
+def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(small_disk: Path, engine: Engine) -> None:
+    pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}
+    pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
+    folder = small_disk / "c"
+    guarded = SETTINGS | {
+        "CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "1500000", "CRAWLER_FRONTIER_CLAIM_URLS_MAX": "1",
+        "CRAWLER_FRONTIER_CLAIM_AHEAD_S": "0.1",
+    }  # fmt: skip
+    with serve_resources(pages) as site, nursery(guarded) as programs, engine.client() as client:
+        where = ("--dir", str(folder), "--redis", engine.url)
+        crawling = programs.crawler("crawl", site.url(HOST), *where, "--delay", "0.15")
+        crawling.wait_for("waits for free disk space")
+        assert 0 < len(EngineView(client).log()) + len(entries_of(folder)) < PAGES
+        stats = programs.crawler("stats", "--json", *where)
+        assert stats.wait(30) == 0
+        assert json.loads(stats.out)["totals"]["disk_full"]
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        assert crawling.wait(60) == 0, crawling.err
+    assert Counter(e.url for e in entries_of(folder)) == Counter({site.url(host, target): 1 for host, target in pages})
     assert_archive_whole(folder)
 
 

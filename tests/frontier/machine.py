@@ -115,6 +115,7 @@ class FrontierSteps(RuleBasedStateMachine):
         self._requests: dict[tuple[str, int], ClaimRequest] = {}  # the last one sent
         self._deliveries: list[Delivery] = []
         self._now = self._serial = self._waiters = 0
+        self._wall = 1_800_000_000_000
         self._disk: dict[str, Urls] = {}  # file -> the one block in it
         self._spilled: set[tuple[int, str]] = set()  # queues whose order is that of their blocks: some were in files
         self._handed: dict[str, int] = {}  # queue -> clock of the last hand-out
@@ -191,7 +192,7 @@ class FrontierSteps(RuleBasedStateMachine):
         self._requests[session, fence.partition] = request
         assert self._is_held(fence)
         assert reply.status == "OK"
-        model.expire()
+        model.expire(round(request.at_s * 1000))
         self._look_at_borrowers(model, fence.partition, waiting=False)  # who is done: the queue may be handed out then
         claims = [c for b in reply.batches for c in b.claims]
         if request.request_id == model.request:

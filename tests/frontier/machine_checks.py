@@ -20,6 +20,8 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert set(raw.zset("r")) == tokens(model, State.RETRYING)
     delivered = model.in_state(State.CLAIMED, State.ORPHANED, State.RETRYING)
     assert raw.delivered() == {model.urls[f].token: (f, model.urls[f].score) for f in delivered}
+    scheduled = model.in_state(State.SCHEDULED)
+    assert raw.scheduled() == {f: (model.urls[f].until_ms, model.urls[f].score) for f in scheduled}
     assert set(raw.hash("dead")) == model.in_state(State.DEAD)
     assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
     assert max(model.committed.values(), default=1) == 1
@@ -72,7 +74,8 @@ def places(raw: RawPartition) -> list[object]:
     """Blocks with their members, stubs, deliveries; and the queues that stand elsewhere than among the ready ones."""
     blocks = {key: set(raw.zset(key)) for key in raw.keys if key.startswith(("q:", "b:"))}
     stubs = {key: {name for name in raw.zset(key) if " " in name} for key in raw.keys if key.startswith("t:")}
-    return [blocks, {k: v for k, v in stubs.items() if v}, set(raw.hash("u")), raw.hash("stops"), raw.zset("boosts")]
+    stubs = {k: v for k, v in stubs.items() if v}
+    return [blocks, stubs, set(raw.hash("u")), set(raw.zset("at")), raw.hash("stops"), raw.zset("boosts")]
 
 
 def marks(raw: RawPartition) -> list[str | None]:

@@ -31,6 +31,7 @@ from tests.frontier.model_urls import (
 @dataclass
 class PartitionModel(KeptUrls):
     clock: int = 0
+    wall: int = 0  # of the last claim
     session: str = ""
     epoch: int = 0
     hold: int | None = None
@@ -176,15 +177,16 @@ class PartitionModel(KeptUrls):
 
     # Claiming
 
-    def expire(self) -> None:
-        """What comes back to the queues before a claim hands out anything."""
+    def expire(self, wall_ms: int) -> None:
+        """What comes (back) to the queues before a claim hands out anything."""
+        self.wall = wall_ms
         for url in self.urls.values():
             gone = url.state is State.CLAIMED and url.until_ms <= self.clock
             if gone or url.state is State.ORPHANED:
                 self._wait(url)
                 url.deliveries += f".{self.session}-" not in url.token
                 self.totals["expired"] += 1
-            elif url.state is State.RETRYING and url.until_ms <= self.clock:
+            elif url.until_ms <= {State.RETRYING: self.clock, State.SCHEDULED: wall_ms}.get(url.state, -1):
                 self._wait(url)
 
     def allowance(self, name: str) -> int:
@@ -227,6 +229,8 @@ class PartitionModel(KeptUrls):
         """
         claimable = [n for n in self.names() if self.is_claimable(n)]
         waiting = [u.until_ms for u in self.urls.values() if u.state in (State.RETRYING, State.CLAIMED)]
+        scheduled = [self.urls[f].until_ms for f in self.in_state(State.SCHEDULED)]
+        waiting += [self.clock + until_ms - self.wall for until_ms in scheduled]
         first = min([0 if self.queue(n).borrower else self.queue(n).next_ms for n in claimable] + waiting, default=-1)
         last = min(
             [self.due_ms(n) for n in claimable if self.allowance(n) > 0 and n not in spilled] + waiting, default=-1
@@ -305,8 +309,9 @@ class PartitionModel(KeptUrls):
         return {f for f, u in self.urls.items() if u.state in states}
 
     def queue_view(self, name: str) -> dict[str, int]:
-        """What is counted of a queue, and how many URLs it has: n in blocks, out as claims, retrying."""
+        """What is counted of a queue, and how many URLs it has: n in blocks, out as claims, retrying, at a time."""
         places = {State.QUEUED: "n", State.CLAIMED: "out", State.ORPHANED: "out", State.RETRYING: "retrying"}
+        places[State.SCHEDULED] = "at"
         counts = Counter(self.counts[name])
         counts.update(places[u.state] for u in self.urls.values() if u.candidate.queue == name and u.state in PENDING)
         return {k: n for k, n in counts.items() if n}
@@ -314,5 +319,14 @@ class PartitionModel(KeptUrls):
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
         beyond = sum(self.urls[f].deferred == CRAWL_URLS for f in self.in_state(State.DEFERRED))
-        counts = {**self.totals, "beyond": beyond, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
+        pages = sum(u.state is State.COMMITTED and bool(u.candidate.run) for u in self.urls.values())
+        counts = {
+            **self.totals,
+            "scheduled": len(self.in_state(State.SCHEDULED)),
+            "run_pages": pages,
+            "beyond": beyond,
+            "done": done,
+            "sequence": self.sequence,
+            "queues": len(self.counts),
+        }
         return {k: n for k, n in counts.items() if n}

@@ -69,8 +69,9 @@ class KeptUrls(StopsModel):
         self.totals["parked"] += 1
 
     def place(self, url: Url, hosts_max: int = HOSTS_MAX) -> None:
-        """Into its queue, or deferred as too deep, or as of one host too many of its domain. Refused, if it is of a
-        run, for the same reasons and if its queue is stopped.
+        """Into its queue, or deferred as too deep, or as of one host too many of its domain.
+
+        Refused, if it is of a run, for the same reasons and if its queue is stopped.
         """
         if url.candidate.run:
             stop = self.queue(url.candidate.queue)
@@ -79,11 +80,18 @@ class KeptUrls(StopsModel):
             if reason:
                 self.refuse(url.candidate.fingerprint, reason=reason)
             else:
-                self._wait(url)
+                self._enter(url)
         elif url.candidate.deferred:
             self._park(url, f"depth:{url.depth}" if url.candidate.deferred == "depth" else url.candidate.deferred)
         elif not self._takes_host(url, HOSTS_MAX):
             self._park(url, "hosts")
+        else:
+            self._enter(url)
+
+    def _enter(self, url: Url) -> None:
+        """Into its queue, now or at its time."""
+        if url.candidate.visible_at:
+            url.state, url.until_ms = State.SCHEDULED, round(url.candidate.visible_at * 1000)
         else:
             self._wait(url)
 

@@ -35,8 +35,8 @@ class StopsModel:
         self.totals["parked"] += n * queue.is_parked
 
     def purge(self: Parts, name: str) -> int:
-        """What waits, is to be retried or is deferred is refused."""
-        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.DEFERRED)
+        """What waits, is to be retried, is scheduled or is deferred is refused."""
+        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED)
         kept = (State.DEFERRED, State.QUEUED) if self.queue(name).is_parked else (State.DEFERRED,)
         n = len(self.of_queue(name, *kept))
         self.totals.update(released=n, added=n)

@@ -29,13 +29,14 @@ class State(StrEnum):
     CLAIMED = "claimed"
     ORPHANED = "orphaned"  # claimed under an earlier lease: about to go back to its queue
     RETRYING = "retrying"
+    SCHEDULED = "scheduled"
     COMMITTED = "committed"
     DEAD = "dead"
     REFUSED = "refused"
     DEFERRED = "parked"
 
 
-PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING)
+PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING, State.SCHEDULED)
 UNENDED = (*PENDING, State.DEFERRED)
 
 
@@ -50,7 +51,7 @@ class Url:
     died_with: str = ""
     token: str = ""
     deferred: str = ""  # why, while it is deferred; too deep is "depth:N"
-    until_ms: int = 0  # deadline of a claim, due time of a retry
+    until_ms: int = 0  # deadline of a claim, due time of a retry; of a scheduled one the wall time
     status: int = 0  # of its page
     retries: int = 0
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter

@@ -139,6 +139,14 @@ class RawPartition:
             found[token] = (self.fingerprint(queue, member), int(score))
         return found
 
+    def scheduled(self) -> dict[str, tuple[int, int]]:
+        """Fingerprint -> (wall time, score) of those that become visible later."""
+        found = {}
+        for stored, at_ms in self.zset("at").items():
+            score, queue, member = stored.split(" ", 2)
+            found[self.fingerprint(queue, member)] = (int(at_ms), int(score))
+        return found
+
     def fingerprint(self, queue: str, member: str) -> str:
         stamp = member[5:].partition("/")[0].partition(" ")[0].partition("~")[0]  # without the time
         return fingerprint(self.url(queue, member), stamp[1:] if stamp.startswith("!") else "")

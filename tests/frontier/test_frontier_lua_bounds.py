@@ -31,9 +31,10 @@ UNPACKS = {
 # Patterns on text that a site may have chosen. Each repeats a class up to a character that is not of it, or to the end.
 PATTERNS = {
     "'//(.*)$'", "':%d+$'", "'|(.*)$'", "'^%S+ (%S+) (.*)$'", "'^(%S+) (%S+) (%S+) (.*)$'", "'^([^/]*)(.*)$'",
+    "'^(%S+) (%S+) (.*)$'",
     # On what scripts and sessions write themselves:
     "'^%d+( .* (%d+))$'", "'^%S+ (%d+) '", "'^%d+%.(.*)%-%d+%.%d+$'", "'^(%d+) (.*)$'", "'^%d+'", "' (%S+)'", "'%S+'",
-    "'^[^/ ~]+'", "'^(%S+) '",
+    "'^[^/ ~]+'", "'^(%S+) '", "'^at:(%d+)$'",
 }  # fmt: skip
 
 # Commands that read a whole key, with what bounds it.

@@ -39,6 +39,11 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
     @rule(ms=st.sampled_from((1, 400, 1000, 2600, VISIBILITY_MS + 1, 60_000)))
     def time_passes(self, ms: int) -> None:
         self._now += ms
+        self._wall += ms
+
+    @rule(ms=st.sampled_from((-3_600_000, -500, 500, 3_600_000)))
+    def wall_clock_steps(self, ms: int) -> None:
+        self._wall += ms
 
     @rule(data=st.data(), partition=partitions, session=sessions)
     def add(self, data: st.DataObject, partition: int, session: str) -> None:
@@ -52,6 +57,17 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
         fresh = {n for n in waiting if len(model.of_queue(n, State.QUEUED)) > waiting[n]}
         woken = {n for n in fresh & asleep if model.is_claimable(n)}
         assert reply.woken == len(woken)
+
+    @rule(
+        data=st.data(), partition=partitions, session=sessions,
+        after=st.sampled_from((-1, 1, 400, 2600, 60_000, 3_000_000)),
+    )  # fmt: skip
+    def add_scheduled(self, data: st.DataObject, partition: int, session: str, after: int) -> None:
+        drawn = data.draw(candidates(partition, 6))
+        found = [replace(c, visible_at=(self._wall + after) / 1000) for c in drawn]
+        reply = self._do(self._frontiers[session].add({partition: found}))[partition]
+        assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
+        assert reply.woken == 0
 
     def _ready(self, partition: int) -> set[str]:
         return set(RawPartition.of(self._before, self._keys, partition).ready())
@@ -75,6 +91,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
         request = ClaimRequest(
             request_id=f"{session}-{self._serial}", urls_max=urls_max, per_queue_max=PER_QUEUE_MAX, ahead_ms=AHEAD_MS,
             visibility_ms=VISIBILITY_MS, default_delay_ms=DEFAULT_DELAY_MS, out_max=OUT_MAX, lead_ms=lead,
+            at_s=self._wall / 1000,
         )  # fmt: skip
         self._claim(self._owner(partition, off), request)
 

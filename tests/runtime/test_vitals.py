@@ -65,4 +65,4 @@ async def test_disk_memory_and_cpu_time_are_those_of_the_process(tmp_path: Path)
 
 
 async def test_a_folder_that_is_gone_has_no_free_bytes(tmp_path: Path) -> None:
-    assert vitals._free_bytes(tmp_path / "gone") == UNKNOWN
+    assert vitals.free_bytes(tmp_path / "gone") == UNKNOWN

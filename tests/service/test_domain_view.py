@@ -73,7 +73,8 @@ def test_the_last_error_is_shown_for_fifteen_minutes() -> None:
 
 
 def said(crawl_stop: str = "", instances: int = 1, deferred: Any = None, *, full: bool = False, **known: Any) -> str:
-    return sentence(view(**known), deferred or {}, instances=instances, crawl_stop=crawl_stop, is_memory_full=full)
+    waits_for = "memory" if full else ""
+    return sentence(view(**known), deferred or {}, instances=instances, crawl_stop=crawl_stop, waits_for=waits_for)
 
 
 def test_the_sentence_says_why_nothing_happens() -> None:
@@ -92,6 +93,8 @@ def test_the_sentence_says_why_nothing_happens() -> None:
     )
     assert "errors" not in said(next_fetch_in_ms=5010, delay_ms=5000, busy=busy(error="timeout"), **waits)
     assert said(retrying=1) == "1 URL waits for a retry."
+    assert said(retrying=1, scheduled=1) == "2 URLs wait for a retry."
+    assert said(scheduled=2) == "2 URLs wait for the time given to 'crawler seed --at'."
     assert said(claimed=2, busy=busy(), **waits) == (
         "node-1 has claimed 2 URLs of it: a request starts when there is room."
     )

@@ -36,6 +36,15 @@ async def test_each_given_url_is_counted_as_what_became_of_it(crawl: OpenCrawl) 
     assert await logged(crawl) == [("seed", "", "6 URLs")]
 
 
+async def test_a_seed_that_had_failed_is_retried_at_its_time(crawl: OpenCrawl) -> None:
+    await give_up(crawl)
+    later = [replace(one, visible_at=4e9) for one in given(URLS[0], NEW)]
+    result = await add_seeds(crawl, [later], given="2 URLs", actor=ANN)
+    assert (result.new, result.retried) == (1, 1)
+    totals = await crawl.stats.totals()
+    assert (totals.pending, totals.scheduled, totals.first_visible_at) == (2, 2, 4e9)
+
+
 async def test_the_next_batch_is_requested_when_the_last_one_was_added(crawl: OpenCrawl) -> None:
     steps: list[str] = []
 

@@ -47,8 +47,12 @@ class Census:
         return sum(len(self._deferred(p)) for p in range(self._partitions))
 
     def _waiting(self, p: int) -> list[str]:
-        """URLs in queues."""
-        return [url for queue, url in self._in_blocks(p) if not is_row(queue)]
+        """URLs in queues, and those that become visible later."""
+        return [url for queue, url in self._in_blocks(p) if not is_row(queue)] + self._scheduled(p)
+
+    def _scheduled(self, p: int) -> list[str]:
+        stored = [entry.decode().split(" ", 2) for entry in self._wire.one("ZRANGE", self._keys.of(p, "at"), 0, -1)]
+        return [self._url(p, queue, member) for _, queue, member in stored]
 
     def _deferred(self, p: int) -> list[str]:
         """URLs in rows."""

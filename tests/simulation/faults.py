@@ -76,6 +76,7 @@ class Faults:
         self._server.go_on()
         for life in self._fleet.up:
             self._fleet.resume(life)
+            life.wall_ns = 0
 
     def _someone(self) -> Life:
         return self._rng.choice(self._fleet.up)

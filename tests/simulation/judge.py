@@ -15,6 +15,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import NAMES, script
 from crawler.rules.identity import partition_of
 from tests.simulation.browsing import Request
+from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.loop import NS, Process, VirtualLoop
 from tests.simulation.web import Kind, Web
@@ -70,6 +71,8 @@ class Judge:
     on_acquired: Callable[[str], None] = lambda _: None
     deaths: Counter[str] = field(default_factory=Counter)  # URL -> processes that were killed while they were at it
     died_ns: dict[str, int] = field(default_factory=dict)  # session -> when its process was killed
+    scheduled: dict[str, float] = field(default_factory=dict)  # URL -> wall time (s) before which it is not fetched
+    _ahead_ns: int = 0  # by how much a wall clock was ahead of virtual time, at most
     _holders: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # (partition, epoch) -> sessions
     _asked: dict[str, Request] = field(default_factory=dict)
     _last: dict[str, Request] = field(default_factory=dict)  # by queue
@@ -84,6 +87,7 @@ class Judge:
     # --- the engine's calls ---
 
     def executed(self, process: Process, call: Call | tuple[Any, ...], reply: Any) -> None:
+        self._ahead_ns = max(self._ahead_ns, process.wall_ns)
         if not isinstance(call, Call):
             if isinstance(reply, hiredis.ReplyError):
                 self.blame("script", f"{call}: {reply}")
@@ -188,7 +192,16 @@ class Judge:
             self._entitled(request)
             self._permitted(request)
             self._repeated(request)
+            self._timely(request)
         self._last[request.queue] = request
+
+    def _timely(self, request: Request) -> None:
+        """A wall clock that jumped may show a URL early; none may be fetched before any clock had its time."""
+        at_s = self.scheduled.get(request.url, 0.0)
+        latest_s = (EPOCH_NS + self.loop.now_ns + max(self._ahead_ns, request.process.wall_ns)) / NS
+        if at_s > latest_s:
+            self.blame("schedule", f"{request.process.name} asked for {request.url} {at_s - latest_s:.1f} s too early")
+        self.stats["scheduled"] += at_s > 0
 
     def _polite(self, request: Request) -> None:
         if not request.robots:

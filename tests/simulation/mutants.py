@@ -17,14 +17,14 @@ from crawler.frontier.frontier import Frontier, Settlement
 from crawler.frontier.leases import Acquired, Leases
 from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-from crawler.pipeline import finish_watch
+from crawler.pipeline import claim, finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.clock import monotonic_ms, wall_s
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.plan import plan_of
@@ -209,6 +209,11 @@ def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     return _patched(RaisedQuotas, "release", release)
 
 
+def shown_early() -> contextlib.AbstractContextManager[None]:
+    """Scheduled URLs are visible two seconds before their time."""
+    return _patched(claim, "wall_s", lambda: wall_s() + 2.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -245,6 +250,7 @@ MUTANTS = {
         Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12}),
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
+        Mutant(shown_early, "graph", "kills", "schedule"),
     )
 }
 

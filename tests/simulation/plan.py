@@ -51,6 +51,7 @@ class Plan:
     overflows: bool  # queues lie in files
     budgets: Mapping[str, int]  # what instances begin with
     raised_at_s: float  # instances that start later have none
+    scheduled: Mapping[str, float]  # seeds for a later time, in seconds from the start
 
     @property
     def is_planned(self) -> bool:
@@ -65,6 +66,8 @@ def rng_of(seed: int, what: str) -> random.Random:
 
 OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
+SCHEDULED = 0.3  # share of runs with seeds for a later time
+SCHEDULED_MAX_S = 20.0
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
@@ -105,7 +108,14 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
         budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
         raised_at_s=budgeting.uniform(0.5, busy_s),
+        scheduled=_scheduled(rng_of(seed, "scheduled"), web.seeds),
     )
+
+
+def _scheduled(rng: random.Random, seeds: list[str]) -> dict[str, float]:
+    if rng.random() >= SCHEDULED:
+        return {}
+    return {url: rng.uniform(0.2, SCHEDULED_MAX_S) for url in seeds if rng.random() < 0.5}
 
 
 def _drawn(rng: random.Random, mix: dict[str, int]) -> str:

@@ -18,7 +18,7 @@ from crawler.seeding.seeder import GivenUrl
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported
-from tests.simulation.clocks import virtual_time
+from tests.simulation.clocks import EPOCH_NS, virtual_time
 from tests.simulation.disk import Disks, mounted
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.engine import Server
@@ -207,7 +207,10 @@ class Simulation:
         PROCESS.set(life)
         settings = replaced(self.settings, archive={"dir": str(self.folder / life.node.machine)})
         async with open_crawl(settings, create=True) as crawl:
-            await make_seeder(crawl).add_all([GivenUrl("seed", url) for url in self.plan.web.seeds])
+            at_s = {url: EPOCH_NS / NS + after_s for url, after_s in self.plan.scheduled.items()}
+            seeds = [GivenUrl("seed", url, visible_at=at_s.get(url, 0.0)) for url in self.plan.web.seeds]
+            await make_seeder(crawl).add_all(seeds)
+            self.judge.scheduled = at_s
 
     def _strike(self, kind: str) -> None:
         self.trace(f"--- {kind}")

@@ -28,6 +28,7 @@ const tell = (error) => watchers.forEach((watch) => watch(error));
 
 export const get = (path, signal) => request("GET", path, undefined, signal);
 export const post = (path, body = {}) => request("POST", path, body);
+export const send = (method, path, body) => request(method, path, body);
 
 async function request(method, path, body, signal) {
   const headers = { Accept: "application/json" };

@@ -10,7 +10,10 @@ import { $, announce, el, keyed, show, text } from "./dom.js";
 import { counted, duration, nowS, number, rate, setNow, size, stateText } from "./format.js";
 import { explainForm } from "./explain.js";
 import { instancesView, ringReader } from "./instances.js";
+import { jobView } from "./job.js";
+import { jobsView } from "./jobs.js";
 import { allowSeeds, operatorLog, seedForm } from "./operate.js";
+import { runView } from "./run.js";
 
 const SERIES_EVERY_MS = 5000;
 const BACKGROUND_EVERY_MS = 5000;
@@ -41,7 +44,7 @@ function headline(o) {
   );
   text($("n-rate"), rate(o.rates.pages));
   text($("s-rate"), `${size(o.rates.bytes)}/s`);
-  text($("n-queued"), number(Math.max(0, o.pending - o.in_flight)));
+  text($("n-queued"), number(Math.max(0, o.pending - o.in_flight - o.scheduled)));
   text($("s-queued"), `of ${counted(o.added, "URL")}`);
   text($("n-in-flight"), number(o.in_flight));
   text($("n-dead"), number(o.dead));
@@ -152,6 +155,8 @@ const ring = ringReader(["ring-small", "ring-large"]);
 const top = busiest();
 const details = domainView();
 const dead = deadLettersView();
+const jobs = jobsView();
+const job = jobView();
 const all = (...parts) => ({
   start: () => parts.forEach((p) => p.start()),
   stop: () => parts.forEach((p) => p.stop()),
@@ -160,6 +165,9 @@ const VIEWS = {
   overview: all(trends, top, ring),
   domains: domainsView(),
   domain: details,
+  jobs,
+  job,
+  run: runView(),
   instances: ring,
   "dead-letters": dead,
   operate: { start: () => undefined, stop: () => undefined },
@@ -168,10 +176,14 @@ const TITLES = {
   "": "overview",
   domains: "domains",
   domain: "domain",
+  jobs: "jobs",
+  job: "job",
+  run: "run",
   instances: "instances",
   "dead-letters": "dead-letters",
   operate: "operate",
 };
+const PARTS = { domain: "domains", job: "jobs", run: "jobs" }; // what they are part of in the navigation
 let current = null;
 
 function route() {
@@ -191,7 +203,7 @@ function go(isFirst) {
   current?.stop();
   current = VIEWS[wanted.view];
   document.querySelectorAll("[data-view]").forEach((section) => show(section, section.dataset.view === wanted.view));
-  const here = wanted.view === "domain" ? "domains" : wanted.view;
+  const here = PARTS[wanted.view] ?? wanted.view;
   document.querySelectorAll("nav a").forEach((link) => {
     const isHere = TITLES[link.getAttribute("href").slice(2)] === here;
     if (isHere) link.setAttribute("aria-current", "page");
@@ -211,7 +223,7 @@ async function mayWrite() {
   show($("read-only"), !isAllowed);
   document.querySelectorAll(".needs-session").forEach((part) => show(part, isAllowed));
   allowSeeds(isAllowed);
-  details.session();
+  [details, jobs, job].forEach((view) => view.session());
 }
 
 $("crawl-pause").addEventListener("click", () =>

@@ -1,6 +1,6 @@
 // Asks before something is changed, and says what came of it.
 
-import { ApiError, post } from "./api.js";
+import { ApiError, send } from "./api.js";
 import { $, el, show, text, toast } from "./dom.js";
 
 /** Ask. Resolves to the values of the fields by name, or null. `fields`: elements with a name. */
@@ -27,11 +27,15 @@ function ask({ title, question, button, fields = [], isHarsh = false }) {
 export const field = (label, attributes) => el("label", { class: "field" }, label, el("input", attributes));
 
 /** Ask, send, and say what came of it. `body(values)` makes the body. True when it was done. */
-export async function command(question, path, { body = () => ({}), done = (answer) => answer?.text } = {}) {
+export async function command(
+  question,
+  path,
+  { method = "POST", body = () => ({}), done = (answer) => answer?.text } = {},
+) {
   const values = await ask(question);
   if (values === null) return false;
   try {
-    const answer = await post(path, body(values));
+    const answer = await send(method, path, body(values));
     toast(done(answer) || "Done.");
     return true;
   } catch (error) {

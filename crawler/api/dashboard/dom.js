@@ -115,6 +115,18 @@ export function table(caption, headers, rows) {
   );
 }
 
+/** A list of names and texts, without those that are empty. */
+export function facts(list, pairs) {
+  const known = pairs.filter(([, value]) => value !== "" && value !== null);
+  keyed(
+    list,
+    known,
+    ([name]) => name,
+    ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
+    (row, [, value]) => text(row.lastChild, value),
+  );
+}
+
 /** Tell readers of screens something, once. */
 export function announce(message) {
   text($("announcer"), message);

@@ -4,7 +4,7 @@ import { ApiError, Repeater, get, session } from "./api.js";
 import { Chart, errorLines, perS, windowOf } from "./charts.js";
 import { command, field } from "./dialog.js";
 import { delayText, nextText, statePill } from "./domains.js";
-import { $, el, keyed, show, table, text } from "./dom.js";
+import { $, el, facts, keyed, show, table, text } from "./dom.js";
 import { counted, duration, moment, named, nowS, number, rate, size, stopText, words } from "./format.js";
 import { lettersTable } from "./dead.js";
 
@@ -237,17 +237,6 @@ export function domainView() {
   };
 }
 
-function facts(list, pairs) {
-  const known = pairs.filter(([, value]) => value !== "" && value !== null);
-  keyed(
-    list,
-    known,
-    ([name]) => name,
-    ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
-    (row, [, value]) => text(row.lastChild, value),
-  );
-}
-
 function resultText(a) {
   const failure = a.kind ? `${words(a.kind)}${a.detail ? `: ${a.detail}` : ""}` : "";
   const after = { retry: "; to be retried", dead: "; dead letter" }[a.became] ?? "";
@@ -270,6 +259,7 @@ function counters({ domain: d, deferred }) {
     ["Queued", number(d.queued)],
     ["Claimed", `${number(d.claimed)}${d.in_flight ? inBrackets(counted(d.in_flight, "open request")) : ""}`],
     ["Waiting for a retry", number(d.retrying)],
+    ["Scheduled", d.scheduled ? number(d.scheduled) : ""],
     ["Deferred", Object.keys(deferred).length ? named(deferred) : ""],
     ["Size", size(d.bytes)],
     ["Latency", d.latency_ms === null ? "-" : `${duration(d.latency_ms / 1000)} (mean)`],

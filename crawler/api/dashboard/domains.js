@@ -24,6 +24,7 @@ export const domainLink = (name) => el("a", { href: `#/domain/${encodeURICompone
 /** When the next request may start. */
 export function nextText(d) {
   if (!d.pending) return "-";
+  if (d.scheduled === d.pending) return "later";
   return d.next_fetch_in_ms >= WAIT_SHOWN_MS ? `in ${duration(d.next_fetch_in_ms / 1000)}` : "now";
 }
 

@@ -1,8 +1,9 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
--- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once;
--- seed (0 for none) is the number of the seed it descends from, or the id of its run. All URLs of a call belong to one run. If linking domains are counted, there is a tenth value: the
--- place of the other domain that links to it (see _admission.lua; -1: none does).
+-- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once,
+-- or with 'at:MS' scheduled for that wall time (see _scheduled.lua); seed (0 for none) is the number of the seed it descends
+-- from, or the id of its run. All URLs of a call belong to one run. If linking domains are counted, there is a tenth value:
+-- the place of the other domain that links to it (see _admission.lua; -1: none does).
 -- Add quotas, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), further URLs of a queue for each
 -- domain that links to it}. URLs beyond them are deferred.
 -- With a limit on depth, z<run>:<bucket> stores fingerprint -> depth of all URLs that are pending or deferred: a shorter
@@ -47,28 +48,40 @@ local function enter(r, entries, default_delay_ms, quota)
   if room > 0 then put_pending(r, entries, default_delay_ms) end
 end
 
+-- The wall time (ms, text) that a URL is scheduled for; nil for most.
+local function scheduled_for(items, at)
+  local reason = items[at + UrlItem.reason]
+  return reason ~= '' and string.match(reason, '^at:(%d+)$') or nil
+end
+
 -- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no quota.
 local function defer_reason(items, at, hosts_max)
-  local reason = items[at + UrlItem.reason]
+  local reason = scheduled_for(items, at) and '' or items[at + UrlItem.reason]
   if hosts_max == 0 or reason ~= '' then return reason end
   local host = host_in(items[at + UrlItem.queue], items[at + UrlItem.member], items[at + UrlItem.origin])
   local is_seed = is_given(tonumber(items[at + UrlItem.score]))
   return takes_host(items[at + UrlItem.domain], host, hosts_max, is_seed) and '' or HOSTS
 end
 
+-- Is a queue's quota of URLs used up, with those that arrived in this call?
+local function is_full(r, quota)
+  local arrived = ctx.arrived[r.queue]
+  local urls = r[URLS] + (arrived and #arrived / 2 or 0)
+  return quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota)
+end
+
 -- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
 local function refusal_of(r, reason, quota)
   if reason ~= '' then return reason end
-  local arrived = ctx.arrived[r.queue]
-  local urls = r[URLS] + (arrived and #arrived / 2 or 0)
-  if quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota) then return 'urls' end
+  if is_full(r, quota) then return 'urls' end
   return deferring_stop(r) or ''
 end
 
 -- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
 local function arrive(items, at, run, quota)
   local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
-  local member, origin, reason = items[at + UrlItem.member], items[at + UrlItem.origin], defer_reason(items, at, quota[AddQuotaArgs.hosts])
+  local member, origin, at_ms = items[at + UrlItem.member], items[at + UrlItem.origin], scheduled_for(items, at)
+  local reason = defer_reason(items, at, quota[AddQuotaArgs.hosts])
   count_seed(items[at + UrlItem.seed], ADDED, 1)
   if is_run(run) then
     local r = record_of(queue)
@@ -81,7 +94,11 @@ local function arrive(items, at, run, quota)
     end
   end
   if origin ~= '' then member = listed_member(queue, origin, member) end
-  if reason ~= '' then
+  if at_ms and reason == '' and is_full(record_of(queue), quota) then reason = 'urls' end
+  if at_ms and reason == '' then
+    meet(record_of(queue), domain, 1)
+    schedule(record_of(queue), score, member, at_ms)
+  elseif reason ~= '' then
     meet(record_of(queue), domain, 1)
     defer_one(queue, reason, score, member, items[at + UrlItem.fingerprint], items[at + UrlItem.depth])
   elseif ctx.arrived[queue] then
@@ -99,6 +116,8 @@ local function lift(items, at, depth, default_delay_ms, hosts_max)
   if not member then return end
   local reason = defer_reason(items, at, hosts_max)
   if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[at + UrlItem.depth]) end
+  local at_ms = scheduled_for(items, at)
+  if at_ms then return schedule(record_of(queue), score, member, at_ms) end
   put_pending(record_of(queue), {score, member}, default_delay_ms)
 end
 

@@ -6,7 +6,7 @@
 -- borrow_slot.lua): its mark, and when the owner first saw it (ms); waiter: the borrower that waits for a slot, or GRANTED
 -- from a grant until the owner has had a turn; links: which domains link to it (see _admission.lua); stop: why none of its
 -- URLs is handed out; free:<reason>: its URLs are not deferred again for this reason (see defer.lua); boost;
--- runs: run -> how many of its URLs are in its blocks.
+-- at: how many of its URLs are scheduled (see _scheduled.lua); runs: run -> how many of its URLs are in its blocks.
 -- The record of an idle queue is in a compact store instead (kind h).
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Queues with a boost
 -- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by
@@ -176,8 +176,8 @@ local function close_queues()
       if at then list[#list + 1] = at end
       list[#list + 1] = queue
     end
-    if r.settled_from and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
-    r.settled_from, r.wakes = nil, nil
+    if (r.settled_from or r.may_be_idle) and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
+    r.settled_from, r.wakes, r.may_be_idle = nil, nil, nil
   end
   write_queues()
   run_many(idle, 'ZADD', ctx.prefix .. 'idle')

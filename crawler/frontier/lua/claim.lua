@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- claim: hand the best URLs of due queues to the owner. Needs the fence. First puts expired claims and due retries back into
--- their queues, and moves the records of queues that have long been idle to their stores.
+-- claim: hand the best URLs of due queues to the owner. Needs the fence. First puts expired claims, due retries and
+-- scheduled URLs that are due into their queues, and moves the records of queues that have long been idle to their stores.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, URLs max, URLs per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
---       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out}
+--       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, wall time (ms):
+--       what is scheduled until then is due}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block has
 --       to be brought back from its file, flat boosts: each one in use, with 0, and when the first of its queues is due
 --       (-1: none waits); empty when no queue has a boost}. Both due times are earlier by the lead.
@@ -47,6 +48,24 @@ local function requeue_due(name, is_expired)
     requeue(token, is_expired)
   end
   return first_of(name)
+end
+
+-- Put up to 64 scheduled URLs whose wall time has come into their queues. Returns when the next one is due (wall time, ms).
+local function show_due(wall)
+  local first = first_of('at')
+  if not first or first > wall then return first end
+  local due, queues = {}, {}
+  for i, stored in ipairs(call('ZRANGEBYSCORE', ctx.prefix .. 'at', '-inf', wall, 'LIMIT', 0, 64)) do
+    local score, queue, member = unpack_scheduled(stored)
+    due[i], queues[i] = {stored, queue, {score, member}}, queue
+  end
+  read_queues(queues)
+  for _, one in ipairs(due) do
+    local r = record_of(one[2])
+    unschedule(r, one[1])
+    put_back(r, one[3], default_delay)
+  end
+  return first_of('at')
 end
 
 local function put_batch(a, b, c, d)
@@ -193,20 +212,21 @@ local function hand_out(taken)
   call('HSET', ctx.meta_key, 'request', request)
 end
 
--- Put all that is due again back into its queue. Returns the number of orphans, and when the next retry is due.
-local function requeue_all()
+-- Put all that is due into its queue. Returns the number of orphans, when the next retry is due, and when the next scheduled
+-- URL is (wall time, ms).
+local function requeue_all(wall)
   local orphans = call('ZRANGE', ctx.prefix .. 'o', 0, 63)
   for _, token in ipairs(orphans) do
     call('ZREM', ctx.prefix .. 'o', token)
     requeue(token, true)
   end
   requeue_due('x', true)
-  local retry_due = requeue_due('r', false)
+  local retry_due, visible = requeue_due('r', false), show_due(wall)
   if next(ctx.records) then
     close_queues() -- so that these URLs can be claimed now
     write_totals()
   end
-  return #orphans, retry_due
+  return #orphans, retry_due, visible
 end
 
 -- Move records of idle queues to their stores. Returns since when the next one has been idle.
@@ -230,7 +250,7 @@ pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[C
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
-local orphans, retry_due = requeue_all()
+local orphans, retry_due, visible = requeue_all(a[ClaimArgs.at_ms])
 local idle_since = compact_idle()
 if meta().request == request then
   repeat_batch()
@@ -247,6 +267,7 @@ write_totals()
 write_seeds()
 
 local soonest = orphans == 64 and 0 or math.huge
+if visible then soonest = math.min(soonest, math.max(0, now + visible - a[ClaimArgs.at_ms])) end
 for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do
   soonest = math.min(soonest, due)
 end

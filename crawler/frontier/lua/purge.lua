@@ -3,10 +3,12 @@
 -- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
 -- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '' for the queue's own blocks, '*' for retries,
---       msgpack list of {fingerprint, member of the first block, or token of a retry, seed or run}: at most 128
+--       '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at, or token of a retry, seed
+--       or run}: at most 128
 -- returns the number of dropped URLs
 local r, row_reason, ended, n = record_of(ARGV[3]), ARGV[4], {}, 0
-local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], row_reason)
+local in_blocks = row_reason ~= '*' and row_reason ~= '@'
+local from = (row_reason == '' or not in_blocks) and r or row_of(ARGV[3], row_reason)
 
 local function take_out(name)
   if row_reason == '*' then
@@ -15,6 +17,7 @@ local function take_out(name)
     add_to(r, RETRYING, -1)
     return true
   end
+  if row_reason == '@' then return unschedule(r, name) end
   if call('ZREM', head_of(from.queue), name) == 0 then return false end
   add_to(from, N, -1)
   if from == r then note_runs(r, {name}, 1, -1) end
@@ -36,7 +39,7 @@ if from ~= r then
 elseif row_reason == '' and deferring_stop(r) then
   note_released(r.queue, r[MORE].stop, n)
 end
-if row_reason ~= '*' and not promote(from) then call('ZREM', ready_of(from), from.queue) end
+if in_blocks and not promote(from) then call('ZREM', ready_of(from), from.queue) end
 count_in(r, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)

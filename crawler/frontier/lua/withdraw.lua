@@ -2,8 +2,8 @@
 -- withdraw: mark pending URLs whose commits are on disk as done, and count what their index lines have. For the rebuild of a
 -- crawl; without a fence, because no session works then. Idempotent.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head) or '*', member or token, status class, bytes,
---       fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token
+-- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head), '*' or '@', member or token, status class,
+--       bytes, fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token, '@' a scheduled URL
 -- returns how many of them were pending
 local done, ended = {}, {}
 
@@ -34,7 +34,9 @@ end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
   local r, was_pending = record_of(a[2]), false
-  if a[3] == '*' then was_pending = take_delivery(r, a[4]) else was_pending = take_queued(r, a[3], a[4]) end
+  if a[3] == '*' then was_pending = take_delivery(r, a[4])
+  elseif a[3] == '@' then was_pending = unschedule(r, a[4])
+  else was_pending = take_queued(r, a[3], a[4]) end
   if was_pending then
     done[#done + 1] = {queue = a[2], class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
     local run = run_named(a[8], ARGV[1])

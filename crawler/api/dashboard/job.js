@@ -1,0 +1,213 @@
+// One job: what it does, when next, what became of its times, and what its owner can do.
+
+import { ApiError, Repeater, get, session } from "./api.js";
+import { command } from "./dialog.js";
+import { $, el, facts, keyed, show, table, text } from "./dom.js";
+import { moment, number } from "./format.js";
+import { JobForm } from "./job_form.js";
+import {
+  HistoryBars,
+  countdown,
+  definitionFacts,
+  fillTimes,
+  historyTable,
+  jobPath,
+  jobPill,
+  runLink,
+  secondsOf,
+  tookS,
+} from "./job_parts.js";
+import { liveText } from "./run.js";
+
+const EVERY_MS = 2000;
+const TICK_MS = 1000;
+const ROWS = 30; // of a page of the history, and bars
+const TIMES = 10;
+const RUNS_SHOWN = 10; // of those that have not ended
+
+export function jobView() {
+  let wanted = null; // {user, name}
+  let job = null;
+  let pages = [""]; // cursors of the pages of the history that led here
+  let following = "";
+  let drawnRows = "";
+  let previewed = ""; // what the next times were read for
+  const bars = new HistoryBars(ROWS + 2, { isLeft: true });
+  $("job-bars").append(bars.element);
+  const form = new JobForm($("job-form-panel"), () => again());
+  const repeater = new Repeater(look, EVERY_MS);
+  const ticker = new Repeater(async () => tick(), TICK_MS);
+
+  async function look(signal) {
+    try {
+      job = await get(jobPath(wanted), signal);
+    } catch (error) {
+      if (!(error instanceof ApiError) || !error.status || error.status >= 500) throw error;
+      missing(error.message);
+      return;
+    }
+    if (signal.aborted) return;
+    draw();
+    await Promise.all([history(signal), nextTimes(signal), running(signal)]);
+  }
+
+  function missing(message) {
+    job = null;
+    text($("job-sentence"), message.endsWith(".") ? message : `${message}.`);
+    show($("job-body"), false);
+    show($("job-state"), false);
+    $("job-actions").replaceChildren();
+    form.close();
+  }
+
+  function draw() {
+    show($("job-body"), true);
+    show($("job-state"), true);
+    jobPill($("job-state"), job);
+    text($("job-user"), `of user ${job.user}`);
+    facts($("job-definition"), [
+      ...definitionFacts(job),
+      ["Created", moment(secondsOf(job.created))],
+      ["Revision", number(job.revision)],
+    ]);
+    tick();
+    buttons();
+  }
+
+  /** One sentence with a countdown, which is not told to readers of screens each second. */
+  function tick() {
+    if (!job) return;
+    const next = el("span");
+    countdown(next, job.next);
+    const wait = job.waiting ? `; ${number(job.waiting)} ${job.waiting === 1 ? "run waits" : "runs wait"}` : "";
+    const state = job.state === "paused" ? "paused" : job.next ? `next ${next.textContent}` : "no further time";
+    text($("job-sentence"), `${job.schedule[0].toUpperCase()}${job.schedule.slice(1)}: ${state}${wait}.`);
+  }
+
+  async function history(signal) {
+    const after = pages.at(-1) ? `&after=${pages.at(-1)}` : "";
+    const found = await get(`${jobPath(wanted)}/history?limit=${ROWS}${after}`, signal);
+    if (signal.aborted) return;
+    following = found.next;
+    if (pages.length === 1) bars.update(found.rows);
+    show($("job-paging"), Boolean(following) || pages.length > 1);
+    $("job-older").disabled = !following;
+    $("job-newest").disabled = pages.length === 1;
+    const lasting = found.rows.filter((row) => row.outcome === "running").map((row) => Math.round(tookS(row)));
+    const shape = JSON.stringify([found.rows, lasting]);
+    const box = $("job-history");
+    if (shape === drawnRows || box.contains(document.activeElement)) return; // unchanged, or somebody is in there
+    drawnRows = shape;
+    const [headers, cells] = historyTable(found.rows);
+    const none = el("p", { class: "muted" }, "No time has come yet.");
+    box.replaceChildren(cells.length ? table("History, newest first", headers, cells) : none);
+  }
+
+  async function nextTimes(signal) {
+    const of = `${job.revision} ${job.state} ${job.next}`;
+    if (of === previewed) return;
+    const found = await get(`${jobPath(wanted)}/preview?times=${TIMES}`, signal);
+    if (signal.aborted) return;
+    previewed = of;
+    fillTimes($("job-times"), found.times);
+  }
+
+  async function running(signal) {
+    const read = (run) => get(`/v1/runs/${run}`, signal).catch(() => null); // it may end meanwhile
+    const runs = await Promise.all(job.running.slice(0, RUNS_SHOWN).map(read));
+    if (signal.aborted) return;
+    show($("job-running-panel"), job.running.length > 0);
+    const none = job.running.length - RUNS_SHOWN;
+    text($("job-running-more"), none > 0 ? `and ${number(none)} more` : "");
+    keyed(
+      $("job-running"),
+      runs.filter(Boolean),
+      (run) => run.run,
+      (run) => el("li", {}, runLink(run.run), el("span")),
+      (line, run) => text(line.lastChild, ` ${liveText(run)}`),
+    );
+  }
+
+  function again() {
+    drawnRows = previewed = "";
+    repeater.again();
+  }
+
+  function buttons() {
+    show($("job-actions"), Boolean(session.current));
+    if (!session.current) return;
+    const isPaused = job.state === "paused";
+    const pause = isPaused
+      ? act("resume", "Resume", "It is triggered again. Times of the pause become one row of its history.")
+      : act("pause", "Pause", "It is not triggered until it is resumed. Runs that have begun go on.");
+    const actions = [
+      act("run", "Run now", "A run starts as soon as an instance runs, whatever the schedule."),
+      pause,
+      { verb: "edit", label: "Edit…", press: () => form.open(job) },
+      { verb: "remove", label: "Remove", press: remove },
+    ];
+    keyed(
+      $("job-actions"),
+      actions,
+      (one) => one.verb,
+      (one) => el("button", { type: "button", "data-verb": one.verb }),
+      (button, one) => {
+        text(button, one.label);
+        button.onclick = one.press;
+      },
+    );
+  }
+
+  function act(verb, label, question) {
+    const done = { run: "A run was asked for.", pause: "It is paused.", resume: "It is resumed." }[verb];
+    const press = async () => {
+      const title = `${label}: ${wanted.name}?`;
+      const asked = { title, question, button: label };
+      if (await command(asked, `${jobPath(wanted)}/${verb}`, { done: () => done })) again();
+    };
+    return { verb, label, press };
+  }
+
+  async function remove() {
+    const question = "Its history goes too, and runs that have begun end. Pages that were fetched stay in the archive.";
+    const asked = { title: `Remove ${wanted.name}?`, question, button: "Remove", isHarsh: true };
+    const done = () => `${wanted.name} is removed.`;
+    if (await command(asked, jobPath(wanted), { method: "DELETE", done })) location.hash = "#/jobs";
+  }
+
+  function turn(next) {
+    pages = next;
+    drawnRows = "";
+    repeater.again();
+  }
+
+  $("job-older").addEventListener("click", () => turn([...pages, following]));
+  $("job-newest").addEventListener("click", () => turn([""]));
+
+  return {
+    start(argument) {
+      const [user, name = ""] = argument.split("/");
+      if (!wanted || wanted.user !== user || wanted.name !== name) {
+        wanted = { user, name };
+        job = null;
+        pages = [""];
+        drawnRows = previewed = "";
+        text($("t-job"), name);
+        ["job-sentence", "job-user"].forEach((id) => text($(id), ""));
+        ["job-body", "job-state", "job-running-panel"].forEach((id) => show($(id), false));
+        ["job-actions", "job-history", "job-times"].forEach((id) => $(id).replaceChildren());
+        form.close();
+      }
+      repeater.start();
+      ticker.start();
+    },
+    stop() {
+      repeater.stop();
+      ticker.stop();
+    },
+    session() {
+      if (job) buttons();
+      if (!session.current) form.close();
+    },
+  };
+}

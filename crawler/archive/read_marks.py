@@ -1,0 +1,67 @@
+"""Which segments of the index each output has read completely: a small file next to the cursor of the output.
+
+A cursor is a database that its writer locks, so others can't ask it. What no output waits for may be removed.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.errors import ArchiveError
+
+CURSOR_SUFFIX = ".cursor"
+SUFFIX = ".read"
+_WHOLE = "*"  # instead of names: its target was written whole, and nothing waits for it
+
+
+class ReadMarks:
+    """The file of one cursor. Without it, nothing is read."""
+
+    def __init__(self, cursor: Path) -> None:
+        """Raises ArchiveError."""
+        self._path = cursor.with_name(cursor.name + SUFFIX)
+        self.noted = _noted(cursor)
+
+    def note(self, done: frozenset[str] | None) -> None:
+        """Replace what is noted, durably. None: nothing waits for this output. Raises ArchiveError."""
+        if done == self.noted:
+            return
+        draft = self._path.with_name(self._path.name + ".draft")
+        try:
+            with open(draft, "w", encoding="utf-8", opener=open_private) as file:
+                file.writelines(f"{name}\n" for name in ([_WHOLE] if done is None else sorted(done)))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+            sync_directory(self._path.parent)
+        except OSError as error:
+            raise archive_error("write", self._path, error) from None
+        self.noted = done
+
+
+class OutputsRead:
+    """What all outputs of a folder have read, as it is when this is created. Raises ArchiveError."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._read: dict[str, frozenset[str]] = {}
+        cursors = sorted(folder.outputs.glob(f"*{CURSOR_SUFFIX}")) if folder.outputs.exists() else []
+        for cursor in cursors:
+            done = _noted(cursor)
+            if done is not None:
+                self._read[f"{folder.outputs.name}/{cursor.name}"] = done
+
+    def waiting_for(self, segment: str) -> Iterable[str]:
+        """The cursors, relative to the crawl folder, of outputs that have not read this segment to its end."""
+        return [name for name, done in self._read.items() if segment not in done]
+
+
+def _noted(cursor: Path) -> frozenset[str] | None:
+    path = cursor.with_name(cursor.name + SUFFIX)
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return frozenset()  # its program was killed at once, or is of an earlier release
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArchiveError(f"can't read {path}: {error}") from None
+    return None if lines == [_WHOLE] else frozenset(lines)

@@ -1,0 +1,21 @@
+-- Scheduled URLs: they become visible at a wall time, and wait in the zset at, 'score queue member' -> that time (ms).
+-- They are pending, and in no block of their queue: so it may be idle, and its record packed. The record's at, and meta's
+-- scheduled, count them. `claim` moves those that are due into their queues.
+local function schedule(r, score, member, at_ms)
+  call('ZADD', ctx.prefix .. 'at', at_ms, score .. ' ' .. r.queue .. ' ' .. member)
+  set_more(r, 'at', (r[MORE].at or 0) + 1)
+  count(ctx.total, 'scheduled', 1)
+  r.may_be_idle = true
+end
+
+-- score (text), queue, member
+local function unpack_scheduled(stored) return string.match(stored, '^(%S+) (%S+) (.*)$') end
+
+-- Take a URL out of the zset; false when it is not there.
+local function unschedule(r, stored)
+  if call('ZREM', ctx.prefix .. 'at', stored) == 0 then return false end
+  local n = r[MORE].at - 1
+  set_more(r, 'at', n > 0 and n or nil)
+  count(ctx.total, 'scheduled', -1)
+  return true
+end
