@@ -5,13 +5,15 @@ import logging
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.runtime.clock import wall_s
+from crawler.runtime.clock import monotonic_ms, wall_s
 
 log = logging.getLogger(__name__)
 
 
 class ClockCheck:
-    """The difference between both clocks, as last measured.
+    """The difference between both clocks: measured once a second, and followed by the monotonic clock since then.
+
+    So a step of our clock counts at once, not from the next measurement on.
 
     The engine's clock decides nothing. All instances compare with the same one, so those that disagree with it are not
     those that trigger. If it is the one that is wrong, nobody triggers, and all report it.
@@ -21,22 +23,34 @@ class ClockCheck:
         self._engine = engine
         self._bound_s = bound_s
         self._was_right = True
-        self.offset_s = 0.0  # the engine's clock minus ours
-        self.is_known = False
+        self._ahead_s: float | None = None  # the engine's clock minus our monotonic clock
+
+    @property
+    def offset_s(self) -> float:
+        """The engine's clock minus ours; 0 before the first measurement."""
+        return 0.0 if self._ahead_s is None else self.engine_s() - wall_s()
 
     @property
     def is_right(self) -> bool:
         """May this instance trigger? Not before the first measurement."""
         return self.is_known and abs(self.offset_s) <= self._bound_s
 
+    @property
+    def is_known(self) -> bool:
+        """Was it measured?"""
+        return self._ahead_s is not None
+
+    def engine_s(self) -> float:
+        """What time it is by the engine's clock, s; by ours before the first measurement."""
+        return wall_s() if self._ahead_s is None else self._ahead_s + monotonic_ms() / 1000
+
     async def measure(self) -> None:
         """Ask the engine for its time. Without an answer the last measurement holds."""
         with contextlib.suppress(EngineError):
-            before = wall_s()
+            before_ms = monotonic_ms()
             seconds, micros = await self._engine.command("TIME")
-            after = wall_s()
-            self.offset_s = int(seconds) + int(micros) / 1e6 - (before + after) / 2
-            self.is_known = True
+            middle_s = (before_ms + monotonic_ms()) / 2000
+            self._ahead_s = int(seconds) + int(micros) / 1e6 - middle_s
         if self.is_known and self.is_right != self._was_right:
             self._was_right = self.is_right
             event = "jobs.clock_right" if self.is_right else "jobs.clock_wrong"

@@ -59,6 +59,7 @@ class Lab:
     pages: int
     folders: set[Path] = field(default_factory=set)
     kept: dict[int, Program] = field(default_factory=dict)
+    environments: dict[int, dict[str, str]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[str]:
@@ -76,9 +77,10 @@ class Lab:
         place = ["--dir", str(self.folder / f"c{n}"), "--node", f"node-{n}", "--redis", self.engine.url]
         return self.programs.crawler("run", *place, *options, **environment)
 
-    def keep(self, n: int = 0) -> Program:
+    def keep(self, n: int = 0, **environment: str) -> Program:
         """An instance that is to run: on a machine too busy for its engine it is started again, as people do."""
-        program = self.kept[n] = self.instance(n)
+        self.environments[n] = environment
+        program = self.kept[n] = self.instance(n, **environment)
         return program
 
     def stop(self) -> None:
@@ -156,7 +158,7 @@ class Lab:
             for n, program in self.kept.items():
                 if program.process.poll() is not None:
                     assert program.wait() == EngineDown.exit_code, program.err
-                    self.kept[n] = self.instance(n)
+                    self.kept[n] = self.instance(n, **self.environments[n])
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {timeout_s:g} s for {what}")
             time.sleep(0.1)
@@ -177,3 +179,15 @@ def job_lab(
 def nominal_of(row: Json) -> float:
     """The nominal time of a row, seconds."""
     return datetime.fromisoformat(row["nominal"]).timestamp()
+
+
+def assert_no_gap_and_no_double(rows: list[Json], every_s: int) -> None:
+    """Each nominal time is in one row."""
+    following = None
+    for row in rows:
+        first = nominal_of(row) if "nominal" in row else nominal_of({"nominal": row["from"]})
+        last = first if "nominal" in row else nominal_of({"nominal": row["to"]})
+        assert last - first == every_s * (row.get("count", 1) - 1), row
+        assert following in (None, first), row
+        following = last + every_s
+    assert following is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.process_lab import Lab, job_lab, nominal_of
+from tests.jobs.process_lab import Lab, assert_no_gap_and_no_double, job_lab
 from tests.support.engine import Engine
 
 SECONDS = float(os.environ.get("JOBS_FLEET_S", "40"))
@@ -70,7 +70,7 @@ def test_a_job_of_every_two_seconds_has_a_whole_history_whatever_is_killed(
             states = {state: sum(row.get("count", 1) for row in rows if row["state"] == state) for state in
                       sorted({row["state"] for row in rows})}  # fmt: skip
             print(f"\nseed {seed}: {len(faults)} faults, {len(finished)} runs, nominal times by state: {states}")
-        assert_no_gap_and_no_double(rows)
+        assert_no_gap_and_no_double(rows, EVERY_S)
         assert {row["outcome"] for row in finished} == {"finished"}
         assert len({row["run"] for row in finished}) == len(finished)
         for row in finished:
@@ -78,15 +78,3 @@ def test_a_job_of_every_two_seconds_has_a_whole_history_whatever_is_killed(
             assert row["pages"] == sum(lab.expected.values()), row
         lab.audit()
         lab.stop()
-
-
-def assert_no_gap_and_no_double(rows: list[dict[str, object]]) -> None:
-    """Each nominal time, two seconds after the one before it, is in one row."""
-    following = None
-    for row in rows:
-        first = nominal_of(row) if "nominal" in row else nominal_of({"nominal": row["from"]})
-        last = first if "nominal" in row else nominal_of({"nominal": row["to"]})
-        assert last - first == EVERY_S * (int(str(row.get("count", 1))) - 1), row
-        assert following in (None, first), row
-        following = last + EVERY_S
-    assert following is not None
