@@ -11,9 +11,10 @@ from crawler.api.call import Call, NoQuery
 from crawler.api.problem import ProblemError
 from crawler.api.route import JSON, check_media, decoded_json
 from crawler.errors import UsageError
+from crawler.rules.schedules import moment_of
 from crawler.seeding.seeder import GivenUrl
 from crawler.service.seeds import SeedResult, add_seeds
-from crawler.terminal.wording import counted, moment, parse_moment
+from crawler.terminal.wording import counted, moment
 
 NDJSON = "application/x-ndjson"
 BATCH = 1_000
@@ -68,7 +69,7 @@ async def add(call: Call[NoQuery, SeedList]) -> SeedResult:
 
 def _time_of(text: str) -> float:
     """Wall time (s); 0 for none. Raises UsageError."""
-    return parse_moment(text) if text else 0.0
+    return moment_of(text) if text else 0.0
 
 
 async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:

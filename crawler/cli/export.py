@@ -73,10 +73,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def since_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
     from crawler.rules.durations import parse_duration
-    from crawler.terminal.wording import parse_moment
+    from crawler.rules.schedules import moment_of
 
     with contextlib.suppress(UsageError):
-        return parse_moment(text)
+        return moment_of(text)
     try:
         return time.time() - parse_duration(text)
     except UsageError:

@@ -110,17 +110,17 @@ def duration_type(text: str) -> float:
     try:
         return parse_duration(text)
     except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(str(error).removeprefix("at ")) from None
 
 
 def moment_type(text: str) -> float:
     """For argparse: a date or time, as wall time in seconds."""
-    from crawler.terminal.wording import parse_moment
+    from crawler.rules.schedules import moment_of
 
     try:
-        return parse_moment(text)
+        return moment_of(text)
     except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise argparse.ArgumentTypeError(str(error).removeprefix("at ")) from None
 
 
 def options_of(arguments: argparse.Namespace, keys: Mapping[str, str]) -> dict[str, Any]:

@@ -48,6 +48,12 @@ class DomainDetail(msgspec.Struct, frozen=True, kw_only=True):
     series: SeriesView  # empty for a domain that is not among the busiest
 
 
+FULL = {
+    "memory": "the engine's memory is full (frontier.memory, or its own maxmemory)",
+    "disk": "the disk of the crawl folder is nearly full (archive.disk_free_bytes_min)",
+}
+
+
 def sentence(
     d: DomainView,
     deferred: Mapping[str, int],
@@ -71,10 +77,8 @@ def sentence(
     if d.state is DomainState.FETCHING:
         speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
         return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
-    if waits_for == "memory":
-        return "Nothing is claimed: the engine's memory is full (frontier.memory, or its own maxmemory)."
-    if waits_for == "disk":
-        return "Nothing is claimed: the disk of the crawl folder is nearly full (archive.disk_free_bytes_min)."
+    if waits_for in FULL:
+        return f"Nothing is claimed: {FULL[waits_for]}."
     wait = duration(d.next_fetch_in_ms / 1000)
     trouble = (
         f" after errors (the last: {d.last_error})"

@@ -22,16 +22,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
-def parse_moment(text: str) -> float:
-    """Wall time (s) of an ISO 8601 date or time, in UTC unless it has an offset. Raises UsageError."""
-    try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
-    except (ValueError, OverflowError):
-        shown = text if len(text) <= 40 else f"{text[:40]}..."
-        raise UsageError(f"{shown!r} is not a valid time (use 2027-01-31T12:00Z or 2027-01-31T13:00+01:00)") from None
-
-
 def moment(at_s: float) -> str:
     """A wall time: "2026-11-21 08:05:13 UTC"."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
