@@ -57,7 +57,6 @@ class Lab:
     capsys: pytest.CaptureFixture[str]
     hosts: int
     pages: int
-    folders: set[Path] = field(default_factory=set)
     kept: dict[int, Program] = field(default_factory=dict)
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
 
@@ -72,9 +71,8 @@ class Lab:
         return Counter(self.site.url(f"d{n}.test", path) for n in range(self.hosts) for path in paths)
 
     def instance(self, n: int = 0, *options: str, **environment: str) -> Program:
-        """`crawler run` as node-N with a folder of its own."""
-        self.folders.add(self.folder / f"c{n}")
-        place = ["--dir", str(self.folder / f"c{n}"), "--node", f"node-{n}", "--redis", self.engine.url]
+        """`crawler run` as node-N."""
+        place = ["--dir", str(self.folder), "--node", f"node-{n}", "--redis", self.engine.url]
         return self.programs.crawler("run", *place, *options, **environment)
 
     def keep(self, n: int = 0, **environment: str) -> Program:
@@ -122,20 +120,20 @@ class Lab:
         """All rows, oldest first."""
         return list(reversed(self.jobs("history", name, "--limit", "0")["rows"]))
 
-    def exported(self, run: str) -> Counter[str]:
-        """The pages of a run, in the folders of all instances."""
-        found: Counter[str] = Counter()
-        for folder in self.folders:
-            if (folder / "crawl.json").exists():
-                self.capsys.readouterr()
-                assert main(["export", "--run", run, "--dir", str(folder)]) == 0
-                found.update(json.loads(line)["url"] for line in self.capsys.readouterr().out.splitlines())
+    def exported(self, run: str = "") -> dict[str, Counter[str]]:
+        """The pages of one run, or of all, by run."""
+        self.capsys.readouterr()
+        code = main(["export", *(("--run", run) if run else ()), "--dir", str(self.folder)])
+        out, err = self.capsys.readouterr()
+        assert code == 0, err
+        found: dict[str, Counter[str]] = {}
+        for page in map(json.loads, out.splitlines()):
+            found.setdefault(page.get("run", ""), Counter())[page["url"]] += 1
         return found
 
     def audit(self) -> None:
         """With the web server's log: nothing lost, doubled or impolite."""
-        places = [word for folder in sorted(self.folders) for word in ("--dir", str(folder))]
-        code, out, err = self.command("audit", *places)
+        code, out, err = self.command("audit", "--dir", str(self.folder), "--web-log", str(self.site._log))
         assert code == 0, out + err
 
     def left(self) -> list[str]:
@@ -173,7 +171,7 @@ def job_lab(
         serve_resources(pages_of(hosts, pages)) as site,
         nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs,
     ):
-        yield Lab(folder, engine, site, programs, capsys, hosts, pages)
+        yield Lab(folder / "c", engine, site, programs, capsys, hosts, pages)
 
 
 def nominal_of(row: Json) -> float:

@@ -76,9 +76,9 @@ def test_clocks_that_disagree_trigger_nothing_and_each_time_has_one_run(
         assert_no_gap_and_no_double(rows, EVERY_S)
         assert all(began < nominal_of(row) <= time.time() for row in rows if "nominal" in row)
         for row in runs(lab):
-            assert (row["outcome"], lab.exported(row["run"])) == ("finished", lab.expected)
+            assert (row["outcome"], lab.exported()[row["run"]]) == ("finished", lab.expected)
         lab.audit()
         lab.stop()
-    log = (tmp_path / "c0" / "log" / "node-0.log").read_text().splitlines()
+    log = (tmp_path / "c" / "log" / "node-0.log").read_text().splitlines()
     events = [json.loads(line)["event"] for line in log]
     assert [event for event in events if event.startswith("jobs.clock")] == ["jobs.clock_wrong", "jobs.clock_right"] * 2

@@ -73,8 +73,10 @@ def test_a_job_of_every_two_seconds_has_a_whole_history_whatever_is_killed(
         assert_no_gap_and_no_double(rows, EVERY_S)
         assert {row["outcome"] for row in finished} == {"finished"}
         assert len({row["run"] for row in finished}) == len(finished)
+        exported = lab.exported()
+        assert set(exported) == {row["run"] for row in finished}
         for row in finished:
-            assert lab.exported(row["run"]) == lab.expected, row
+            assert exported[row["run"]] == lab.expected, row
             assert row["pages"] == sum(lab.expected.values()), row
         lab.audit()
         lab.stop()
