@@ -53,7 +53,7 @@ async def add_job(
     try:
         with contextlib.suppress(NotMetError):
             await crawl.jobs.find(user, name)
-            raise ConflictError(f"there is a job {name!r} of {user} already: change it by 'crawler jobs edit'")
+            raise ConflictError(f"there is a job {name!r} of user {user} already: change it by 'crawler jobs edit'")
         await _note(crawl, line_of(job))
         await crawl.jobs.create(job, due=_first_look(job))
     except ConflictError:
