@@ -95,7 +95,8 @@ local function note_runs(r, list, first, n)
       changes[run] = (changes[run] or 0) + n
     end
   end
-  for run, change in pairs(changes or {}) do
+  if not changes then return end
+  for run, change in pairs(changes) do
     if call('HINCRBY', runs_key(r.queue), run, change) == 0 then call('HDEL', runs_key(r.queue), run) end
     if deferring_stop(r) then count_run(run, RunCounts.deferred, change) end
   end
