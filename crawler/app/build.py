@@ -149,7 +149,7 @@ def _build(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
         concurrency_of=of_queues(s.sites, "concurrency"),
     )  # fmt: skip
-    due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
+    due, unsaved, backlog = DuePartitions(open_claims, counters.weight_of), UnsavedClocks(scheduler), CommitBacklog()
     activity = Activity(partitions, lambda: fetching.open_requests)
     held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog, activity))
     liveness = SessionLiveness(s.membership)

@@ -10,6 +10,7 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.frontier.codec import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.script_args import AddArgs
 
 SCAN_COUNT = 500  # dead letters a call: about 150 kB
 CHANGE_MAX = 64  # dead letters a call: a millisecond of the engine if each is of another queue
@@ -78,9 +79,14 @@ class DeadLetters:
         """
         f, calls = self._frontier, []
         for partition, some in _by_call(letters):
-            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
-            args = (f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, int(f.is_limited))
-            calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
+            for user in dict.fromkeys(one.letter.user for one in some):
+                mine = [one for one in some if one.letter.user == user]
+                items = [v for one in mine for v in item_of_letter(one.fingerprint, one.letter)]
+                args = AddArgs(
+                    run=f.run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
+                    session=f.session, is_limited=int(f.is_limited), quota=b"", hash_key="", user=user,
+                )  # fmt: skip
+                calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:

@@ -24,13 +24,13 @@ from crawler.frontier.codec import (
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
+    Added,
     AddQuota,
     AddReply,
     ClaimReply,
     FetchQuota,
     ack_replies,
     claim_reply,
-    joined,
     outcome_of,
     with_depths,
 )
@@ -80,6 +80,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     lead_ms: int = 0
     at_s: float = 0.0
     budget: FetchQuota = NO_BUDGET
+    weights: Mapping[str, float] = {}  # of users; 1 for all others
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -90,7 +91,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit: the claim, its entry, the out-links of its own partition, the queue's clock.
+    """One commit: the claim, its entry, the out-links of its own partition (of the same user), the queue's clock.
 
     `counts`: further counters of the statistics, by their names.
     """
@@ -134,15 +135,18 @@ class Frontier:
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
-        calls, owners = [], []
+        calls, asked = [], []
         for partition, candidates in by_partition.items():
-            for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                calls.append(self._call_add(partition, self._values(candidates[start : start + ADD_ITEMS_MAX])))
-                owners.append(partition)
-        replies: dict[int, AddReply | EngineError] = {}
-        for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
-            replies[partition] = joined(replies.get(partition), raw)
-        return replies
+            for user, numbers in _by_user(candidates).items():
+                for start in range(0, len(numbers), ADD_ITEMS_MAX):
+                    some = numbers[start : start + ADD_ITEMS_MAX]
+                    values = self._values(candidates[number] for number in some)
+                    calls.append(self._call_add(partition, user, values))
+                    asked.append((partition, some))
+        gathered = {p: Added(len(candidates)) for p, candidates in by_partition.items()}
+        for (partition, some), raw in zip(asked, await self.engine.run_many(calls), strict=True):
+            gathered[partition].take(some, raw)
+        return {p: added.reply for p, added in gathered.items()}
 
     def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
         """Those of each, one after another."""
@@ -153,10 +157,11 @@ class Frontier:
         i = self.add_quota
         return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
 
-    def _call_add(self, partition: int, items: list[Any]) -> Call:
+    def _call_add(self, partition: int, user: str, items: list[Any]) -> Call:
         args = AddArgs(
             run=self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
             session=self.session, is_limited=int(self.is_limited), quota=self._add_quota(), hash_key=self._hash_key,
+            user=user,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -172,6 +177,7 @@ class Frontier:
                         per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms, visibility_ms=r.visibility_ms,
                         default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
                         bytes_max=r.budget.bytes, lead_ms=r.lead_ms,
+                        weights=[value for pair in r.weights.items() for value in pair],
                     )
                 ),
             )
@@ -199,15 +205,16 @@ class Frontier:
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | EngineError]:
         """Commit fetched URLs, many of a partition in one call; safe to repeat."""
-        groups: dict[Fence, list[int]] = {}
+        groups: dict[tuple[Fence, str], list[int]] = {}
         for number, a in enumerate(acks):
-            groups.setdefault(a.fence, []).append(number)
+            groups.setdefault((a.fence, a.claim.user), []).append(number)
         calls, asked = [], []
-        for fence, numbers in groups.items():
+        for (fence, user), numbers in groups.items():
             for some in _bounded(acks, numbers):
                 args = AckArgs(
                     session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=self.run,
                     default_delay_ms=self.default_delay_ms, is_limited=int(self.is_limited), quota=self._add_quota(),
+                    user=user,
                 )  # fmt: skip
                 items = (self.pack_ack(acks[i]) for i in some)
                 calls.append(Call("ack", (self.keys.meta(fence.partition),), (*args, *items)))
@@ -330,18 +337,32 @@ class Frontier:
         return bytes(blob) or None
 
     async def awake(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock)."""
+        """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock).
+
+        Where users have URLs it may be at any time: 0.
+        """
         if not partitions:
             return []
-        keys = [self.keys.of(p, "ready") for p in partitions]
-        if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
+        ready = [self.keys.of(p, "ready") for p in partitions]
+        users = [self.keys.of(p, "users") for p in partitions]
+        if not self.engine.is_cluster and not await self.engine.command("EXISTS", *ready, *users):
             return []  # the common case, in one command
-        firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])
-        return [(p, int(float(first[1]))) for p, first in zip(partitions, firsts, strict=True) if first]
+        firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in ready])
+        known = await self.engine.commands([("EXISTS", key) for key in users])
+        both = zip(partitions, firsts, known, strict=True)
+        return [(p, 0 if has_users else int(float(first[1]))) for p, first, has_users in both if first or has_users]
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         first = FenceArgs(fence.session, fence.epoch, fence.now_ms)
         return Call(name, (self.keys.meta(fence.partition),), (*first, *args))
+
+
+def _by_user(candidates: Sequence[Candidate]) -> dict[str, list[int]]:
+    """The numbers of each user's URLs: a call adds those of one."""
+    found: dict[str, list[int]] = {}
+    for number, candidate in enumerate(candidates):
+        found.setdefault(candidate.user, []).append(number)
+    return found
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:

@@ -168,6 +168,8 @@ class Purge:
     async def purge(self, partition: int, queue: str) -> int:
         """Drop all URLs of a queue except claimed ones: they count as refused, and stay seen. How many."""
         rows = {one.reason for one in await self._deferred_urls.of_queue(partition, queue)}
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
+        rows |= {row.partition("|")[2] for row in await pending.with_users(partition, [queue])} - {QUEUE}
         dropped = await self._retries(partition, queue)
         for reason in (QUEUE, *sorted(rows)):
             dropped += await self._row(partition, queue, reason)

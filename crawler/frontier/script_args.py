@@ -63,6 +63,7 @@ class AddArgs(NamedTuple):
     is_limited: int
     quota: bytes  # packed AddQuotaArgs
     hash_key: str
+    user: str = ""
 
 
 class UrlItem(NamedTuple):
@@ -94,6 +95,7 @@ class ClaimArgs(NamedTuple):
     pages_max: int
     bytes_max: int
     lead_ms: int
+    weights: list[str | float]  # flat: user, weight
 
 
 class AckArgs(NamedTuple):
@@ -106,6 +108,7 @@ class AckArgs(NamedTuple):
     default_delay_ms: int
     is_limited: int
     quota: bytes  # packed AddQuotaArgs
+    user: str = ""  # of the out-links
 
 
 class AckItem(NamedTuple):

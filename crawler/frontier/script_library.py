@@ -22,8 +22,8 @@ NAMES = (
     "requeue_dead", "restore", "retry", "return_claims", "return_slot", "spill", "unspill", "url_states", "withdraw",
 )  # fmt: skip
 SHARED = (  # each uses only what is in those before it
-    "_partition", "_pending_url", "_buckets", "_compact", "_queue", "_borrowed", "_block", "_deferred", "_seen",
-    "_admission", "_stats", "_names", "_add", "_restored", "_claims",
+    "_partition", "_pending_url", "_buckets", "_compact", "_turns", "_queue", "_borrowed", "_block", "_deferred",
+    "_seen", "_admission", "_stats", "_names", "_add", "_restored", "_claims",
 )  # fmt: skip
 
 _CALL = "--@call\n"

@@ -78,6 +78,7 @@ class Router:
         seed_number: int = 0,
         followed: Followed = NOT_FOLLOWED,
         found_at: float = 0.0,
+        user: str = "",
     ) -> Candidate:
         """A candidate for a canonical URL. A given `priority` replaces the score of the fetch order; the priority that
         a handler gave with `followed` is added to it. `found_at`: wall clock (s), default now.
@@ -100,6 +101,7 @@ class Router:
             found_at=found_at,
             seed_number=seed_number,
             label=followed.label,
+            user=user,
         )
 
     def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
@@ -143,8 +145,9 @@ class Router:
             else:
                 link, number = followed_by_url.get(url, NOT_FOLLOWED), claim.seed_number
                 candidate = self.candidate(
-                    url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at
-                )
+                    url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at,
+                    user=claim.user,
+                )  # fmt: skip
                 found.append(self._judged(claim, candidate, learned, digest))
         return found
 
@@ -207,7 +210,7 @@ class Router:
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
         followed = Followed(target, claim.label) if claim.label else NOT_FOLLOWED
         found = self.candidate(
-            target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed
+            target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed, user=claim.user
         )
         return found if claim.seed else self._judged(claim, found, learned, "")
 

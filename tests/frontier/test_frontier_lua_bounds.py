@@ -25,7 +25,7 @@ UNPACKS = {
     ("_queue", "unpack(changed, i, math.min(i + AT_ONCE - 1, n))"): "AT_ONCE",
     ("ack", "unpack(tokens)"): "one for each commit of a call: Frontier sends at most ACK_MAX",
     ("drain_log", "unpack(sums)"): "the numbers of a slot",
-    ("claim", "unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))"): "READ_AT_ONCE",
+    ("claim", "unpack(queues, i, math.min(i + at_once - 1, #queues))"): "READ_AT_ONCE",
 }
 
 # Patterns on text that a site may have chosen. Each repeats a class up to a character that is not of it, or to the end.
@@ -33,6 +33,7 @@ PATTERNS = {
     "'//(.*)$'", "':%d+$'", "'|(.*)$'", "'^%S+ (%S+) (.*)$'", "'^(%S+) (%S+) (%S+) (.*)$'", "'^([^/]*)(.*)$'",
     # On what scripts and sessions write themselves:
     "'^%d+( .* (%d+))$'", "'^%S+ (%d+) '", "'^%d+%.(.*)%-%d+%.%d+$'", "'^(%d+) (.*)$'", "'^%d+'", "' (%S+)'", "'%S+'",
+    "'|[^@]'",
 }  # fmt: skip
 
 # Commands that read a whole key, with what bounds it.
@@ -40,6 +41,7 @@ WHOLE = {
     ("drain_log", "'HGETALL', ctx.prefix .. 'busy'"): "at most 64 queues",
     ("claim", "'ZRANGE', ctx.prefix .. 'x', 0, -1"): "claims that are open, and only when a reply was lost",
     ("claim", "'HGETALL', ctx.prefix .. 'k'"): "URLs that processes died with",
+    ("claim", "'HKEYS', ctx.prefix .. 'users'"): "users with URLs that wait here",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",
 }
 

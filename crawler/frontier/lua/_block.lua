@@ -14,7 +14,8 @@ local function index_of(queue) return ctx.prefix .. 't:' .. queue end
 local function block_of(queue, id) return ctx.prefix .. 'b:' .. queue .. ':' .. id end
 local function is_stub(id) return #id > ID_LENGTH end
 
-local function is_row(queue) return string.find(queue, '|', 1, true) end
+-- Is this the name of a row of deferred URLs? Rows of users are queues in all that concerns blocks.
+local function is_row(queue) return string.find(queue, '|[^@]') end
 local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
 
 -- Rows with two reasons, 'depth:N' and 'hosts', stay in memory: single URLs are looked up in them.
@@ -97,13 +98,13 @@ end
 -- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong in one
 -- block are added together.
 local function put(r, entries)
-  local is_one_block = r[BLOCKS] == 0 and r[N] + #entries / 2 <= BLOCK
-  add_to(r, N, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
+  local is_one_block = r[BLOCKS] == 0 and Users.own_n(r) + #entries / 2 <= BLOCK
+  add_urls(r, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
 end
 
 -- Make the next block the head if there is no head; false when the queue has none in memory.
 local function promote(r)
-  if r[BLOCKS] == 0 then return r[N] ~= 0 end
+  if r[BLOCKS] == 0 then return Users.own_n(r) ~= 0 end
   local index, head = index_of(r.queue), head_of(r.queue)
   while call('EXISTS', head) == 0 do
     local best = call('ZREVRANGE', index, 0, 0)[1]
@@ -124,7 +125,7 @@ local function take(r, n)
   while r[BLOCKS] ~= 0 and promote(r) and #taken < 2 * n do
     for _, value in ipairs(call('ZPOPMAX', head, n - #taken / 2)) do taken[#taken + 1] = value end
   end
-  add_to(r, N, -#taken / 2)
+  add_urls(r, -#taken / 2)
   return taken
 end
 

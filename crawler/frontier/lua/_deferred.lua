@@ -87,14 +87,14 @@ local function note_pending(r, n, default_delay_ms)
   if default_delay_ms then wake(r, default_delay_ms) end
 end
 
-local function put_pending(r, entries, default_delay_ms)
-  put(r, entries)
+local function put_pending(r, user, entries, default_delay_ms)
+  put(Users.place_in(r, user), entries)
   note_pending(r, #entries / 2, default_delay_ms)
 end
 
 -- Put URLs of claims and retries back: they were pending before.
-local function put_back(r, entries, default_delay_ms)
-  put_pending(r, entries, default_delay_ms)
+local function put_back(r, user, entries, default_delay_ms)
+  put_pending(r, user, entries, default_delay_ms)
   count(ctx.total, 'moves', 1)
 end
 
@@ -114,7 +114,7 @@ local function release_block(r, row, n)
   return urls
 end
 
--- Release at most the n best URLs that are deferred for a reason into their queue. Returns how many: none when the next ones
+-- Release at most the n best URLs that are deferred for a reason into their queue, as URLs of ''. Returns how many: none when the next ones
 -- are a block in a file with more than n URLs.
 local function release_best(r, reason, n, default_delay_ms)
   local row, entries = row_of(r.queue, reason), {}

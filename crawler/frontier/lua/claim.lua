@@ -4,12 +4,15 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, URLs max, URLs per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
---       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out}
--- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block has
---       to be brought back from its file, flat boosts: each one in use, with 0, and when the first of its queues is due
---       (-1: none waits); empty when no queue has a boost}. Both due times are earlier by the lead.
---       The batch repeats queue, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
---       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'.
+--       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, weights of
+--       users that have another one than 1 (flat: user, weight)}
+-- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues and rows whose next block
+--       has to be brought back from its file, flat waits: boost, user, and when the first of their queues is due (-1: none
+--       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users}.
+--       Both due times are earlier by the lead.
+--       The batch repeats row, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
+--       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'. A row is a queue,
+--       or QUEUE|@USER; where the queue has rows, '|' follows, and the users that have URLs in it now, a comma behind each.
 --       Deaths are fingerprint, 'deaths session' of URLs that were being processed when a process died.
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: the first ones may already fill the batch
@@ -21,7 +24,8 @@ local hold, has_spilled, batch
 local function requeue(token, is_expired)
   local packed = call('HGET', ctx.prefix .. 'u', token)
   if not packed then return end
-  local score, queue, _, member = unpack_record(packed)
+  local score, row, _, member = unpack_record(packed)
+  local queue, user = Users.split(row)
   local r = record_of(queue)
   call('HDEL', ctx.prefix .. 'u', token)
   if is_expired then
@@ -31,7 +35,7 @@ local function requeue(token, is_expired)
   else
     add_to(r, RETRYING, -1)
   end
-  put_back(r, {score, member}, default_delay)
+  put_back(r, user, {score, member}, default_delay)
 end
 
 -- The lowest score of a zset, nil for an empty one.
@@ -54,9 +58,13 @@ local function put_batch(a, b, c, d)
   batch[n + 1], batch[n + 2], batch[n + 3], batch[n + 4] = a, b, c, d
 end
 
-local function put_queue(r, n)
-  local start = due_of(r[NEXT], delay_of(r) or default_delay, hold)
-  put_batch(r.queue, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
+local function put_queue(r, row, n)
+  local start, name = due_of(r[NEXT], delay_of(r) or default_delay, hold), row
+  if Users.are_in(r) then
+    name = name .. '|'
+    for _, user in ipairs(Users.waiting_in(r)) do name = name .. user .. ',' end
+  end
+  put_batch(name, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
   batch[#batch + 1] = n
 end
 
@@ -65,17 +73,18 @@ local function repeat_batch()
   local prefix, again = epoch .. '.' .. request .. '.', {}
   for _, token in ipairs(call('ZRANGE', ctx.prefix .. 'x', 0, -1)) do
     if string.sub(token, 1, #prefix) == prefix then
-      local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+      local score, row, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
       local serial = tonumber(string.sub(token, #prefix + 1))
-      again[#again + 1] = {serial = serial, token = token, queue = queue, score = score, member = member}
+      again[#again + 1] = {serial = serial, token = token, row = row, score = score, member = member}
     end
   end
   table.sort(again, function(one, other) return one.serial < other.serial end)
   local first = 1
   while first <= #again do
-    local queue, last = again[first].queue, first
-    while again[last + 1] and again[last + 1].queue == queue do last = last + 1 end
-    put_queue(record_of(queue), last - first + 1)
+    local row, last = again[first].row, first
+    while again[last + 1] and again[last + 1].row == row do last = last + 1 end
+    local queue = Users.split(row)
+    put_queue(record_of(queue), row, last - first + 1)
     for i = first, last do
       local one = again[i]
       put_batch(one.token, one.score, one.member, listed_origin(queue, one.member))
@@ -129,44 +138,131 @@ local function boosts()
   return found
 end
 
-local function ready_at(boost) return boost == 0 and ctx.ready_key or ctx.ready_key .. ':' .. boost end
+-- Take up to n of the best URLs of one row, into the list of {row, {member, score, ...}}. Returns how many.
+local function take_row(row, n, taken)
+  local best = take(row, n)
+  if has_spilled then look_ahead(row.queue, now) end
+  if #best == 0 then return 0 end
+  if not row.taken then
+    row.taken = {}
+    taken[#taken + 1] = {row, row.taken}
+  end
+  for _, value in ipairs(best) do row.taken[#row.taken + 1] = value end
+  return #best / 2
+end
 
--- Take the best URLs of the due queues of one boost, into a list of {record, {member, score, ...}}. Returns how many more URLs
--- and queues this call may take. Each queue either gives URLs or gets a later place, so others come next.
-local function take_due(ready, taken, left, looks)
-  local later, asleep = {}, {}
-  local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
-  for i, queue in ipairs(due) do
-    if left <= 0 then break end
-    if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
-    looks = looks - 1
-    local r = record_of(queue)
-    local start = start_of(r)
-    local has_delay = delay_of(r) ~= 0
-    if has_delay and r[OUT] ~= 0 then
-      asleep[#asleep + 1] = queue -- the end of its last claim wakes it
-    elseif start > horizon_of(r) then
-      later[#later + 1], later[#later + 2] = start, queue
-    else
-      local budget, used_up = budget_left(r)
-      if used_up then stop_queue(r, used_up) end
-      local n = math.min(allowance(r, left), budget)
-      local best = n > 0 and take(r, n) or {}
-      if has_spilled then look_ahead(queue, now) end
-      if #best > 0 then
-        taken[#taken + 1] = {r, best}
-        add_to(r, OUT, #best / 2)
-        if r[MORE].waiter then
-          set_more(r, 'waiter', nil)
-          set_more(r, 'borrower_seen', nil)
-        end
-        left = left - #best / 2
+-- The same of a queue; where several users have URLs in it they take turns. `got`: user -> how many.
+local function take_shared(r, n, taken, got)
+  local users, turns, sum = Users.waiting_in(r), r[MORE].turns, 0
+  if #users == 1 and not turns then
+    local some = take_row(Users.place_in(r, users[1]), n, taken)
+    got[users[1]] = (got[users[1]] or 0) + some
+    return some
+  end
+  turns = turns or {}
+  while n > sum and #users > 0 do
+    local user = Turns.next_of(turns, users)
+    Turns.advance(turns, user)
+    local row = Users.place_in(r, user)
+    local some = take_row(row, #users == 1 and n - sum or 1, taken)
+    Turns.charge(turns, user, some)
+    got[user], sum = (got[user] or 0) + some, sum + some
+    if some == 0 or Users.own_n(row) == 0 then
+      for i, other in ipairs(users) do
+        if other == user then table.remove(users, i) end
       end
-      if has_delay or r[OUT] >= out_max or r[N] == 0 or #best == 0 then asleep[#asleep + 1] = queue end
     end
   end
-  run_many(asleep, 'ZREM', ready)
-  run_many(later, 'ZADD', ready)
+  set_more(r, 'turns', next(turns) and turns or nil)
+  return sum
+end
+
+local function note(moves, ready, at, queue)
+  moves[ready] = moves[ready] or {}
+  local list = moves[ready]
+  if at then list[#list + 1] = at end
+  list[#list + 1] = queue
+end
+
+-- The queue is to leave the ready sets of all its users, or to be in them at a later time.
+local function note_all(moves, r, at)
+  if not Users.are_in(r) then return note(moves, ready_of(r), at, r.queue) end
+  for _, user in ipairs(Users.waiting_in(r)) do note(moves, ready_at(r[MORE].boost, user), at, r.queue) end
+end
+
+-- Take URLs of a queue that may be due. Returns how many. It either gives URLs or gets a later place, so others come next.
+local function visit(r, user, taken, left, asleep, later, got)
+  r.is_visited = true
+  local start = start_of(r)
+  local has_delay = delay_of(r) ~= 0
+  if has_delay and r[OUT] ~= 0 then
+    note_all(asleep, r) -- the end of its last claim wakes it
+    return 0
+  end
+  if start > horizon_of(r) then
+    note_all(later, r, start)
+    return 0
+  end
+  local budget, used_up = budget_left(r)
+  if used_up then stop_queue(r, used_up) end
+  local n, some = math.min(allowance(r, left), budget), 0
+  local before = Users.are_in(r) and Users.waiting_in(r)
+  if n > 0 then some = before and take_shared(r, n, taken, got) or take_row(r, n, taken) end
+  if n <= 0 and has_spilled then look_ahead(r.queue, now) end
+  if some > 0 then
+    add_to(r, OUT, some)
+    if r[MORE].waiter then
+      set_more(r, 'waiter', nil)
+      set_more(r, 'borrower_seen', nil)
+    end
+  end
+  local ready = ready_at(r[MORE].boost, user)
+  if not before then
+    got[''] = (got[''] or 0) + some
+    if has_delay or r[OUT] >= out_max or r[N] == 0 or some == 0 then note(asleep, ready, nil, r.queue) end
+    return some
+  end
+  for _, one in ipairs(before) do
+    local row = Users.place_in(r, one)
+    local has_left = Users.own_n(row) > 0 and call('EXISTS', head_of(row.queue)) == 1
+    if has_delay or r[OUT] >= out_max or n <= 0 or not has_left then
+      note(asleep, ready_at(r[MORE].boost, one), nil, r.queue)
+    end
+  end
+  return some
+end
+
+-- Take the best URLs of the due queues of one boost, those of each user when it is its turn. Returns how many more URLs and
+-- queues this call may take.
+local function take_due(boost, users, turns, taken, left, looks)
+  local later, asleep, due, places, waiting = {}, {}, {}, {}, {}
+  for _, user in ipairs(users) do
+    due[user] = call('ZRANGEBYSCORE', ready_at(boost, user), '-inf', now + lead, 'LIMIT', 0, looks)
+    if #due[user] > 0 then waiting[#waiting + 1], places[user] = user, 1 end
+  end
+  local at_once = math.ceil(READ_AT_ONCE / math.max(1, #waiting))
+  while left > 0 and looks > 0 and #waiting > 0 do
+    local user = #waiting == 1 and waiting[1] or Turns.next_of(turns, waiting)
+    local queues, i, got = due[user], places[user], {}
+    if (i - 1) % at_once == 0 then read_queues({unpack(queues, i, math.min(i + at_once - 1, #queues))}) end
+    places[user] = i + 1
+    local r = record_of(queues[i])
+    if not r.is_visited then -- for another user
+      looks = looks - 1
+      Turns.advance(turns, user)
+      left = left - visit(r, user, taken, left, asleep, later, got)
+    end
+    if #users > 1 then
+      for one, n in pairs(got) do Turns.charge(turns, one, n) end
+    end
+    if i == #queues then
+      for at, one in ipairs(waiting) do
+        if one == user then table.remove(waiting, at) end
+      end
+    end
+  end
+  for ready, queues in pairs(asleep) do run_many(queues, 'ZREM', ready) end
+  for ready, queues in pairs(later) do run_many(queues, 'ZADD', ready) end
   return left, looks
 end
 
@@ -174,22 +270,44 @@ local function hand_out(taken)
   local entries, deadlines, serial, n = {}, {}, 0, 0
   local prefix, deadline = epoch .. '.' .. request .. '.', text_of(now + visibility)
   for _, of in ipairs(taken) do
-    local r, best = of[1], of[2]
-    local queue, domain = r.queue, r[MORE].domain or r.queue
-    local names = ' ' .. queue .. ' ' .. domain .. ' '
-    put_queue(r, #best / 2)
+    local row, best = of[1], of[2]
+    local r = row.parent or row
+    local names = ' ' .. row.queue .. ' ' .. (r[MORE].domain or r.queue) .. ' '
+    put_queue(r, row.queue, #best / 2)
     for i = 1, #best, 2 do
       serial = serial + 1
       local token, member, score = prefix .. serial, best[i], best[i + 1]
       entries[n + 1], entries[n + 2] = token, score .. names .. member
       deadlines[n + 1], deadlines[n + 2] = deadline, token
       n = n + 2
-      put_batch(token, score, member, listed_origin(queue, member))
+      put_batch(token, score, member, listed_origin(r.queue, member))
     end
   end
   run_many(entries, 'HSET', ctx.prefix .. 'u')
   run_many(deadlines, 'ZADD', ctx.prefix .. 'x')
   call('HSET', ctx.meta_key, 'request', request)
+end
+
+-- '' and the users whose URLs wait in queues.
+local function users_here()
+  if meta().users == 0 then return {''} end
+  local found = call('HKEYS', ctx.prefix .. 'users')
+  table.insert(found, 1, '')
+  return found
+end
+
+local function take_all(users, urls_max)
+  local taken, left, looks, turns = {}, urls_max, urls_max, {}
+  if #users > 1 then
+    local packed = call('HGET', ctx.meta_key, 'turns')
+    if packed then turns = cmsgpack.unpack(packed) end
+  end
+  for _, boost in ipairs(boosts()) do
+    if left > 0 and looks > 0 then left, looks = take_due(boost, users, turns, taken, left, looks) end
+  end
+  if #taken == 0 then return end
+  hand_out(taken)
+  if next(turns) then call('HSET', ctx.meta_key, 'turns', cmsgpack.pack(turns)) end
 end
 
 -- Put all that is due again back into its queue. Returns the number of orphans, and when the next retry is due.
@@ -226,20 +344,14 @@ session, epoch, now = ARGV[FenceArgs.session], ARGV[FenceArgs.epoch], tonumber(A
 request, per_queue, ahead = a[ClaimArgs.request_id], a[ClaimArgs.per_queue_max], a[ClaimArgs.ahead_ms]
 visibility, default_delay, out_max = a[ClaimArgs.visibility_ms], a[ClaimArgs.default_delay_ms], a[ClaimArgs.out_max]
 pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[ClaimArgs.lead_ms]
+for i = 1, #a[ClaimArgs.weights], 2 do ctx.weights[a[ClaimArgs.weights][i]] = a[ClaimArgs.weights][i + 1] end
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
 local orphans, retry_due = requeue_all()
 local idle_since = compact_idle()
-if meta().request == request then
-  repeat_batch()
-else
-  local taken, left, looks = {}, a[ClaimArgs.urls_max], a[ClaimArgs.urls_max]
-  for _, boost in ipairs(boosts()) do
-    if left > 0 and looks > 0 then left, looks = take_due(ready_at(boost), taken, left, looks) end
-  end
-  if #taken > 0 then hand_out(taken) end
-end
+local users = users_here()
+if meta().request == request then repeat_batch() else take_all(users, a[ClaimArgs.urls_max]) end
 
 write_queues()
 write_totals()
@@ -248,14 +360,18 @@ local soonest = orphans == 64 and 0 or math.huge
 for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do
   soonest = math.min(soonest, due)
 end
-local firsts = {}
+local waits, n = {}, 0
 for _, boost in ipairs(boosts()) do
-  local due = first_in(ready_at(boost))
-  due = due and math.max(0, due - lead)
-  soonest = math.min(soonest, due or math.huge)
-  if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%d', due or -1) end
+  for _, user in ipairs(users) do
+    local due = first_in(ready_at(boost, user))
+    due = due and math.max(0, due - lead)
+    soonest = math.min(soonest, due or math.huge)
+    if meta().boosts or #users > 1 then
+      waits[n + 1], waits[n + 2], waits[n + 3], n = boost, user, string.format('%d', due or -1), n + 3
+    end
+  end
 end
 local short = has_spilled and call('ZRANGE', ctx.prefix .. 'short', 0, 63) or {}
 if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- report them until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, firsts}
+return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits}

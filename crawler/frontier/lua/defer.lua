@@ -9,11 +9,12 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, reason = a[DeferArgs.token], a[DeferArgs.reason]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
-local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+local score, name, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
 end_claims({token})
+local queue, user = Users.split(name)
 local r = record_of(queue)
 local is_released = r[MORE]['free:' .. reason]
-if is_released then put_back(r, {score, member}) else defer(queue, reason, {score, member}) end
+if is_released then put_back(r, user, {score, member}) else defer(queue, reason, {score, member}) end
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()

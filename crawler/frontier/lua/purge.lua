@@ -2,11 +2,17 @@
 -- purge: drop waiting or deferred URLs of a queue for an operator: they end as refused, and stay seen. Without a fence; URLs
 -- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
--- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '' for the queue's own blocks, '*' for retries,
---       msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
+-- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '@USER' for the row of a user, '' for the queue's
+--       own blocks, '*' for retries, msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
 -- returns the number of dropped URLs
 local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
-local from = (row_reason == '' or row_reason == '*') and r or row_of(ARGV[3], row_reason)
+local is_user = string.sub(row_reason, 1, 1) == '@'
+local is_pending, from = is_user or row_reason == '' or row_reason == '*', r
+if is_user then
+  from = Users.place_in(r, string.sub(row_reason, 2))
+elseif not is_pending then
+  from = row_of(ARGV[3], row_reason)
+end
 
 local function take_out(name)
   if row_reason == '*' then
@@ -16,7 +22,7 @@ local function take_out(name)
     return true
   end
   if call('ZREM', head_of(from.queue), name) == 0 then return false end
-  add_to(from, N, -1)
+  add_urls(from, -1)
   return true
 end
 
@@ -28,12 +34,12 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
 end
 local n = #fingerprints
 if n == 0 then return 0 end
-if from ~= r then
+if not is_pending then
   note_released(r.queue, row_reason, n) -- pending again, and done below
-elseif row_reason == '' and deferring_stop(r) then
+elseif row_reason ~= '*' and deferring_stop(r) then
   note_released(r.queue, r[MORE].stop, n)
 end
-if row_reason ~= '*' and not promote(from) then call('ZREM', ready_of(from), from.queue) end
+if row_reason ~= '*' and not promote(from) then leave_ready(from) end
 count_in(r, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)

@@ -5,6 +5,7 @@
 -- ARGV  as for add
 -- returns {number of URLs, number of sleeping queues that woke}
 local run, items = ARGV[AddArgs.run], {}
+ctx.user = ARGV[AddArgs.user]
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do
   local fp = given[at + UrlItem.fingerprint]
