@@ -42,6 +42,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deferred: str = ""  # why it is not fetched now: it is kept, but not pending
     found_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     label: str = ""  # of the handler for its page
     user: str = ""  # whose job it was found for; "": the crawl itself
     linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
@@ -67,6 +68,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     claimed_at: float = 0.0  # wall clock, s; 0 where not known
     queued_at: float = 0.0  # likewise, to a second
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     score: float = 0.0
     label: str = ""  # of the handler for its page
     user: str = ""  # whose job it was found for; "": the crawl itself
@@ -209,6 +211,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     items: ItemsLocation | None = None
     fetch_ms: int = 0
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     label: str = ""  # set by the handler that followed it
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
 
@@ -219,6 +222,7 @@ class AddOutcome(enum.IntEnum):
     NEW = 1
     SEEN = 0
     LOWERED = 2  # was queued, and has a smaller depth now
+    ENDED = 3  # its run has ended: nothing was added
 
 
 class AckOutcome(enum.StrEnum):

@@ -75,7 +75,7 @@ class FrontierJudge:
         for number, partition in enumerate(partitions):
             self._meter.reached(number, number)
             for _ in range(LOOKS_MAX):
-                tally = await self._states.tally(self._run, partition)
+                tally = await self._states.tally(partition)
                 if tally.is_steady:
                     break
             self._tallies.append(tally)

@@ -18,7 +18,8 @@ STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.
 _NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS})
 # At least one of these counters of a partition changes whenever a URL is added, ends, or moves.
-MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves")
+MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves", b"dropped")
+SEEN = b"seen"  # and the run: the counter of its seen-set
 
 
 class UrlState(enum.IntEnum):
@@ -44,7 +45,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     added: int
     done: int
     seen_counter: int
-    seen: int  # members of the seen-set
+    seen: int  # members of the seen-sets, with those of runs that were closed
     pending: int  # URLs in queues, claims and retries
     committed: int  # by the counters of status classes
     dead_counter: int
@@ -67,7 +68,7 @@ class BulkLookup:
         self._partitions = partitions
         self._pending = PendingUrls(engine, keys, files)
 
-    async def of(self, run: int, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
+    async def of(self, run: int | str, wanted: Mapping[int, Sequence[str]], *, visit: int = 1) -> dict[str, UrlState]:
         """State of each fingerprint, given by partition, in pipelines of calls with `STATES_MAX` each.
 
         Pending URLs are ENDED here, too: `pending` tells them apart.
@@ -85,7 +86,11 @@ class BulkLookup:
 
     async def pending(self, fingerprints: Fingerprints, partition: int) -> set[str]:
         """Fingerprints of all waiting URLs of a partition: pending or deferred."""
-        deferred = {fingerprints.of(one.url.url) async for some in self._pending.deferred(partition) for one in some}
+        deferred = {
+            fingerprints.of_run(one.url.run).of(one.url.url)
+            async for some in self._pending.deferred(partition)
+            for one in some
+        }
         return deferred | await self._pending.fingerprints(fingerprints, partition)
 
     async def counters(self) -> list[tuple[int, int, int]]:
@@ -95,25 +100,29 @@ class BulkLookup:
         )
         return [(p, int(meta[0] or 0), int(meta[1] or 0)) for p, meta in enumerate(metas) if meta[0]]
 
-    async def tally(self, run: int, partition: int) -> Tally:
-        """Count one partition again. Its seen-set is read bucket by bucket, so the cost grows with its size."""
+    async def tally(self, partition: int) -> Tally:
+        """Count one partition again. Its seen-sets, the crawl's and those of runs, are read bucket by bucket, so the
+        cost grows with their size.
+        """
         meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
         before = dict(pairs_of(await self._engine.command("HGETALL", meta)))
-        buckets = int(before.get(b"buckets%d" % run, 1))
-        sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for n in ("split", *range(buckets))])
+        sets = [name[len(SEEN) :] for name in before if name.startswith(SEEN)]
+        buckets = [(run.decode(), n) for run in sets for n in ("split", *range(int(before.get(b"buckets" + run, 1))))]
+        sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for run, n in buckets])
         pending = await self._pending.count(partition)
         dead, log_entries, parks, flat = await self._engine.commands(
             [("HLEN", key("dead")), ("HLEN", key("l")), ("HGETALL", key("parks")), ("HGETALL", meta)]
         )
-        after, moving = dict(pairs_of(flat)), {*MOVING, b"seen%d" % run, b"buckets%d" % run}
+        after = dict(pairs_of(flat))
+        moving = {*MOVING, *(name for name in (*before, *after) if name.startswith((SEEN, b"buckets")))}
         counters = {name.decode(): int(value) for name, value in after.items() if value.lstrip(b"-").isdigit()}
         ended = {name for name in counters if name.startswith("refused:")} - {f"refused:{r}" for r in _NEVER_ADDED}
         return Tally(
             partition=partition,
             added=counters.get("added", 0),
             done=counters.get("done", 0),
-            seen_counter=counters.get(f"seen{run}", 0),
-            seen=sum(sizes),
+            seen_counter=counters.get("dropped", 0) + sum(n for name, n in counters.items() if name.startswith("seen")),
+            seen=counters.get("dropped", 0) + sum(sizes),
             pending=pending,
             committed=sum(counters.get(f"s{status}", 0) for status in range(1, 6)),
             dead_counter=counters.get("dead", 0),

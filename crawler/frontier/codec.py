@@ -4,13 +4,13 @@ Stored values are text inside msgpack arguments, because the engine's cmsgpack h
 
 A member contains a stamp: when the URL was queued, to the second, the number of the seed it descends from, and the
 label of the handler that its page is for. It is four characters of base 90 for the time, which repeat after two years,
-then the number without leading zeros, then `~` and the label, if there is one. No character is a slash or a blank, so a
-path or a blank ends it.
+then the number without leading zeros, then `~` and the label, if there is one. A URL of a run has, instead of a number,
+`!` and the run's id. No character is a slash or a blank, so a path or a blank ends it.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ OF_USER = "|@"  # in the name of a user's row; see lua/_queue.lua
 DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
 BASE = len(DIGITS)
 TIME_DIGITS = 4
-LABEL = "~"  # not a digit
+LABEL, RUN = "~", "!"  # not digits
 ROUND_S = BASE**TIME_DIGITS  # about two years
 AHEAD_S = 86_400.0  # how far the clock of the session that queued it may be ahead of the reader's
 _VALUES = {digit: value for value, digit in enumerate(DIGITS)}
@@ -71,6 +71,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     failures: tuple[FailedAttempt, ...] = ()
     label: str = ""
     trace: str = ""  # of the failure of a user's function
+    run: str = ""
     user: str = ""
 
 
@@ -88,8 +89,18 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     queued_at: float = 0.0  # wall clock, s
     seed_number: int = 0  # of the seed it descends from; 0: not known
+    run: str = ""
     label: str = ""
     user: str = ""
+
+
+class Stamp(NamedTuple):
+    """What a stamp says. `queued_at`: wall clock, s."""
+
+    queued_at: float
+    seed_number: int = 0
+    run: str = ""
+    label: str = ""
 
 
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
@@ -186,12 +197,12 @@ def pending_url(
 ) -> PendingUrl:
     """The URL of a stored member and score; `now_s`: wall clock, to find the year of the time in the stamp."""
     url, stamp = parts_of(member, queue, origin)
-    queued_at, seed_number = read_stamp(stamp, now_s)
+    known = read_stamp(stamp, now_s)
     return PendingUrl(
         url=url, queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
         redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
-        score=order_of(score), queued_at=queued_at, seed_number=seed_number, label=label_of(stamp),
-        user=user,
+        score=order_of(score), queued_at=known.queued_at, seed_number=known.seed_number, run=known.run,
+        label=known.label, user=user,
     )  # fmt: skip
 
 
@@ -201,9 +212,10 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     `with_link`: linking domains are counted.
     """
     c = candidate
-    member = member_of(c.url, c.queue, make_stamp(int(c.found_at), c.seed_number, c.label))
+    origin = c.run or c.seed_number
+    member = member_of(c.url, c.queue, make_stamp(int(c.found_at), origin, c.label))
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
-    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.deferred, c.seed_number)
+    item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, c.deferred, origin)
     return (*item, -1 if c.linked_from is None else c.linked_from) if with_link else item
 
 
@@ -230,7 +242,8 @@ def item_of_letter(fingerprint: str, letter: DeadLetter) -> tuple[str | int, ...
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
             depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
-            found_at=letter.failed_at, seed_number=letter.seed_number, label=letter.label, user=letter.user,
+            found_at=letter.failed_at, seed_number=letter.seed_number, run=letter.run, user=letter.user,
+            label=letter.label,
         )
     )  # fmt: skip
 
@@ -246,34 +259,35 @@ def unpack_log(stored: bytes) -> tuple[str, CommitEntry]:
 
 
 @lru_cache(maxsize=1000)  # the links of a page have one stamp
-def make_stamp(queued_at: int, seed_number: int, label: str = "") -> str:
-    """The stamp of a wall time (whole s), a seed's number (0: not known) and a label without slash and blank."""
+def make_stamp(queued_at: int, origin: int | str, label: str = "") -> str:
+    """The stamp of a wall time (whole s), a seed's number (0: not known) or a run's id, and a label without slash and
+    blank.
+    """
     digits, rest = "", queued_at % ROUND_S
     for _ in range(TIME_DIGITS):
         rest, digit = divmod(rest, BASE)
         digits = DIGITS[digit] + digits
+    text = f"{digits}{RUN}{origin}" if isinstance(origin, str) else digits + _number(origin)
+    return f"{text}{LABEL}{label}" if label else text
+
+
+def _number(value: int) -> str:
     number = ""
-    while seed_number:
-        seed_number, digit = divmod(seed_number, BASE)
+    while value:
+        value, digit = divmod(value, BASE)
         number = DIGITS[digit] + number
-    return f"{digits}{number}{LABEL}{label}" if label else digits + number
+    return number
 
 
 @lru_cache(maxsize=1000)  # so have those that were found together, when they are claimed together
-def read_stamp(stamp: str, now_s: float) -> tuple[float, int]:
-    """(queued at, wall clock in s; number of the seed) of a stamp read at `now_s`. KeyError for an invalid stamp."""
+def read_stamp(stamp: str, now_s: float) -> Stamp:
+    """What a stamp says, when it is read at `now_s` (wall clock). KeyError for an invalid one."""
     latest = int(now_s + AHEAD_S)
-    return float(latest - (latest - _value(stamp[:TIME_DIGITS])) % ROUND_S), seed_number_of(stamp)
-
-
-def seed_number_of(stamp: str) -> int:
-    """KeyError for an invalid stamp."""
-    return _value(stamp[TIME_DIGITS:].partition(LABEL)[0])
-
-
-def label_of(stamp: str) -> str:
-    """The label in a stamp, "" for most."""
-    return stamp.partition(LABEL)[2]
+    queued_at = float(latest - (latest - _value(stamp[:TIME_DIGITS])) % ROUND_S)
+    origin, _, label = stamp[TIME_DIGITS:].partition(LABEL)
+    if origin[:1] == RUN:
+        return Stamp(queued_at, run=origin[1:], label=label)
+    return Stamp(queued_at, _value(origin), label=label)
 
 
 @lru_cache(maxsize=10_000)

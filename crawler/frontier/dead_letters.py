@@ -78,22 +78,20 @@ class DeadLetters:
         EngineFull when the engine is out of memory: the rest is unchanged.
         """
         f, calls = self._frontier, []
-        for partition, some in _by_call(letters):
-            for user in dict.fromkeys(one.letter.user for one in some):
-                mine = [one for one in some if one.letter.user == user]
-                items = [v for one in mine for v in item_of_letter(one.fingerprint, one.letter)]
-                args = AddArgs(
-                    run=f.run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
-                    session=f.session, is_limited=int(f.is_limited), quota=b"", hash_key="", user=user,
-                )  # fmt: skip
-                calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
+        for (partition, run, user), some in _by_call(letters):
+            items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
+            args = AddArgs(
+                run=run or f.run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
+                session=f.session, is_limited=int(f.is_limited or run != ""), quota=b"", hash_key="", user=user,
+            )  # fmt: skip
+            calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
         """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""
         calls = []
-        for partition, some in _by_call(letters):
-            items = [(one.fingerprint, one.letter.queue, one.letter.seed_number) for one in some]
+        for (partition, _, _), some in _by_call(letters):
+            items = [(one.fingerprint, one.letter.queue, one.letter.run or one.letter.seed_number) for one in some]
             calls.append(Call("discard_dead", (self._frontier.keys.meta(partition),), (reason, pack(items))))
         return sum(int(reply) for reply in await self._engine.run_all(calls))
 
@@ -105,13 +103,14 @@ class DeadLetters:
         return self._frontier.keys.of(partition, "dead")
 
 
-def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[int, list[StoredLetter]]]:
-    by_partition: dict[int, list[StoredLetter]] = {}
+def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[tuple[int, str, str], list[StoredLetter]]]:
+    """Some letters at a time, with their partition, run and user."""
+    places: dict[tuple[int, str, str], list[StoredLetter]] = {}
     for one in letters:
-        by_partition.setdefault(one.partition, []).append(one)
-    for partition, mine in by_partition.items():
+        places.setdefault((one.partition, one.letter.run, one.letter.user), []).append(one)
+    for place, mine in places.items():
         for start in range(0, len(mine), CHANGE_MAX):
-            yield partition, mine[start : start + CHANGE_MAX]
+            yield place, mine[start : start + CHANGE_MAX]
 
 
 def _stored(partition: int, fingerprint: bytes, stored: bytes) -> StoredLetter:

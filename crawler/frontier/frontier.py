@@ -24,13 +24,14 @@ from crawler.frontier.codec import (
 from crawler.frontier.keys import Keys
 from crawler.frontier.messages import (
     AckReply,
-    Added,
     AddQuota,
     AddReply,
     ClaimReply,
     FetchQuota,
     ack_replies,
     claim_reply,
+    joined,
+    merged,
     outcome_of,
     with_depths,
 )
@@ -109,7 +110,7 @@ class Frontier:
     """One crawl's frontier in one engine, spoken to by one session.
 
     `is_limited`: the crawl has a limit or a budget of depth, so the depth of a waiting URL is lowered when a shorter
-    path is found.
+    path is found. That of a run's URLs always is. A call to a script is for URLs of one run, or of the crawl itself.
     """
 
     def __init__(
@@ -135,18 +136,35 @@ class Frontier:
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
-        calls, asked = [], []
+        runs = {(c.run, c.user) for candidates in by_partition.values() for c in candidates}
+        if len(runs) > 1:
+            return await self._add_by_run(by_partition)
+        (run, user), calls, owners = next(iter(runs), ("", "")), [], []
         for partition, candidates in by_partition.items():
-            for user, numbers in _by_user(candidates).items():
-                for start in range(0, len(numbers), ADD_ITEMS_MAX):
-                    some = numbers[start : start + ADD_ITEMS_MAX]
-                    values = self._values(candidates[number] for number in some)
-                    calls.append(self._call_add(partition, user, values))
-                    asked.append((partition, some))
-        gathered = {p: Added(len(candidates)) for p, candidates in by_partition.items()}
-        for (partition, some), raw in zip(asked, await self.engine.run_many(calls), strict=True):
-            gathered[partition].take(some, raw)
-        return {p: added.reply for p, added in gathered.items()}
+            for start in range(0, len(candidates), ADD_ITEMS_MAX):
+                values = self._values(candidates[start : start + ADD_ITEMS_MAX])
+                calls.append(self._call_add(partition, run, user, values))
+                owners.append(partition)
+        replies: dict[int, AddReply | EngineError] = {}
+        for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
+            replies[partition] = joined(replies.get(partition), raw)
+        return replies
+
+    async def _add_by_run(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
+        """The same for URLs of several runs and users, one after another."""
+        by_run: dict[tuple[str, str], dict[int, list[int]]] = {}
+        for partition, candidates in by_partition.items():
+            for number, c in enumerate(candidates):
+                by_run.setdefault((c.run, c.user), {}).setdefault(partition, []).append(number)
+        parts: dict[int, list[tuple[list[int], AddReply | EngineError]]] = {}
+        for numbers in by_run.values():
+            mine = {p: [by_partition[p][number] for number in some] for p, some in numbers.items()}
+            for partition, reply in (await self.add(mine)).items():
+                parts.setdefault(partition, []).append((numbers[partition], reply))
+        return {partition: merged(some) for partition, some in parts.items()}
+
+    def _limits(self, run: str) -> int:
+        return int(self.is_limited or run != "")
 
     def _values(self, candidates: Iterable[Candidate]) -> list[str | int]:
         """Those of each, one after another."""
@@ -157,10 +175,10 @@ class Frontier:
         i = self.add_quota
         return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
 
-    def _call_add(self, partition: int, user: str, items: list[Any]) -> Call:
+    def _call_add(self, partition: int, run: str, user: str, items: list[Any]) -> Call:
         args = AddArgs(
-            run=self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
-            session=self.session, is_limited=int(self.is_limited), quota=self._add_quota(), hash_key=self._hash_key,
+            run=run or self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
+            session=self.session, is_limited=self._limits(run), quota=self._add_quota(), hash_key=self._hash_key,
             user=user,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
@@ -188,32 +206,35 @@ class Frontier:
             raw if isinstance(raw, EngineError) else claim_reply((f.partition, f.epoch), raw, self.fingerprints, r.at_s)
             for (f, r), raw in zip(wanted, raws, strict=True)
         ]
-        return await self._deepened(replies) if self.is_limited else replies
+        return await self._deepened(replies)
 
     async def _deepened(self, replies: Sequence[ClaimReply | EngineError]) -> list[ClaimReply | EngineError]:
         """The claims as deep as the shortest path says; as they were added when the engine does not tell."""
         claims = [c for r in replies if isinstance(r, ClaimReply) for b in r.batches for c in b.claims]
-        by_partition: dict[int, list[str]] = {}
+        asked: dict[tuple[int, int | str], list[str]] = {}
         for claim in claims:
-            by_partition.setdefault(claim.partition, []).append(claim.fingerprint)
-        calls = [Call("depths", (self.keys.meta(p),), (self.run, *fps)) for p, fps in by_partition.items()]
+            if claim.depth and (self.is_limited or claim.run):
+                asked.setdefault((claim.partition, claim.run or self.run), []).append(claim.fingerprint)
+        if not asked:
+            return list(replies)
+        calls = [Call("depths", (self.keys.meta(p),), (run, *fps)) for (p, run), fps in asked.items()]
         depths: dict[str, int] = {}
-        for fps, raw in zip(by_partition.values(), await self.engine.run_many(calls), strict=True):
+        for fps, raw in zip(asked.values(), await self.engine.run_many(calls), strict=True):
             if not isinstance(raw, EngineError):
                 depths.update((fp, int(depth)) for fp, depth in zip(fps, raw, strict=True) if int(depth) >= 0)
         return [r if isinstance(r, EngineError) else with_depths(r, depths) for r in replies]
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | EngineError]:
         """Commit fetched URLs, many of a partition in one call; safe to repeat."""
-        groups: dict[tuple[Fence, str], list[int]] = {}
+        groups: dict[tuple[Fence, str, str], list[int]] = {}
         for number, a in enumerate(acks):
-            groups.setdefault((a.fence, a.claim.user), []).append(number)
+            groups.setdefault((a.fence, a.claim.run, a.claim.user), []).append(number)
         calls, asked = [], []
-        for (fence, user), numbers in groups.items():
+        for (fence, run, user), numbers in groups.items():
             for some in _bounded(acks, numbers):
                 args = AckArgs(
-                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=self.run,
-                    default_delay_ms=self.default_delay_ms, is_limited=int(self.is_limited), quota=self._add_quota(),
+                    session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=run or self.run,
+                    default_delay_ms=self.default_delay_ms, is_limited=self._limits(run), quota=self._add_quota(),
                     user=user,
                 )  # fmt: skip
                 items = (self.pack_ack(acks[i]) for i in some)
@@ -232,7 +253,7 @@ class Frontier:
         item = AckItem(
             fingerprint=c.fingerprint, token=c.token, log_key=f"{c.fingerprint}:{c.visit}", queue=c.queue,
             next_fetch_ms=s.next_fetch_ms, delay_ms=s.delay_ms, status_class=f"s{e.status // 100}", bytes=e.body_bytes,
-            fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.seed_number, counts_size=len(counts),
+            fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.run or c.seed_number, counts_size=len(counts),
         )  # fmt: skip
         return pack((*item, *counts, *(self._values(a.items) if a.items else ())))
 
@@ -243,6 +264,7 @@ class Frontier:
         args = RetryArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
             delay_ms=s.delay_ms, due_ms=due_ms, kind=kind, attempt=pack_failure(FailedAttempt(at_s, kind, detail)),
+            seed=claim.run or claim.seed_number,
         )  # fmt: skip
         return self._fenced("retry", fence, pack(args))
 
@@ -253,16 +275,16 @@ class Frontier:
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
         args = DeadLetterArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
-            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=str(self.run), attempt=attempt,
-            seed=claim.seed_number,
+            delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=claim.run or str(self.run),
+            attempt=attempt, seed=claim.run or claim.seed_number,
         )  # fmt: skip
         return self._fenced("dead_letter", fence, pack(args))
 
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
         args = RefuseArgs(
-            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason, run=str(self.run),
-            seed=claim.seed_number,
+            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason,
+            run=claim.run or str(self.run), seed=claim.run or claim.seed_number,
         )  # fmt: skip
         return self._fenced("refuse", fence, pack(args))
 
@@ -355,14 +377,6 @@ class Frontier:
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         first = FenceArgs(fence.session, fence.epoch, fence.now_ms)
         return Call(name, (self.keys.meta(fence.partition),), (*first, *args))
-
-
-def _by_user(candidates: Sequence[Candidate]) -> dict[str, list[int]]:
-    """The numbers of each user's URLs: a call adds those of one."""
-    found: dict[str, list[int]] = {}
-    for number, candidate in enumerate(candidates):
-        found.setdefault(candidate.user, []).append(number)
-    return found
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:

@@ -87,7 +87,7 @@ class UrlLookup:
         self._used: list[int] = []
         self._looks = 0
 
-    async def locate(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> UrlLocation:
+    async def locate(self, candidate: Candidate, *, run: int | str = 0, visit: int = 1) -> UrlLocation:
         """Everything about one URL. Its queue is read block by block, so a URL that moves meanwhile may be missed."""
         c, pending = candidate, self._pending
         raw = await self._engine.run("locate", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)

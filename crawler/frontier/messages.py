@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.codec import DEPTH_MAX, label_of, order_of, pairs_of, parts_of, read_stamp, split_row
+from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of, read_stamp, split_row
 from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.identity import Fingerprints
 
@@ -60,27 +60,28 @@ def outcome_of(raw: Sequence[Any]) -> AckOutcome:
     return AckOutcome(raw[0].decode())
 
 
-class Added:
-    """Gathers the replies to the calls that add the URLs of one partition."""
+def joined(earlier: AddReply | EngineError | None, raw: Any) -> AddReply | EngineError:
+    """The replies of two successive calls for the same partition as one."""
+    if isinstance(earlier, EngineError):
+        return earlier
+    if isinstance(raw, EngineError):
+        return raw
+    outcomes = tuple(AddOutcome(digit - 48) for digit in raw[0])
+    if earlier is None:
+        return AddReply(outcomes=outcomes, woken=int(raw[1]))
+    return AddReply(outcomes=earlier.outcomes + outcomes, woken=earlier.woken + int(raw[1]))
 
-    def __init__(self, n: int) -> None:
-        self._outcomes = [AddOutcome.SEEN] * n
-        self._woken = 0
-        self._error: EngineError | None = None
 
-    def take(self, numbers: Sequence[int], raw: Any) -> None:
-        """The reply to the call with the URLs of these numbers."""
-        if isinstance(raw, EngineError):
-            self._error = self._error or raw
-            return
-        self._woken += int(raw[1])
-        for number, digit in zip(numbers, raw[0], strict=True):
-            self._outcomes[number] = AddOutcome(digit - 48)
-
-    @property
-    def reply(self) -> AddReply | EngineError:
-        """The first error, if a call failed."""
-        return self._error or AddReply(outcomes=tuple(self._outcomes), woken=self._woken)
+def merged(parts: Sequence[tuple[Sequence[int], AddReply | EngineError]]) -> AddReply | EngineError:
+    """The replies for some URLs of a partition each, given by their places, as one; an error if there is one."""
+    outcomes: dict[int, AddOutcome] = {}
+    woken = 0
+    for places, reply in parts:
+        if isinstance(reply, EngineError):
+            return reply
+        outcomes.update(zip(places, reply.outcomes, strict=True))
+        woken += reply.woken
+    return AddReply(outcomes=tuple(outcomes[place] for place in range(len(outcomes))), woken=woken)
 
 
 def ack_replies(raw: Any, n: int) -> list[AckReply | EngineError]:
@@ -146,14 +147,14 @@ def _claim(
     queue, domain, user = of_queue
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
-    queued_at, seed_number = read_stamp(stamp, at_s)
-    fp = fingerprints.of(url)
+    known = read_stamp(stamp, at_s)
+    fp = (fingerprints.of_run(known.run) if known.run else fingerprints).of(url)
     return Claim(
         url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
         attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
-        deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=queued_at, seed_number=seed_number,
-        label=label_of(stamp), user=user,
+        deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=known.queued_at,
+        seed_number=known.seed_number, run=known.run, label=known.label, user=user,
     )  # fmt: skip
 
 

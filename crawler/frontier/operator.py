@@ -7,7 +7,7 @@ ArchiveError.
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, seed_number_of
+from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
@@ -191,18 +191,22 @@ class Purge:
             for text in (member.decode() for member in members):
                 member, _ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
-                items.append((f.fingerprints.of(url), text, seed_number_of(stamp)))
+                known = read_stamp(stamp, 0.0)
+                fp = f.fingerprints.of_run(known.run).of(url)
+                items.append((fp, text, known.run or known.seed_number))
             dropped += await self._call(partition, queue, reason, items)
 
     async def _retries(self, partition: int, queue: str) -> int:
-        f, items = self._frontier, list[tuple[str, str, int]]()
+        f, items = self._frontier, list[tuple[str, str, int | str]]()
         async for some in PendingUrls(f.engine, f.keys).deliveries(partition):
             mine = (d for d in some if d.url.queue == queue)
-            items += [(f.fingerprints.of(d.url.url), d.name, d.url.seed_number) for d in mine]
+            for d in mine:
+                fp = f.fingerprints.of_run(d.url.run).of(d.url.url)
+                items.append((fp, d.name, d.url.run or d.url.seed_number))
         starts = range(0, len(items), PURGE_MAX)
         return sum([await self._call(partition, queue, RETRIES, items[i : i + PURGE_MAX]) for i in starts])
 
-    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int]]) -> int:
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int | str]]) -> int:
         f = self._frontier
         args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

@@ -27,6 +27,7 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     fetch_ms: int
     seed_number: int = 0
+    run: str = ""
     items: int = 0
 
 
@@ -92,7 +93,7 @@ class Restoring:
     async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
         """(fingerprint, URL with its place) of all pending URLs of a partition, some at a time."""
         async for some in self._pending.read(partition):
-            yield [(self._fingerprints.of(found.url.url), found) for found in some]
+            yield [(self._fingerprints.of_run(found.url.run).of(found.url.url), found) for found in some]
 
     async def hold(self, partitions: int) -> None:
         """Set a politeness hold, as after a takeover: the first requests wait for the delay of their queue.
@@ -102,6 +103,6 @@ class Restoring:
         await self._engine.commands([("HSETNX", self._keys.meta(p), "hold", 0) for p in range(partitions)])
 
 
-def _counted(url: DoneUrl) -> tuple[int, ...]:
+def _counted(url: DoneUrl) -> tuple[int | str, ...]:
     """The values that the scripts count."""
-    return url.status // 100, url.body_bytes, url.fetch_ms, url.seed_number, url.items
+    return url.status // 100, url.body_bytes, url.fetch_ms, url.run or url.seed_number, url.items

@@ -8,6 +8,8 @@ Times in ms; the scripts' heads tell what the values mean.
 import re
 from typing import Any, NamedTuple
 
+from crawler.rules.runs import RunCounts
+
 
 class FenceArgs(NamedTuple):
     """The first arguments of every script that only the owner of a partition may call."""
@@ -55,7 +57,7 @@ class AddQuotaArgs(NamedTuple):
 
 
 class AddArgs(NamedTuple):
-    run: int
+    run: int | str
     default_delay_ms: int
     urls: bytes  # packed list of UrlItem, one after another
     hints: str
@@ -77,7 +79,7 @@ class UrlItem(NamedTuple):
     origin: str
     depth: int
     reason: str
-    seed: int
+    seed: int | str  # number of a seed, or id of a run
     # where linking domains are counted, the place of one more: the domain that links to it
 
 
@@ -104,7 +106,7 @@ class AckArgs(NamedTuple):
     session: str
     epoch: int
     now_ms: int
-    run: int
+    run: int | str
     default_delay_ms: int
     is_limited: int
     quota: bytes  # packed AddQuotaArgs
@@ -124,7 +126,7 @@ class AckItem(NamedTuple):
     bytes: int
     fetch_ms: int
     entry: str
-    seed: int
+    seed: int | str
     counts_size: int
 
 
@@ -139,6 +141,7 @@ class RetryArgs(NamedTuple):
     due_ms: int
     kind: str
     attempt: str
+    seed: int | str
 
 
 class DeadLetterArgs(NamedTuple):
@@ -153,7 +156,7 @@ class DeadLetterArgs(NamedTuple):
     kind: str
     run: str
     attempt: str  # "": none was made
-    seed: int
+    seed: int | str
 
 
 class RefuseArgs(NamedTuple):
@@ -164,7 +167,7 @@ class RefuseArgs(NamedTuple):
     queue: str
     reason: str
     run: str
-    seed: int
+    seed: int | str
 
 
 class DeferArgs(NamedTuple):
@@ -197,7 +200,7 @@ SCHEMAS: dict[str, Any] = {
     for schema in (
         FenceArgs, DrainArgs, ActivityHead, ActivityItem,
         AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
-        DeferArgs, ReturnItem, BookArgs,
+        DeferArgs, ReturnItem, BookArgs, RunCounts,
     )
 }  # fmt: skip
 _NAMED = re.compile(rf"\b({'|'.join(SCHEMAS)})\.(\w+)")

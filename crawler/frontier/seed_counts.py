@@ -83,8 +83,9 @@ class Seeds:
             rows = await self._engine.commands([("HGETALL", name) for name in names])
             known = {number: packed for row in rows for number, packed in pairs_of(row)}  # one that moved counts once
             for number, packed in known.items():
-                for i, n in enumerate(msgspec.msgpack.decode(packed)):
-                    sums[int(number)][i] += n
+                if number.isdigit():  # others are of runs
+                    for i, n in enumerate(msgspec.msgpack.decode(packed)):
+                        sums[int(number)][i] += n
         return {number: (added, done, dead) for number, (added, done, dead) in sums.items()}
 
     def _hash(self, n: int) -> str:

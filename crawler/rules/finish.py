@@ -1,13 +1,15 @@
-"""Decides whether the crawl is finished. Pure.
+"""Decides whether the crawl is finished, or a run of a job. Pure.
 
 Partitions can't be read in one snapshot: a URL may move between two reads. Both counters of a partition only grow, and
 a child is added before its parent is done. So when two successive passes find nothing pending and the same `added`,
 no URL was on its way in between.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+
+from crawler.rules.runs import RunCounts
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -36,4 +38,34 @@ def is_finished(passes: Sequence[Pass]) -> bool:
         and second.is_quiet
         and first.engine_run_id == second.engine_run_id
         and [c[0] for c in first.counts] == [c[0] for c in second.counts]
+    )
+
+
+class RunPass(msgspec.Struct, frozen=True):
+    """One pass over a run, under one engine run id: its record, then the partitions it touched, then its counts there.
+
+    `is_seeded`: its record says that all its seeds were added.
+    """
+
+    engine_run_id: str
+    is_seeded: bool
+    counts: Mapping[int, RunCounts]
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.is_seeded and all(counts.pending == 0 for counts in self.counts.values())
+
+
+def is_run_finished(passes: Sequence[RunPass]) -> bool:
+    """Do the last two passes prove that nothing of the run is pending? A partition is touched before it gets URLs, so
+    nothing was on its way between the passes when they found the same partitions with the same counts.
+    """
+    if len(passes) < 2:
+        return False
+    first, second = passes[-2], passes[-1]
+    return (
+        first.is_quiet
+        and second.is_quiet
+        and first.engine_run_id == second.engine_run_id
+        and dict(first.counts) == dict(second.counts)
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CACHE_HOSTS = 50_000  # about 200 bytes each; a miss costs 2 us
 DOMAIN_HASH_BYTES = 8
+RUNS_MAX = 4096  # whose hash states are remembered; about 500 bytes each
 HASH_KEY_BYTES = 16  # what blake2b takes as a salt
 
 # Session ids whose names say so: they never tell pages apart. Only forms that servers and shops use for sessions and
@@ -85,18 +86,31 @@ def without_session(url: str) -> str:
 
 
 class Fingerprints:
-    """Makes the fingerprints of one run of one crawl.
+    """Makes the fingerprints of one crawl, and those of the runs in it: of one URL, each run has another one.
 
     A site chooses its URLs. Because of the crawl's own random `hash_key`, it can't compute which of them collide or
     share a bucket of the seen-set (docs/internals/decisions/seen-set.md). The key is hashed once, in the initial
     state, so it costs nothing for each URL.
     """
 
-    __slots__ = ("_begun", "run")
+    __slots__ = ("_begun", "_hash_key", "_of_runs", "run")
 
-    def __init__(self, hash_key: bytes, run: int = 0) -> None:
+    def __init__(self, hash_key: bytes, run: int | str = 0) -> None:
         self.run = run
+        self._hash_key = hash_key
         self._begun = blake2b(f"{run}\x00".encode() if run else b"", digest_size=8, salt=hash_key)
+        self._of_runs: dict[str, Fingerprints] = {}
+
+    def of_run(self, run: str) -> "Fingerprints":
+        """Those of a run of a job, "" for those of the crawl itself."""
+        if not run:
+            return self
+        found = self._of_runs.get(run)
+        if found is None:
+            if len(self._of_runs) >= RUNS_MAX:
+                self._of_runs.clear()
+            found = self._of_runs[run] = Fingerprints(self._hash_key, run)
+        return found
 
     def of(self, url: str) -> str:
         """64-bit fingerprint of a canonical URL, as the decimal of a signed integer (the engine's intset form).

@@ -9,6 +9,9 @@ name the same run, also after the engine lost its last second. Behind the time o
 run that was repeated `.ATTEMPT`, from 2 on. An id has no character that ends a stamp (frontier/codec.py).
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import msgspec
 
 from crawler.rules.identity import partition_of
@@ -39,6 +42,37 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()  # of its scope: those of its seeds
     is_seeded: bool = False  # all its seeds are in the frontier
     stopped: str = ""  # why nothing more of it is fetched, like "pages"; "" while it goes on
+
+
+class RunCounts(NamedTuple):
+    """What became of the URLs of a run, in one partition or in all. The engine stores them in this order."""
+
+    added: int = 0
+    done: int = 0  # committed, or refused
+    dead: int = 0
+    deferred: int = 0  # in queues that are stopped, but not paused: they count as ended
+    refused: int = 0
+    s1: int = 0  # pages by class of their status
+    s2: int = 0
+    s3: int = 0
+    s4: int = 0
+    s5: int = 0
+    bytes: int = 0
+    retries: int = 0
+    items: int = 0
+
+    @property
+    def pages(self) -> int:
+        return self.s1 + self.s2 + self.s3 + self.s4 + self.s5
+
+    @property
+    def pending(self) -> int:
+        return self.added - self.done - self.dead - self.deferred
+
+
+def total_of(counts: Iterable[RunCounts]) -> RunCounts:
+    """Their sum."""
+    return RunCounts(*map(sum, zip(RunCounts(), *counts, strict=True)))
 
 
 def run_id(job: str, revision: int, nominal: int, *, attempt: int = 1, is_manual: bool = False) -> str:

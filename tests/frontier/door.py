@@ -19,7 +19,10 @@ from crawler.rules.identity import Fingerprints
 DELAY_MS = 1000
 HASH_KEY = b"of the test crawl"[:16]
 FINGERPRINTS = Fingerprints(HASH_KEY)
-fingerprint = FINGERPRINTS.of
+
+
+def fingerprint(url: str, run: str = "") -> str:
+    return FINGERPRINTS.of_run(run).of(url)
 
 
 def url_of(path: object, host: str = "a.test") -> str:
@@ -28,8 +31,9 @@ def url_of(path: object, host: str = "a.test") -> str:
 
 def found(path: object, *, host: str = "a.test", depth: int = 1, score: float | None = None, **more: Any) -> Candidate:
     """A URL on its way into partition 0."""
+    url, run = more.get("url", url_of(path, host)), more.get("run", "")
     values: dict[str, Any] = {
-        "url": url_of(path, host), "fingerprint": fingerprint(url_of(path, host)), "partition": 0, "domain": host,
+        "url": url, "fingerprint": fingerprint(url, run), "partition": 0, "domain": host,
         "queue": host, "depth": depth, "score": -float(depth) if score is None else score,
     }  # fmt: skip
     return Candidate(**{**values, **more})

@@ -28,6 +28,7 @@ from tests.frontier.machine_checks import (
     check_states,
     check_users,
 )
+from tests.frontier.machine_runs import check_runs
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import (
     DEFAULT_DELAY_MS,
@@ -50,6 +51,7 @@ PATHS = 9
 TRAP = "trap:path"  # what URLs are deferred for
 DEFERRED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
 INTAKE = AddQuota(hosts=HOSTS_MAX)
+RUNS = ("one.0.0", "two.0.0")  # of jobs
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
 delays = st.sampled_from((-1, -1, 0, 500, 2500))
@@ -60,21 +62,24 @@ partitions = st.sampled_from(PARTITIONS)
 sessions = st.sampled_from(SESSIONS)
 
 
-def candidate(partition: int, host: int, path: int, depth: int) -> Candidate:
+def candidate(partition: int, host: int, path: int, depth: int, run: str = "") -> Candidate:
     queue, domain = HOSTS[host]
     host = f"{path}.{queue}" if path > PATHS - 4 and queue == domain else queue
     url = f"http://{host}/{partition}/{path}"
-    score = -depth - path / 1e3
+    score = -depth - path / 1e3 - (RUNS.index(run) + 1 if run else 0) / 1e2  # all have different ones
+    too_deep = "depth" if depth > DEPTH_MAX and not run else ""  # what is too deep for a run is never added
     return Candidate(
-        url=url, fingerprint=fingerprint(url), partition=partition, domain=domain, queue=queue, depth=depth,
-        score=score, deferred=DEFERRED.get(depth, "depth" if depth > DEPTH_MAX else ""),
+        url=url, fingerprint=fingerprint(url, run), run=run, partition=partition, domain=domain, queue=queue,
+        depth=depth, score=score, deferred=DEFERRED.get(depth, too_deep),
         label="detail" if path % 3 == 1 else "",
     )  # fmt: skip
 
 
 @st.composite
-def candidates(draw: st.DrawFn, partition: int, most: int) -> list[Candidate]:
-    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 5))
+def candidates(draw: st.DrawFn, partition: int, most: int, run: str | None = None) -> list[Candidate]:
+    """Of one run, or of any."""
+    of = st.sampled_from(("", "", *RUNS)) if run is None else st.just(run)
+    picked = st.tuples(st.integers(0, len(HOSTS) - 1), st.integers(0, PATHS - 1), st.integers(0, 5), of)
     return [candidate(partition, *what) for what in draw(st.lists(picked, min_size=1, max_size=most))]
 
 
@@ -295,7 +300,8 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.url, claim.queue, claim.domain) == (url.candidate.url, url.candidate.queue, url.candidate.domain)
         assert (claim.depth, claim.score) == (url.depth, (url.score >> 21) / 4096)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
-        assert (claim.deaths, claim.label, claim.user) == (url.deaths, url.candidate.label, url.user)
+        assert (claim.deaths, claim.label, claim.run) == (url.deaths, url.candidate.label, url.candidate.run)
+        assert claim.user == url.user
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
@@ -344,6 +350,7 @@ class FrontierSteps(RuleBasedStateMachine):
             raw = self._raw_of(now, partition)
             self._check_states(model, raw)
             check_counters(model, raw)
+            check_runs(model, raw, RUNS)
             check_names(model, raw)
             check_marks(self._raw_of(before, partition), raw)
             check_queues(model, raw, self._spilled_of(partition))

@@ -20,9 +20,8 @@ from tests.frontier.model_urls import (
 from tests.frontier.raw import RawPartition, is_row
 
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
-SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb")  # of stores
+SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "en", "eb")  # of stores
 OF_USERS = ("users", "turns")
-SPLITS = ("split0", "splith", "splity", "splitn")
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -37,8 +36,9 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert set(raw.hash("dead")) == model.in_state(State.DEAD)
     assert {k: v.split()[0] for k, v in raw.hash("l").items()} == model.log
     assert max(model.committed.values(), default=1) == 1
-    assert raw.seen() == set(model.urls)
-    assert raw.depths() == {f: model.urls[f].depth for f in model.in_state(*UNENDED)}
+    assert raw.seen("0") == model.of_run("")
+    unended = model.in_state(*UNENDED)
+    assert raw.depths("0") == {f: model.urls[f].depth for f in unended & model.of_run("")}
     assert raw.hosts() == {domain: set(hosts) for domain, hosts in model.hosts.items() if hosts}
     noted = {f: f"{u.deaths} {u.died_with}" for f, u in model.urls.items() if u.deaths}
     assert raw.hash("k") == noted
@@ -56,11 +56,12 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-    others = ("clock", "hold", "request", "seen0", "buckets0", "spilled", "spilled_parked", "boosts", "moves")
-    assert raw.numbers("m", *LEASE, *SIZES, *SPLITS, *others, *OF_USERS) == model.totals_view()
-    assert int(meta.get("seen0", 0)) == len(model.urls)
+    others = ("clock", "hold", "request", "dropped", "spilled", "spilled_parked", "boosts", "moves")
+    sets = (name for name in meta if name.startswith(("seen", "buckets", "split")))
+    assert raw.numbers("m", *LEASE, *SIZES, *others, *sets, *OF_USERS) == model.totals_view()
+    assert int(meta.get("seen0", 0)) == len(model.of_run(""))
     for name in model.counts:
-        clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")
+        clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost", "runs")
         assert raw.numbers(f"w:{name}", *clock, *OF_USERS) == model.queue_view(name)
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}

@@ -43,6 +43,7 @@ class PartitionModel(KeptUrls):
     totals: Counter[str] = field(default_factory=Counter)
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
     hosts: dict[str, list[str]] = field(default_factory=dict)  # by domain, those that were taken in
+    closed: set[str] = field(default_factory=set)  # runs
 
     # Who may
 
@@ -163,16 +164,18 @@ class PartitionModel(KeptUrls):
     # Adding
 
     def add(self, candidates: Sequence[Candidate]) -> str:
-        """A digit per candidate: 1 new, 0 seen, 2 depth lowered."""
+        """A digit per candidate: 1 new, 0 seen, 2 depth lowered, 3 its run is closed."""
         return "".join(str(self._add(c)) for c in candidates)
 
     def _add(self, c: Candidate) -> int:
+        if c.run in self.closed:
+            return 3
         url = self.urls.get(c.fingerprint)
         if url is None:
             self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth, user=c.user)
-            self.place(self.urls[c.fingerprint])
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
+            self.place(self.urls[c.fingerprint])
             return 1
         if url.state not in UNENDED or url.depth <= c.depth:
             return 0
@@ -261,6 +264,7 @@ class PartitionModel(KeptUrls):
         self.sequence += 1
         self.committed[f"{fingerprint}:1"] += 1
         self.log[f"{fingerprint}:1"] = url.token
+        url.status = status
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
         self.counts[url.candidate.queue]["fetch_ms"] += fetch_ms
         return self.sequence
@@ -269,6 +273,7 @@ class PartitionModel(KeptUrls):
         url = self.urls[fingerprint]
         url.state, url.until_ms, url.attempts = State.RETRYING, due_ms, url.attempts + 1
         url.failures.append(kind)
+        url.retries += url.candidate.run not in self.closed
         self._count(url, **{"retries": 1, f"e:{kind}": 1})
 
     def bury(self, fingerprint: str, *, kind: str, is_attempt: bool) -> None:
@@ -299,6 +304,10 @@ class PartitionModel(KeptUrls):
         self.counts[url.candidate.queue].update(fields)
 
     # What can be seen
+
+    def of_run(self, run: str) -> set[str]:
+        """Fingerprints of its URLs, "" for the crawl's own."""
+        return {f for f, u in self.urls.items() if u.candidate.run == run}
 
     def in_state(self, *states: State) -> set[str]:
         return {f for f, u in self.urls.items() if u.state in states}

@@ -10,6 +10,8 @@ from crawler.rules.urls import host_of
 from tests.frontier.model_stops import StopsModel
 from tests.frontier.model_urls import HOSTS_MAX, Queue, State, Url
 
+HOSTS_ANY = 10**6  # people's commands override quotas
+
 
 class KeptUrls(StopsModel):
     """A part of PartitionModel."""
@@ -19,8 +21,15 @@ class KeptUrls(StopsModel):
     counts: dict[str, Counter[str]]
     queues: dict[str, Queue]
     hosts: dict[str, list[str]]
+    closed: set[str]
 
     def of_queue(self, name: str, *states: State) -> list[str]:
+        raise NotImplementedError
+
+    def queue(self, name: str) -> Queue:
+        raise NotImplementedError
+
+    def refuse(self, fingerprint: str, *, reason: str) -> None:
         raise NotImplementedError
 
     def _count(self, url: Url, **fields: int) -> None:
@@ -31,14 +40,18 @@ class KeptUrls(StopsModel):
     def revive(self, fingerprint: str) -> int:
         """Added anew; 1 if it had a letter. Deaths that were told of since it ended count for its new life."""
         url = self.urls[fingerprint]
-        if url.state is not State.DEAD:
+        if url.state is not State.DEAD or url.candidate.run in self.closed:
             return 0
         deaths = {"deaths": url.deaths, "died_with": url.died_with}
-        candidate = replace(url.candidate, depth=url.depth)
-        self.urls[fingerprint] = Url(candidate=candidate, depth=url.depth, user=url.user, **deaths)
-        self._wait(self.urls[fingerprint])
+        candidate = replace(url.candidate, depth=url.depth, deferred="")
+        again = Url(candidate=candidate, depth=url.depth, retries=url.retries, user=url.user, **deaths)
+        self.urls[fingerprint] = again
         self._count(url, dead=-1)
         self.totals.update(added=1, revived=1)
+        if candidate.run:
+            self.place(self.urls[fingerprint], HOSTS_ANY)
+        else:
+            self._wait(self.urls[fingerprint])
         return 1
 
     def discard(self, fingerprint: str, *, reason: str) -> int:
@@ -56,9 +69,19 @@ class KeptUrls(StopsModel):
         url.state, url.deferred = State.DEFERRED, reason
         self.totals["parked"] += 1
 
-    def place(self, url: Url) -> None:
-        """Into its queue, or deferred as too deep, or as of one host too many of its domain."""
-        if url.candidate.deferred:
+    def place(self, url: Url, hosts_max: int = HOSTS_MAX) -> None:
+        """Into its queue, or deferred as too deep, or as of one host too many of its domain. Refused, if it is of a
+        run, for the same reasons and if its queue is stopped.
+        """
+        if url.candidate.run:
+            stop = self.queue(url.candidate.queue)
+            hosts = "" if url.candidate.deferred or self._takes_host(url, hosts_max) else "hosts"
+            reason = url.candidate.deferred or hosts or (stop.stop if stop.is_parked else "")
+            if reason:
+                self.refuse(url.candidate.fingerprint, reason=reason)
+            else:
+                self._wait(url)
+        elif url.candidate.deferred:
             self._park(url, f"depth:{url.depth}" if url.candidate.deferred == "depth" else url.candidate.deferred)
         elif not self._takes_host(url, HOSTS_MAX):
             self._park(url, "hosts")

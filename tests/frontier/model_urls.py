@@ -63,6 +63,8 @@ class Url:
     token: str = ""
     deferred: str = ""  # why, while it is deferred; too deep is "depth:N"
     until_ms: int = 0  # deadline of a claim, due time of a retry
+    status: int = 0  # of its page
+    retries: int = 0
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 
     @property

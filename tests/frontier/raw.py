@@ -118,7 +118,7 @@ class RawPartition:
                     place, inner, member = member.split(" ", 2)
                     assert score == int(place[-9:])
                     score = int(inner)
-                fp = fingerprint(self.url(queue.partition("|")[0], member))
+                fp = self.fingerprint(queue.partition("|")[0], member)
                 assert fp not in found, f"{member} is in two places"
                 found[fp] = (queue, int(score))
         return found
@@ -143,8 +143,12 @@ class RawPartition:
         for token, packed in self.hash("u").items():
             score, row, _, member = packed.split(" ", 3)
             queue, _, user = row.partition("|@")
-            found[token] = (fingerprint(self.url(queue, member)), int(score), user)
+            found[token] = (self.fingerprint(queue, member), int(score), user)
         return found
+
+    def fingerprint(self, queue: str, member: str) -> str:
+        stamp = member[5:].partition("/")[0].partition(" ")[0].partition("~")[0]  # without the time
+        return fingerprint(self.url(queue, member), stamp[1:] if stamp.startswith("!") else "")
 
     def url(self, queue: str, member: str) -> str:
         """By the rules of the layout, written down once more."""
@@ -156,8 +160,8 @@ class RawPartition:
             return ("https://", "http://", "https://www.", "http://www.")['!"#$'.index(letter)] + queue + path
         return self.hash(f"g:{queue}")[letter] + path
 
-    def depths(self) -> dict[str, int]:
-        return {fp: int(d) for name in self.under("z0:") for fp, d in self.hash(f"z0:{name}").items()}
+    def depths(self, run: str) -> dict[str, int]:
+        return {fp: int(d) for name in self.under(f"z{run}:") for fp, d in self.hash(f"z{run}:{name}").items()}
 
     def hosts(self) -> dict[str, set[str]]:
         """Domain -> its hosts that were taken in."""
@@ -168,5 +172,11 @@ class RawPartition:
         assert {domain: int(values[domain]) for domain in found} == {d: len(hosts) for d, hosts in found.items()}
         return found
 
-    def seen(self) -> set[str]:
-        return {m.decode() for k, v in self.keys.items() if k.startswith("s0:") for m in v}
+    def seen(self, run: str) -> set[str]:
+        return {m.decode() for k, v in self.keys.items() if k.startswith(f"s{run}:") for m in v}
+
+    def run_counts(self, run: str) -> tuple[int, ...] | None:
+        """What is counted of a run; None when nothing is. Fails when it is in two places."""
+        found = [v[run.encode()] for v in (self.keys[f"e:{n}"] for n in self.under("e:")) if run.encode() in v]
+        assert len(found) <= 1
+        return tuple(msgspec.msgpack.decode(found[0])) if found else None

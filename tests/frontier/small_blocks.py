@@ -16,6 +16,8 @@ SMALLER = (  # file, line, what stands there instead
     ("_compact", "local COMPACT_MOVES_MAX = 256", "local COMPACT_MOVES_MAX = 2"),
     ("_seen", "local SEEN_PER_BUCKET = 200", "local SEEN_PER_BUCKET = 5"),
     ("_names", "local NAMES_MAX = 128", f"local NAMES_MAX = {NAMES_MAX}"),
+    ("close_run", "local BUCKETS_MAX = 50", "local BUCKETS_MAX = 1"),
+    ("close_run", "local KEPT_MS, NOTES_MAX = 600000, 100", "local KEPT_MS, NOTES_MAX = 1e12, 100"),
     ("_stats", "local TOP_MAX = 128", f"local TOP_MAX = {TOP_MAX}"),
 )
 

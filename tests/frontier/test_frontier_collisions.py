@@ -67,7 +67,7 @@ async def test_fingerprints_of_one_bucket_stay_seen(door: Door) -> None:
     assert set(await add_in_calls(door, crafted + honest, "s0")) == {0}
     states = await BulkLookup(door.engine, door.keys, 1).of(0, {0: [c.fingerprint for c in crafted + honest]})
     assert set(states.values()) == {UrlState.ENDED}, "which stands for pending, too"
-    tally = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert tally.seen == tally.seen_counter == MEMBERS + 3_000
 
 
@@ -98,7 +98,7 @@ async def test_depths_of_one_bucket_stay_known(door: Door) -> None:
     claims = await door.claim(urls_max=64, per_queue_max=64, ahead_ms=0)
     assert {c.depth for c in claims} <= {3, 7}
     with door.node as client:
-        depths = RawPartition.of(dump(client, "{t:0}*"), door.keys, 0).depths()
+        depths = RawPartition.of(dump(client, "{t:0}*"), door.keys, 0).depths("0")
     assert depths == {c.fingerprint: 3 for c in crafted}
 
 
@@ -197,5 +197,5 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     assert await run("drain_log", key, *fence, b"", *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
     done = [(f"{n}", f"r{n}.test", f"r{n}.test", 2, 10, 1, 0, 0, "") for n in range(MEMBERS)]
     assert await run("restore", key, 0, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
-    tally = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert (tally.pending, tally.added, tally.committed) == (MEMBERS, 2 * MEMBERS, MEMBERS)

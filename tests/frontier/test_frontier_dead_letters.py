@@ -59,7 +59,7 @@ async def read(door: Door) -> list[StoredLetter]:
 
 async def sums(door: Door) -> tuple[int, int, int, int, list[str]]:
     """(added, done, letters, refused), and what does not add up."""
-    t = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    t = await BulkLookup(door.engine, door.keys, 1).tally(0)
     return t.added, t.done, t.dead, t.refused, list(disagreements(t, 0, exactly=True))
 
 

@@ -23,7 +23,7 @@ def deferred_urls(door: Door) -> DeferredUrls:
 
 async def tally(door: Door) -> Tally:
     """The partition's counts, which must add up at any time."""
-    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     assert counted.parks == counted.deferred - counted.released
     return counted

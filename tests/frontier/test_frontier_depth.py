@@ -35,7 +35,7 @@ async def parks(deferred_urls: DeferredUrls) -> dict[str, int]:
 
 
 async def tally(door: Door) -> Tally:
-    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted
 

@@ -38,7 +38,7 @@ async def raised(door: Door, deferred_urls: DeferredUrls, hosts: int) -> int:
 
 
 async def tally(door: Door) -> Tally:
-    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted
 

@@ -18,7 +18,7 @@ QUEUE = "a.test"
 
 async def taken_in(door: Door) -> tuple[int, int]:
     """URLs that are pending or done, and those that are deferred."""
-    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted.seen - counted.parks, counted.parks
 

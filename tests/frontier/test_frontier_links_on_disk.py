@@ -21,7 +21,7 @@ EACH, LINKING = 50, 4
 
 
 async def pending(door: Door, row: Spill) -> int:
-    return (await BulkLookup(door.engine, door.keys, 1, row.files).tally(0, 0)).pending
+    return (await BulkLookup(door.engine, door.keys, 1, row.files).tally(0)).pending
 
 
 async def until(count: int, door: Door, row: Spill) -> None:

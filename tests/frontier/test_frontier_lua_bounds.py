@@ -33,7 +33,7 @@ PATTERNS = {
     "'//(.*)$'", "':%d+$'", "'|(.*)$'", "'^%S+ (%S+) (.*)$'", "'^(%S+) (%S+) (%S+) (.*)$'", "'^([^/]*)(.*)$'",
     # On what scripts and sessions write themselves:
     "'^%d+( .* (%d+))$'", "'^%S+ (%d+) '", "'^%d+%.(.*)%-%d+%.%d+$'", "'^(%d+) (.*)$'", "'^%d+'", "' (%S+)'", "'%S+'",
-    "'|[^@]'",
+    "'|[^@]'", "'^[^/ ~]+'",
 }  # fmt: skip
 
 # Commands that read a whole key, with what bounds it.

@@ -20,6 +20,7 @@ from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_deferred import ParkingSteps
+from tests.frontier.machine_run_steps import RunSteps
 from tests.frontier.machine_stops import StopSteps
 from tests.frontier.model_urls import (
     AHEAD_MS,
@@ -37,7 +38,7 @@ EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 
 
-class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
+class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps
@@ -121,9 +122,8 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         self, data: st.DataObject, index: int, off: int, which: str, after: int, delay: int, status: int, refused: dict
     ) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
-        children = [
-            replace(c, user=claim.user) for c in data.draw(st.one_of(st.just([]), candidates(claim.partition, 4)))
-        ]
+        children = data.draw(st.one_of(st.just([]), candidates(claim.partition, 4, claim.run)))
+        children = [replace(c, user=claim.user) for c in children]
         entry = CommitEntry(
             url=claim.url, fingerprint=claim.fingerprint, visit=1, status=status, fetched_at=1.0, body_bytes=100,
             fetch_ms=7,
@@ -161,7 +161,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps):
         model, claim, fence, counts = self._pick(index, off, which)
         letter = DeadLetter(
             url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason="dns_error", detail="",
-            attempts=claim.attempts + is_attempt, failed_at=1.0, score=claim.score,
+            attempts=claim.attempts + is_attempt, failed_at=1.0, score=claim.score, run=claim.run,
         )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         call = self._frontiers[fence.session].dead_letter(fence, claim, settlement, letter, is_attempt=is_attempt)
@@ -295,7 +295,7 @@ class ParkedRows(LongQueues):
     """Only what parks URLs, moves them about, and puts them back."""
 
     add = ack = give_back = release = claim_again_because_the_reply_was_lost = None  # type: ignore[assignment]
-    claim_under_an_old_lease = people_revive_or_discard = purge = time_passes = None  # type: ignore[assignment]
+    claim_under_an_old_lease = close_run = people_revive_or_discard = purge = time_passes = None  # type: ignore[assignment]
 
 
 def profile() -> str:

@@ -19,7 +19,7 @@ QUEUE = "a.test"
 
 async def counts(door: Door) -> tuple[int, int, int]:
     """Pending, deferred and refused, after all sums were checked."""
-    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert list(disagreements(counted, counted.committed, exactly=True)) == []
     return counted.added - counted.done, counted.parks, counted.refused
 

@@ -23,7 +23,7 @@ async def raised(door: Door, deferred_urls: DeferredUrls, *, pages: int = 0, siz
 
 async def waiting(door: Door) -> tuple[int, int]:
     """URLs that are pending, and that are deferred."""
-    counted = await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
     return counted.added - counted.done, counted.parks
 
 

@@ -44,7 +44,7 @@ def left_of(door: Door) -> set[str]:
 
 
 async def tally(door: Door) -> Tally:
-    return await BulkLookup(door.engine, door.keys, 1).tally(0, 0)
+    return await BulkLookup(door.engine, door.keys, 1).tally(0)
 
 
 async def test_an_unknown_url_is_seen_done_and_counted_and_never_new_again(door: Door) -> None:

@@ -16,6 +16,7 @@ from crawler.frontier.operator import Purge
 from crawler.frontier.operator_log import Actor, OperatorLog, Via
 from crawler.frontier.pending import HEAD, Found
 from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.runs import Runs
 from crawler.frontier.script_library import NAMES
 from crawler.frontier.spill import Spilling
 from crawler.frontier.stats import Stats
@@ -97,6 +98,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     await restored(door)
     await spilled(door)
     await admitted(door)
+    await of_a_run(door)
     await door.leases.release([door.fence])
     await members.join(Member(session="cyd", node="m", counter=1))
     await members.leave(me)
@@ -111,6 +113,13 @@ async def admitted(door: Door) -> None:
     await door.add(found("1", host="n.test"), found("2", host="n.test", url="http://2.n.test/"))
     door.frontier.add_quota = AddQuota(hosts=2)
     assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).release([0]) == 1
+
+
+async def of_a_run(door: Door) -> None:
+    run, runs = "job.0.0", Runs(door.engine, door.keys, 1)
+    await door.engine.command("HSET", door.keys.of(0, "runs"), run, "{}")
+    assert await runs.touch(run, [0], ["any:*"])
+    await runs.close(run, [0])
 
 
 async def spilled(door: Door) -> None:

@@ -170,7 +170,7 @@ async def test_telling_twice_and_bringing_back_twice_counts_once(door: Door, spi
     await spill.calls.unspill(back)
     assert (spill.in_memory, spill.spilled) == (500, 0)
     assert await spill.calls.spill(door.fence, written) == 2  # the same URLs again: the file is still true of them
-    assert (await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0, 0)).pending == 500
+    assert (await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0)).pending == 500
 
 
 async def test_another_owner_tells_nothing_and_reads_all(door: Door, spill: Spill) -> None:
@@ -216,7 +216,7 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
     assert withdrawn == 4
     left = await PendingUrls(door.engine, door.keys, spill.files).fingerprints(FINGERPRINTS, 0)
     assert left == {c.fingerprint for c in urls} - gone
-    tally = await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0)
     assert tally.added - tally.done == tally.pending == 996
 
 

@@ -48,7 +48,7 @@ def ready(door: Door) -> list[str]:
 
 
 async def check_counts(door: Door, row: Spill, *, pending: int, deferred: int) -> None:
-    tally = await BulkLookup(door.engine, door.keys, 1, row.files).tally(0, 0)
+    tally = await BulkLookup(door.engine, door.keys, 1, row.files).tally(0)
     assert list(disagreements(tally, tally.committed, exactly=True)) == []
     assert (tally.pending, tally.parks) == (pending, deferred)
     some = [one async for one in PendingUrls(door.engine, door.keys, row.files).deferred(0)]
@@ -160,7 +160,7 @@ async def test_a_larger_budget_takes_in_exactly_what_it_has_room_for(
     door.frontier.add_quota = AddQuota(urls=700)
     assert await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1), FetchQuota()).release([0]) == 0
     assert [r.getMessage() for r in caplog.records] == ["budget.unreadable"]
-    before = (await BulkLookup(door.engine, door.keys, 1).tally(0, 0)).parks
+    before = (await BulkLookup(door.engine, door.keys, 1).tally(0)).parks
     raised = await RaisedQuotas(door.frontier, DeferredUrls(door.frontier, 1, row.files), FetchQuota()).release([0])
     assert raised == before - (MANY - 697)
     await check_counts(door, row, pending=700, deferred=MANY - 697)

@@ -47,12 +47,12 @@ async def test_more_urls_than_a_call_takes_are_asked_in_several_and_found_in_eve
     assert {states[c.fingerprint] for c in known} == {UrlState.ENDED}
     assert await states_of(door).pending(FINGERPRINTS, 0) == {c.fingerprint for c in known}
     assert {states[fp] for fp in strangers} == {UrlState.UNSEEN}
-    assert (await states_of(door).tally(0, 0)).seen == len(known)
+    assert (await states_of(door).tally(0)).seen == len(known)
 
 
 async def test_a_tally_agrees_with_itself_after_every_kind_of_end(door: Door) -> None:
     await end_each_way(door)
-    tally = await states_of(door).tally(0, 0)
+    tally = await states_of(door).tally(0)
     assert (tally.added, tally.seen_counter, tally.seen) == (5, 5, 5)
     assert (tally.pending, tally.committed, tally.dead, tally.refused) == (1, 2, 1, 1)
     assert (tally.done, tally.dead_counter, tally.log_entries, tally.is_steady) == (4, 1, 1, True)
@@ -64,7 +64,7 @@ async def test_what_vanished_shows_as_a_count_that_is_too_small(door: Door) -> N
     with contextlib.closing(door.node) as client:
         assert client.delete(door.keys.of(0, "u"))
         client.srem(door.keys.of(0, "s0:0"), fingerprints[4])
-    tally = await states_of(door).tally(0, 0)
+    tally = await states_of(door).tally(0)
     assert (tally.added, tally.seen, tally.pending) == (5, 4, 0)
 
 

@@ -36,7 +36,7 @@ async def tally_while(
 ) -> tuple[int, bool]:
     """(URLs pending by the tally in which that step was taken, whether it is steady)."""
     engine = cast("Engine", Interrupted(door.engine, step, is_counted=is_counted))
-    tally = await BulkLookup(engine, door.keys, 1, spill.files if spill else None).tally(0, 0)
+    tally = await BulkLookup(engine, door.keys, 1, spill.files if spill else None).tally(0)
     return tally.pending, tally.is_steady
 
 

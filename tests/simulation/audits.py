@@ -29,7 +29,7 @@ class Auditor:
         while True:
             await asyncio.sleep(self._rng.uniform(0.2, 2.0))
             generation, partition = self._server.generation, self._rng.randrange(self._partitions)
-            tally = await self._states.tally(0, partition)
+            tally = await self._states.tally(partition)
             if tally.is_steady and generation == self._server.generation:  # it has not fallen back meanwhile
                 self._judge(tally)
 

@@ -1,7 +1,7 @@
 -- Adding URLs: used by add, and by ack for the out-links of its own partition.
 -- A URL is nine values of a list: fingerprint, queue, domain, score as text, member, origin, depth, reason, seed. With an
 -- origin ('' for most), the member lacks its letter; with a reason ('' for most; see defer_one) the URL is deferred at once;
--- seed (0 for none) is the number of the seed it descends from. If linking domains are counted, there is a tenth value: the
+-- seed (0 for none) is the number of the seed it descends from, or the id of its run. All URLs of a call belong to one run. If linking domains are counted, there is a tenth value: the
 -- place of the other domain that links to it (see _admission.lua; -1: none does).
 -- Add quotas, 0 for no limit: {URLs of a queue, hosts of a domain (see _admission.lua), further URLs of a queue for each
 -- domain that links to it}. URLs beyond them are deferred.
@@ -36,7 +36,8 @@ end
 
 local function enter(r, entries, default_delay_ms, quota)
   local n = #entries / 2
-  local room = quota[AddQuotaArgs.urls] > 0 and math.max(0, urls_max_of(r, quota) - r[URLS]) or n
+  local has_quota = quota[AddQuotaArgs.urls] > 0 and not ctx.has_runs -- those of a run were judged one by one
+  local room = has_quota and math.max(0, urls_max_of(r, quota) - r[URLS]) or n
   meet(r, ctx.domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -55,10 +56,38 @@ local function defer_reason(items, at, hosts_max)
   return takes_host(items[at + UrlItem.domain], host, hosts_max, is_seed) and '' or HOSTS
 end
 
--- Take in a URL that is new to the crawl.
-local function arrive(items, at, hosts_max)
+-- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
+local function refusal_of(r, reason, quota)
+  if reason ~= '' then return reason end
+  local arrived = ctx.arrived[r.queue]
+  local urls = r[URLS] + (arrived and #arrived / 2 or 0)
+  if quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota) then return 'urls' end
+  return deferring_stop(r) or ''
+end
+
+local function refuse_new(r, domain, reason, seed)
+  meet(r, domain, 1)
+  count(ctx.total, 'done', 1)
+  count(ctx.total, 'refused:' .. reason, 1)
+  count_in(r, 'refused:' .. reason, 1)
+  count_seed(seed, DONE, 1)
+  count_run(seed, RunCounts.refused, 1)
+  r.has_refused = true
+end
+
+-- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
+local function arrive(items, at, run, quota)
   local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
-  local member, origin, reason = items[at + UrlItem.member], items[at + UrlItem.origin], defer_reason(items, at, hosts_max)
+  local member, origin, reason = items[at + UrlItem.member], items[at + UrlItem.origin], defer_reason(items, at, quota[AddQuotaArgs.hosts])
+  count_seed(items[at + UrlItem.seed], ADDED, 1)
+  if is_run(run) then
+    local r = record_of(queue)
+    reason = refusal_of(r, reason, quota)
+    if reason ~= '' then
+      refuse_new(r, domain, reason, items[at + UrlItem.seed])
+      return false
+    end
+  end
   if origin ~= '' then member = listed_member(queue, origin, member) end
   if reason ~= '' then
     meet(record_of(queue), domain, 1)
@@ -68,7 +97,7 @@ local function arrive(items, at, hosts_max)
   else
     ctx.arrivals[#ctx.arrivals + 1], ctx.domain_of[queue], ctx.arrived[queue] = queue, domain, {score, member}
   end
-  count_seed(items[at + UrlItem.seed], ADDED, 1)
+  return true
 end
 
 -- A shorter path to a URL known at this depth was found. The URL keeps its member, which has the seed it descends from.
@@ -81,19 +110,22 @@ local function lift(items, at, depth, default_delay_ms, hosts_max)
   put_pending(record_of(queue), ctx.user, {score, member}, default_delay_ms)
 end
 
--- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered).
+-- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered, 3 its run is
+-- closed).
 local function add_items(items, first, run, default_delay_ms, is_limited, quota)
+  local size = quota[AddQuotaArgs.urls_per_linking_domain] > 0 and UrlItem.size + 1 or UrlItem.size
+  if is_closed(run) then return string.rep('3', (#items - first + 1) / size) end
+  ctx.has_runs = is_run(run)
   local seen, hosts_max = seen_set(run), quota[AddQuotaArgs.hosts]
   local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
   local outcome, n, added = {}, 0, 0
-  for at = first - 1, #items - 1, is_counting and UrlItem.size + 1 or UrlItem.size do
+  for at = first - 1, #items - 1, size do
     local fp, depth = items[at + UrlItem.fingerprint], items[at + UrlItem.depth]
     local digit = '0'
     if is_counting then note_link(items[at + UrlItem.queue], items[at + UrlItem.size + 1]) end
     if see(seen, fp) then
       digit, added = '1', added + 1
-      arrive(items, at, hosts_max)
-      if is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
+      if arrive(items, at, run, quota) and is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
     else
       local depths = is_limited and depths_of(seen, fp)
       local before = depths and tonumber(call('HGET', depths, fp) or nil) or 0
@@ -120,6 +152,9 @@ local function enter_all(default_delay_ms, quota)
   if is_counting then write_links() end
   for queue, entries in pairs(ctx.arrived) do enter(record_of(queue), entries, default_delay_ms, quota) end
   if is_counting then follow_links(quota, default_delay_ms) end
+  for _, r in pairs(ctx.records) do
+    if r.has_refused and r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
+  end
 end
 
 -- Write the totals, and grow the seen-set if needed. The last step of a script.

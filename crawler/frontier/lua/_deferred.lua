@@ -1,5 +1,6 @@
 -- Deferred URLs: kept, but not handed out. Those deferred by a rule or a quota have blocks of their own, the row
 -- QUEUE|reason. A queue can also be stopped as a whole: stop is the reason, in its record and in the hash stops.
+-- URLs of runs are never deferred one by one: a run ends, so they are refused instead (see _add.lua).
 -- Deferred URLs are not pending: deferring a URL counts as done, releasing it as added; meta's parked and released count
 -- both. A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> number of URLs.
 -- URLs that are too deep are in rows QUEUE|depth:N, one for each depth, in the order of fingerprints and with the member
@@ -80,6 +81,26 @@ local function deferring_stop(r)
   return reason ~= PAUSED and reason or nil
 end
 
+-- URLs of runs enter a queue's blocks (n is 1) or leave them (-1). While the queue is stopped they count as deferred. The list
+-- has other values between the members; the first member is at `first`.
+local function note_runs(r, list, first, n)
+  for i = first, #list, 2 do
+    local run = run_of(list[i])
+    if run then
+      local runs = r[MORE].runs or {}
+      local left = (runs[run] or 0) + n
+      runs[run] = left > 0 and left or nil
+      set_more(r, 'runs', next(runs) and runs or nil)
+      if deferring_stop(r) then count_run(run, RunCounts.deferred, n) end
+    end
+  end
+end
+
+-- The URLs of runs that are in a queue are deferred (sign is 1), or not any more (-1), because it was stopped or started.
+local function defer_runs(r, sign)
+  for run, n in pairs(r[MORE].runs or {}) do count_run(run, RunCounts.deferred, sign * n) end
+end
+
 -- Count n URLs that came (back) into their queue, and wake it.
 local function note_pending(r, n, default_delay_ms)
   local reason = deferring_stop(r)
@@ -89,6 +110,7 @@ end
 
 local function put_pending(r, user, entries, default_delay_ms)
   put(Users.place_in(r, user), entries)
+  if ctx.has_runs then note_runs(r, entries, 2, 1) end
   note_pending(r, #entries / 2, default_delay_ms)
 end
 
@@ -114,8 +136,8 @@ local function release_block(r, row, n)
   return urls
 end
 
--- Release at most the n best URLs that are deferred for a reason into their queue, as URLs of ''. Returns how many: none when the next ones
--- are a block in a file with more than n URLs.
+-- Release at most the n best URLs that are deferred for a reason into their queue. Returns how many: none when the next ones
+-- are a block in a file with more than n URLs. Only the crawl itself has deferred URLs.
 local function release_best(r, reason, n, default_delay_ms)
   local row, entries = row_of(r.queue, reason), {}
   if row[N] == 0 then return 0 end
@@ -131,14 +153,17 @@ end
 
 local function stop_queue(r, reason)
   if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
+  if deferring_stop(r) then defer_runs(r, -1) end
   set_more(r, 'stop', reason)
   call('HSET', ctx.prefix .. 'stops', r.queue, reason)
   count(ctx.total, 'moves', 1)
   if reason ~= PAUSED and r[N] > 0 then note_deferred(r.queue, reason, r[N]) end
+  if reason ~= PAUSED then defer_runs(r, 1) end
 end
 
 local function start_queue(r, default_delay_ms)
   if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
+  if deferring_stop(r) then defer_runs(r, -1) end
   set_more(r, 'stop', nil)
   call('HDEL', ctx.prefix .. 'stops', r.queue)
   count(ctx.total, 'moves', 1)

@@ -15,23 +15,3 @@ local function rank_queues(top_min)
   if over > 0 then call('ZREMRANGEBYRANK', ctx.prefix .. 'top', 0, over - 1) end
   call('HSET', ctx.meta_key, 'top_min', call('ZRANGE', ctx.prefix .. 'top', 0, 0, 'WITHSCORES')[2])
 end
-
--- Counts of the URLs that descend from a seed: store e, number of the seed -> msgpack {added, done, dead}. Collected while a
--- script runs, and written once, at its end. Deferred URLs count as neither done nor dead.
-local ADDED, DONE, DEAD = 1, 2, 3
-
-local function count_seed(number, what, n)
-  if not number or number == 0 then return end
-  local counts = ctx.seeds[number] or {0, 0, 0}
-  counts[what], ctx.seeds[number] = counts[what] + n, counts
-end
-
-local function write_seeds()
-  for number, more in pairs(ctx.seeds) do
-    local name = string.format('%d', number)
-    local packed = compact_get('e', name)
-    local counts = packed and cmsgpack.unpack(packed) or {0, 0, 0}
-    for i = 1, 3 do counts[i] = counts[i] + more[i] end
-    compact_put('e', name, cmsgpack.pack(counts))
-  end
-end

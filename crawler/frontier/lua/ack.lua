@@ -1,10 +1,18 @@
 #!lua flags=allow-oom
--- ack: commit fetched URLs of a partition. Needs the fence, and for each URL its delivery's token. Works when out of memory.
+-- ack: commit fetched URLs of a partition, all of one run. Needs the fence, and for each URL its delivery's token. Works when out of memory.
 -- KEYS  meta
 -- ARGV  AckArgs, then for each URL a msgpack list: an AckItem, its further counters ('refused:REASON', how many, ...), and a
 --       UrlItem for each out-link of this partition (see _add.lua)
 -- returns {'FENCED'} | {'OK', woken queues, then for each URL 'GONE' | 'YOURS sequence' | 'COMMITTED sequence digits'}
 local function items_of(one) return AckItem.size + 1 + one[AckItem.counts_size] end
+
+local function book_run(one)
+  local items = 0
+  for i = AckItem.size + 1, items_of(one) - 1, 2 do
+    if one[i] == 'items' then items = one[i + 1] end
+  end
+  count_page(one[AckItem.seed], tonumber(string.sub(one[AckItem.status_class], 2)), one[AckItem.bytes], items)
+end
 
 local function book(one, quota)
   local r, class, bytes = record_of(one[AckItem.queue]), one[AckItem.status_class], one[AckItem.bytes]
@@ -18,6 +26,7 @@ local function book(one, quota)
     ctx.total[reason], more[reason] = (ctx.total[reason] or 0) + n, (more[reason] or 0) + n
   end
   count_seed(one[AckItem.seed], DONE, 1)
+  if type(one[AckItem.seed]) == 'string' then book_run(one) end
   settle(r, 1, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
   if quota[AddQuotaArgs.urls_per_linking_domain] > 0 then look_again(one[AckItem.queue]) end
 end

@@ -72,6 +72,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
 end
 answers[1] = close_queues()
 write_totals()
+write_seeds()
 if is_boosted then write_boosts() end
 hint(answers[1] + sooner, ARGV[2], ARGV[3])
 return answers

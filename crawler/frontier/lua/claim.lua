@@ -143,6 +143,8 @@ local function take_row(row, n, taken)
   local best = take(row, n)
   if has_spilled then look_ahead(row.queue, now) end
   if #best == 0 then return 0 end
+  local r = row.parent or row
+  if r[MORE].runs then note_runs(r, best, 1, -1) end
   if not row.taken then
     row.taken = {}
     taken[#taken + 1] = {row, row.taken}
@@ -355,6 +357,7 @@ if meta().request == request then repeat_batch() else take_all(users, a[ClaimArg
 
 write_queues()
 write_totals()
+write_seeds()
 
 local soonest = orphans == 64 and 0 or math.huge
 for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do

@@ -18,4 +18,5 @@ if is_released then put_back(r, user, {score, member}) else defer(queue, reason,
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()
+write_seeds()
 return {is_released and 'RELEASED' or 'COMMITTED'}

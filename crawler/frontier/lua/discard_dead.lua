@@ -2,7 +2,7 @@
 -- discard_dead: delete dead letters. Their URLs stay seen and count as refused for the reason. Without a fence: an operator
 -- may do it at any time. Idempotent.
 -- KEYS  meta
--- ARGV  reason, msgpack list of {fingerprint, queue, seed}
+-- ARGV  reason, msgpack list of {fingerprint, queue, seed or run}
 -- returns the number of deleted dead letters
 local discarded, reason = 0, 'refused:' .. ARGV[1]
 for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
@@ -11,6 +11,7 @@ for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
     discarded = discarded + 1
     count_seed(item[3], DEAD, -1)
     count_seed(item[3], DONE, 1)
+    count_run(item[3], RunCounts.refused, 1)
     count_in(r, 'dead', -1)
     count_in(r, reason, 1)
     settle(r, 0, 0, -1) -- an idle queue's record goes back to its store

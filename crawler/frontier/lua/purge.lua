@@ -3,9 +3,10 @@
 -- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
 -- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '@USER' for the row of a user, '' for the queue's
---       own blocks, '*' for retries, msgpack list of {fingerprint, member of the first block, or token of a retry, seed}: at most 128
+--       own blocks, '*' for retries, msgpack list of {fingerprint, member of the first block, or token of a retry, seed or run}:
+--       at most 128
 -- returns the number of dropped URLs
-local r, row_reason, fingerprints = record_of(ARGV[3]), ARGV[4], {}
+local r, row_reason, ended, n = record_of(ARGV[3]), ARGV[4], {}, 0
 local is_user = string.sub(row_reason, 1, 1) == '@'
 local is_pending, from = is_user or row_reason == '' or row_reason == '*', r
 if is_user then
@@ -23,16 +24,19 @@ local function take_out(name)
   end
   if call('ZREM', head_of(from.queue), name) == 0 then return false end
   add_urls(from, -1)
+  if is_pending then note_runs(r, {name}, 1, -1) end
   return true
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
   if take_out(a[2]) then
-    fingerprints[#fingerprints + 1] = a[1]
+    local run = run_named(a[3], ARGV[1])
+    ended[run], n = ended[run] or {}, n + 1
+    table.insert(ended[run], a[1])
     count_seed(a[3], DONE, 1)
+    count_run(a[3], RunCounts.refused, 1)
   end
 end
-local n = #fingerprints
 if n == 0 then return 0 end
 if not is_pending then
   note_released(r.queue, row_reason, n) -- pending again, and done below
@@ -43,7 +47,7 @@ if row_reason ~= '*' and not promote(from) then leave_ready(from) end
 count_in(r, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)
-forget(ARGV[1], fingerprints, true)
+for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
 if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
 close_queues()
 write_totals()

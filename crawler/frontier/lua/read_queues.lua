@@ -1,15 +1,18 @@
 #!lua flags=no-writes,allow-oom
--- read_queues: read records of queues, shared robots.txt of origins, or the hosts of domains that a quota admitted. Reads
--- only.
+-- read_queues: read records of queues, shared robots.txt of origins, the hosts of domains that a quota admitted, or the counts
+-- of seeds and runs. Reads only.
 -- KEYS  meta
--- ARGV  'queues', 'robots' or 'hosts', then at most 256 names
+-- ARGV  'queues', 'robots', 'hosts' or 'counts', then at most 256 names
 -- returns for each queue its record (msgpack, see _queue.lua), for each origin its blob, for 'hosts' and a domain the number
---       of admitted hosts, for 'hosts' and 'domain label' 'yes' (see _admission.lua); '' for missing ones
+--       of admitted hosts, for 'hosts' and 'domain label' 'yes' (see _admission.lua), for 'counts' and the number of a seed or a run's
+--       id its counts (msgpack, see _counts.lua); '' for missing ones
 local found = {}
 for i = 2, #ARGV do
   local name, value = ARGV[i], nil
   if ARGV[1] == 'robots' then
     value = compact_get('y', name) or ''
+  elseif ARGV[1] == 'counts' then
+    value = compact_get('e', name) or ''
   elseif ARGV[1] == 'hosts' then
     value = compact_get('n', name)
     if value == '' then value = 'yes' end

@@ -14,6 +14,7 @@ count_in(r, reason, 1)
 settle(r, 1, 0, -1)
 close_queues()
 count_seed(a[RefuseArgs.seed], DONE, 1)
+count_run(a[RefuseArgs.seed], RunCounts.refused, 1)
 write_seeds()
 bump(ctx.meta_key, {done = 1, [reason] = 1})
 return {'COMMITTED'}

@@ -1,10 +1,12 @@
 #!lua
 -- requeue_dead: add URLs that were given up again, as if they had never been seen, and delete their dead letters. Without a
--- fence: an operator may do it at any time. Idempotent: URLs without a dead letter are skipped. Refused when out of memory.
+-- fence: an operator may do it at any time. Idempotent: URLs without a dead letter are skipped, and so are those of a run that
+-- is closed. Refused when out of memory.
 -- KEYS  meta
 -- ARGV  as for add
 -- returns {number of URLs, number of sleeping queues that woke}
 local run, items = ARGV[AddArgs.run], {}
+if is_closed(run) then return {0, 0} end
 ctx.user = ARGV[AddArgs.user]
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do

@@ -2,30 +2,33 @@
 -- restore: mark URLs whose commits are on disk as seen and done, and count what their index lines have, unless the engine
 -- knows them. For the rebuild of a crawl that the engine lost; without a fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed, items};
+-- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed or run, items};
 --       the crawl's hash key
 -- returns digits: for each URL 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 keep_hash_key(ARGV[3])
-local seen = seen_set(run)
-local outcome, known = {}, {}
+local outcome, known, grown = {}, {}, {}
 for i, item in ipairs(items) do
   outcome[i] = '0'
-  if see(seen, item[1]) then
+  local of = run_named(item[7], run)
+  if not is_closed(of) and see(seen_set(of), item[1]) then
+    grown[of] = (grown[of] or 0) + 1
     outcome[i] = '1'
     meet(record_of(item[2]), item[3], 1)
     count_seed(item[7], ADDED, 1)
     count_seed(item[7], DONE, 1)
+    count_page(item[7], item[4], item[5], item[8])
     known[#known + 1] = {queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6], items = item[8]}
   end
 end
 if #known > 0 then
   count_done(known)
   count(ctx.total, 'added', #known)
-  count(ctx.total, 'seen' .. run, #known)
+  for of, n in pairs(grown) do count(ctx.total, 'seen' .. of, n) end
   rank_queues(call('HGET', ctx.meta_key, 'top_min'))
   write_seeds()
   close_queues()
-  write_added(run)
+  local counts = write_totals()
+  for of in pairs(grown) do seen_grow(of, counts['seen' .. of]) end
 end
 return table.concat(outcome)

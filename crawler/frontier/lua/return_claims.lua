@@ -19,4 +19,5 @@ for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
 end
 close_queues()
 write_totals()
+write_seeds()
 return {'COMMITTED', given}

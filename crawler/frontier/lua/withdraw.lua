@@ -2,10 +2,10 @@
 -- withdraw: mark pending URLs whose commits are on disk as done, and count what their index lines have. For the rebuild of a
 -- crawl; without a fence, because no session works then. Idempotent.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue or row of a user, block ('' for the head) or '*', member or token, status class, bytes,
---       fetch (ms), seed, items}: '*' is a claim or a retry, named by its token
+-- ARGV  run, msgpack list of {fingerprint, queue or row of a user, block ('' for the head) or '*', member or token, status
+--       class, bytes, fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token
 -- returns how many of them were pending
-local done, fingerprints = {}, {}
+local done, ended = {}, {}
 
 local function take_delivery(r, token)
   if call('HDEL', ctx.prefix .. 'u', token) == 0 then return false end
@@ -24,6 +24,7 @@ local function take_queued(r, from, block, member)
   if call('ZREM', block_of(from.queue, block), member) + call('ZREM', head, member) == 0 then return false end
   add_urls(from, -1)
   if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- pending again, and done below
+  note_runs(r, {member}, 1, -1)
   if not promote(from) then
     leave_ready(from)
     look_ahead(from.queue, 0)
@@ -37,13 +38,16 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
   if a[3] == '*' then was_pending = take_delivery(r, a[4]) else was_pending = take_queued(r, from, a[3], a[4]) end
   if was_pending then
     done[#done + 1] = {queue = r.queue, class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
-    fingerprints[#fingerprints + 1] = a[1]
+    local run = run_named(a[8], ARGV[1])
+    ended[run] = ended[run] or {}
+    table.insert(ended[run], a[1])
     count_seed(a[8], DONE, 1)
+    count_page(a[8], a[5], a[6], a[9])
   end
 end
 if #done > 0 then
   count_done(done)
-  forget(ARGV[1], fingerprints, true)
+  for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
   close_queues()
   write_totals()
   write_seeds()
