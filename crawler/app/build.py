@@ -147,7 +147,7 @@ def _build(
     counters = Counters(open_claims)
     scheduler = Scheduler(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
-        concurrency_of=of_queues(s.sites, "concurrency"),
+        concurrency_of=of_queues(s.sites, "concurrency"), weight_of=counters.weight_of,
     )  # fmt: skip
     due, unsaved, backlog = DuePartitions(open_claims, counters.weight_of), UnsavedClocks(scheduler), CommitBacklog()
     activity = Activity(partitions, lambda: fetching.open_requests)
