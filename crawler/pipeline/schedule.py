@@ -89,7 +89,8 @@ class QueueSlot(msgspec.Struct):
     waiting: deque[Claim] = msgspec.field(default_factory=deque)
     is_queued: bool = False  # has a valid entry in the due queue
     boost: int = 0  # of the queues that are due, those with a higher boost go first
-    user: str = ""  # of its first claim when it was put into the due queue
+    users: tuple[str, ...] = ()  # that have further URLs in the queue, as of its last claims
+    user: str = ""  # in whose turn it is served; see `_user_of`
     since_ms: int = 0  # a lower bound of when the oldest waiting claim came
     looked_up: str = ""  # the name that the claim at the head has waited for
     health: HostHealth = GOOD  # of its host
@@ -147,6 +148,7 @@ class Scheduler:
         if not slot.waiting:
             slot.since_ms = monotonic_ms()
         self._has_users = self._has_users or bool(batch.claims[0].user)
+        slot.users = batch.waiting
         slot.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
         self._enqueue(slot)
@@ -186,8 +188,15 @@ class Scheduler:
             waiting = [one for one in waiting if self._boosts.get(one.domain, 0) == highest]
         if not self._has_users:
             return waiting[0]
-        user = self._turns.next_of(dict.fromkeys(one.user for one in waiting))
-        return next(one for one in waiting if one.user == user)
+        users = [self._user_of(self._slot(one.queue), one) for one in waiting]
+        return waiting[users.index(self._turns.next_of(users))]
+
+    def _user_of(self, slot: QueueSlot, claim: Claim) -> str:
+        """In whose turn a claim is served: its own user's, or that of one who waits behind it in the queue.
+
+        Otherwise the other work of its user would hold up everybody in this queue. Its own user is charged.
+        """
+        return self._turns.next_of((claim.user, *slot.users)) if slot.users else claim.user
 
     def _slot(self, queue: str) -> QueueSlot:
         slot = self._slots.get(queue)
@@ -293,7 +302,7 @@ class Scheduler:
     def _enqueue(self, slot: QueueSlot) -> None:
         if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
             return
-        slot.is_queued, slot.user = True, slot.waiting[0].user
+        slot.is_queued, slot.user = True, self._user_of(slot, slot.waiting[0])
         self._due_queue.push(slot.due_ms, slot)
 
     def _room(self, slot: QueueSlot) -> int:
