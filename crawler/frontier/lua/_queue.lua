@@ -12,7 +12,7 @@
 -- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by
 -- boost; meta's boosts lists the boosts in use, highest first.
 -- The URLs of a user other than '' are in blocks of their own, the row QUEUE|@USER. It has no record: users in the record of
--- its queue has {URLs, block ids} by user, and turns the users' turns (see _turns.lua). n counts the URLs of all. Such a queue
+-- its queue has its URLs and blocks, and turns the users' turns (see _turns.lua). n counts the URLs of all. Such a queue
 -- is in a ready set for each user that has URLs in it: ready@USER, ready:<boost>@USER. users: hash user -> URLs that wait in
 -- queues; meta's users is their sum.
 -- idle: zset of queues that may be idle, by when their clock runs out.
@@ -63,6 +63,7 @@ local function pack_record_of(r)
 end
 
 -- The users of a queue, and their rows. A row stands for a record where only URLs and blocks matter; `parent` is its queue's.
+-- rows has them by user, once a script needs one; others: how many URLs are in rows.
 local Users = {}
 
 function Users.row_name(queue, user) return user == '' and queue or queue .. '|@' .. user end
@@ -81,10 +82,15 @@ function Users.new_row(r, user, n, blocks)
   return {queue = Users.row_name(r.queue, user), parent = r, user = user, listed = n, [N] = n, [BLOCKS] = blocks}
 end
 
+-- In the record: {URLs, block ids}, or only the number of URLs while there are no further blocks.
 function Users.rows_of(r)
   if not r.rows then
-    r.rows = {}
-    for user, of in pairs(r[MORE].users or {}) do r.rows[user] = Users.new_row(r, user, of[1], of[2]) end
+    r.rows, r.others = {}, 0
+    for user, of in pairs(r[MORE].users or {}) do
+      local n, blocks = of, 0
+      if type(of) == 'table' then n, blocks = of[1], of[2] end
+      r.rows[user], r.others = Users.new_row(r, user, n, blocks), r.others + n
+    end
   end
   return r.rows
 end
@@ -99,23 +105,29 @@ end
 
 -- How many URLs are in the blocks of this queue or row itself.
 function Users.own_n(r)
-  local n = r[N]
-  if Users.are_in(r) then
-    for _, row in pairs(Users.rows_of(r)) do n = n - row[N] end
-  end
-  return n
+  if r.parent or not Users.are_in(r) then return r[N] end
+  Users.rows_of(r)
+  return r[N] - r.others
 end
 
 -- All users with URLs in this queue, by name.
 function Users.waiting_in(r)
-  local found = {}
-  if Users.are_in(r) then
-    for user, row in pairs(Users.rows_of(r)) do
+  local found, others = {''}, 0
+  if r.rows then
+    others = r.others
+    for user, row in pairs(r.rows) do
       if row[N] > 0 then found[#found + 1] = user end
     end
-    table.sort(found)
+  else
+    for user, of in pairs(r[MORE].users or {}) do
+      found[#found + 1], others = user, others + (type(of) == 'table' and of[1] or of)
+    end
   end
-  if Users.own_n(r) > 0 then table.insert(found, 1, '') end
+  if r[N] == others then
+    found[1] = found[#found]
+    found[#found] = nil
+  end
+  if #found > 1 then table.sort(found) end
   return found
 end
 
@@ -125,7 +137,7 @@ function Users.pack_rows(r)
   for user, row in pairs(r.rows) do
     if row[N] > 0 then
       users = users or {}
-      users[user] = {row[N], row[BLOCKS]}
+      users[user] = row[BLOCKS] == 0 and row[N] or {row[N], row[BLOCKS]}
     end
     if row[N] ~= row.listed then count(ctx.user_urls, user, row[N] - row.listed) end
     row.listed = row[N]
@@ -176,7 +188,10 @@ local function add_to(r, word, n) r[word], (r.parent or r).is_changed = r[word] 
 -- n URLs came into the blocks of a queue or row; fewer than 0 left them.
 local function add_urls(r, n)
   add_to(r, N, n)
-  if r.parent then add_to(r.parent, N, n) end
+  if r.parent then
+    add_to(r.parent, N, n)
+    r.parent.others = r.parent.others + n
+  end
 end
 
 -- nil removes it.

@@ -21,3 +21,10 @@ end
 
 -- A user got n URLs.
 function Turns.charge(turns, user, n) turns[user] = (turns[user] or 0) + n / (ctx.weights[user] or 1) end
+
+-- Nothing of this user waits any more.
+function Turns.leave(users, user)
+  for i, one in ipairs(users) do
+    if one == user then return table.remove(users, i) end
+  end
+end

@@ -17,7 +17,7 @@
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: the first ones may already fill the batch
 local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead
-local hold, has_spilled, batch
+local hold, has_spilled, batch, taken, got
 
 -- Put an expired claim or a due retry back into its queue. A delivery whose owner vanished is counted. One of the calling
 -- session is not: it did not die of it, but acquired its leases again after the engine had been silent.
@@ -62,7 +62,7 @@ local function put_queue(r, row, n)
   local start, name = due_of(r[NEXT], delay_of(r) or default_delay, hold), row
   if Users.are_in(r) then
     name = name .. '|'
-    for _, user in ipairs(Users.waiting_in(r)) do name = name .. user .. ',' end
+    if r[N] > 0 then name = name .. table.concat(Users.waiting_in(r), ',') .. ',' end
   end
   put_batch(name, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
   batch[#batch + 1] = n
@@ -138,79 +138,61 @@ local function boosts()
   return found
 end
 
--- Take up to n of the best URLs of one row, into the list of {row, {member, score, ...}}. Returns how many.
-local function take_row(row, n, taken)
+-- Take up to n of the best URLs of a row, into the list `taken` of {row, {member, score, ...}}. Returns how many.
+local function take_row(row, n)
   local best = take(row, n)
   if has_spilled then look_ahead(row.queue, now) end
-  if #best == 0 then return 0 end
+  local some = #best / 2
+  if some == 0 then return 0 end
   local r = row.parent or row
   if r[MORE].runs then note_runs(r, best, 1, -1) end
-  if not row.taken then
-    row.taken = {}
-    taken[#taken + 1] = {row, row.taken}
+  if row.taken then
+    for _, value in ipairs(best) do row.taken[#row.taken + 1] = value end
+  else
+    row.taken = best
+    taken[#taken + 1] = {row, best}
   end
-  for _, value in ipairs(best) do row.taken[#row.taken + 1] = value end
-  return #best / 2
+  return some
 end
 
--- The same of a queue; where several users have URLs in it they take turns. `got`: user -> how many.
-local function take_shared(r, n, taken, got)
-  local users, turns, sum = Users.waiting_in(r), r[MORE].turns, 0
-  if #users == 1 and not turns then
-    local some = take_row(Users.place_in(r, users[1]), n, taken)
-    got[users[1]] = (got[users[1]] or 0) + some
-    return some
+-- The same of a queue in which users have URLs: they take turns. Counts in `got` who got how many.
+local function take_in_turn(r, n, before)
+  local turns, sum = r[MORE].turns, 0
+  if #before == 1 and not turns then
+    got[before[1]] = take_row(Users.place_in(r, before[1]), n)
+    return got[before[1]]
   end
+  local users = {}
+  for i, user in ipairs(before) do users[i] = user end
   turns = turns or {}
   while n > sum and #users > 0 do
     local user = Turns.next_of(turns, users)
-    Turns.advance(turns, user)
     local row = Users.place_in(r, user)
-    local some = take_row(row, #users == 1 and n - sum or 1, taken)
+    local some = take_row(row, #users == 1 and n - sum or 1)
+    Turns.advance(turns, user)
     Turns.charge(turns, user, some)
     got[user], sum = (got[user] or 0) + some, sum + some
-    if some == 0 or Users.own_n(row) == 0 then
-      for i, other in ipairs(users) do
-        if other == user then table.remove(users, i) end
-      end
-    end
+    if some == 0 or Users.own_n(row) == 0 then Turns.leave(users, user) end
   end
-  set_more(r, 'turns', next(turns) and turns or nil)
+  set_more(r, 'turns', turns)
   return sum
 end
 
-local function note(moves, ready, at, queue)
-  moves[ready] = moves[ready] or {}
-  local list = moves[ready]
-  if at then list[#list + 1] = at end
-  list[#list + 1] = queue
-end
-
--- The queue is to leave the ready sets of all its users, or to be in them at a later time.
-local function note_all(moves, r, at)
-  if not Users.are_in(r) then return note(moves, ready_of(r), at, r.queue) end
-  for _, user in ipairs(Users.waiting_in(r)) do note(moves, ready_at(r[MORE].boost, user), at, r.queue) end
-end
-
--- Take URLs of a queue that may be due. Returns how many. It either gives URLs or gets a later place, so others come next.
-local function visit(r, user, taken, left, asleep, later, got)
-  r.is_visited = true
+-- Take URLs of a queue that may be due. Returns how many, whether it is to sleep, or since when it is due later. So each queue
+-- either gives URLs or gets another place, and others come next. `users`: those in the queue, if it has rows.
+local function visit(r, left, users)
   local start = start_of(r)
   local has_delay = delay_of(r) ~= 0
-  if has_delay and r[OUT] ~= 0 then
-    note_all(asleep, r) -- the end of its last claim wakes it
-    return 0
-  end
-  if start > horizon_of(r) then
-    note_all(later, r, start)
-    return 0
-  end
+  if has_delay and r[OUT] ~= 0 then return 0, true end -- the end of its last claim wakes it
+  if start > horizon_of(r) then return 0, false, start end
   local budget, used_up = budget_left(r)
   if used_up then stop_queue(r, used_up) end
   local n, some = math.min(allowance(r, left), budget), 0
-  local before = Users.are_in(r) and Users.waiting_in(r)
-  if n > 0 then some = before and take_shared(r, n, taken, got) or take_row(r, n, taken) end
-  if n <= 0 and has_spilled then look_ahead(r.queue, now) end
+  if n > 0 then
+    some = users and take_in_turn(r, n, users) or take_row(r, n)
+  elseif has_spilled then
+    look_ahead(r.queue, now)
+  end
   if some > 0 then
     add_to(r, OUT, some)
     if r[MORE].waiter then
@@ -218,25 +200,55 @@ local function visit(r, user, taken, left, asleep, later, got)
       set_more(r, 'borrower_seen', nil)
     end
   end
-  local ready = ready_at(r[MORE].boost, user)
-  if not before then
-    got[''] = (got[''] or 0) + some
-    if has_delay or r[OUT] >= out_max or r[N] == 0 or some == 0 then note(asleep, ready, nil, r.queue) end
-    return some
+  return some, has_delay or r[OUT] >= out_max or r[N] == 0 or some == 0
+end
+
+local function note(moves, ready, at, queue)
+  local list = moves[ready]
+  if not list then
+    list = {}
+    moves[ready] = list
   end
-  for _, one in ipairs(before) do
-    local row = Users.place_in(r, one)
-    local has_left = Users.own_n(row) > 0 and call('EXISTS', head_of(row.queue)) == 1
-    if has_delay or r[OUT] >= out_max or n <= 0 or not has_left then
-      note(asleep, ready_at(r[MORE].boost, one), nil, r.queue)
+  if at then list[#list + 1] = at end
+  list[#list + 1] = queue
+end
+
+-- The same of a queue in which users have URLs, once a call: its place may change in the ready sets of all of them.
+local function visit_shared(r, left, asleep, later)
+  if r.is_visited then return 0 end
+  r.is_visited = true
+  local before, boost = Users.waiting_in(r), r[MORE].boost
+  local some, is_asleep, start = visit(r, left, before)
+  for _, user in ipairs(before) do
+    local ready = ready_at(boost, user)
+    if start then
+      note(later, ready, start, r.queue)
+    elseif is_asleep or call('EXISTS', head_of(Users.row_name(r.queue, user))) == 0 then
+      note(asleep, ready, nil, r.queue)
     end
   end
   return some
 end
 
--- Take the best URLs of the due queues of one boost, those of each user when it is its turn. Returns how many more URLs and
--- queues this call may take.
-local function take_due(boost, users, turns, taken, left, looks)
+-- Take the best URLs of the due queues in one ready set. Returns how many more URLs and queues this call may take.
+local function take_due(ready, left, looks)
+  local later, asleep = {}, {}
+  local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
+  for i, queue in ipairs(due) do
+    if left <= 0 then break end
+    if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
+    looks = looks - 1
+    local some, is_asleep, start = visit(record_of(queue), left)
+    left = left - some
+    if start then later[#later + 1], later[#later + 2] = start, queue elseif is_asleep then asleep[#asleep + 1] = queue end
+  end
+  run_many(asleep, 'ZREM', ready)
+  run_many(later, 'ZADD', ready)
+  return left, looks
+end
+
+-- The same of one boost where users have URLs: from the queues of each when it is its turn.
+local function take_in_turns(boost, users, turns, left, looks)
   local later, asleep, due, places, waiting = {}, {}, {}, {}, {}
   for _, user in ipairs(users) do
     due[user] = call('ZRANGEBYSCORE', ready_at(boost, user), '-inf', now + lead, 'LIMIT', 0, looks)
@@ -244,31 +256,34 @@ local function take_due(boost, users, turns, taken, left, looks)
   end
   local at_once = math.ceil(READ_AT_ONCE / math.max(1, #waiting))
   while left > 0 and looks > 0 and #waiting > 0 do
-    local user = #waiting == 1 and waiting[1] or Turns.next_of(turns, waiting)
-    local queues, i, got = due[user], places[user], {}
+    local user = Turns.next_of(turns, waiting)
+    local queues, i = due[user], places[user]
     if (i - 1) % at_once == 0 then read_queues({unpack(queues, i, math.min(i + at_once - 1, #queues))}) end
-    places[user] = i + 1
-    local r = record_of(queues[i])
-    if not r.is_visited then -- for another user
-      looks = looks - 1
-      Turns.advance(turns, user)
-      left = left - visit(r, user, taken, left, asleep, later, got)
-    end
-    if #users > 1 then
-      for one, n in pairs(got) do Turns.charge(turns, one, n) end
-    end
-    if i == #queues then
-      for at, one in ipairs(waiting) do
-        if one == user then table.remove(waiting, at) end
+    local r, some = record_of(queues[i]), 0
+    if not r.is_visited then looks = looks - 1 end
+    Turns.advance(turns, user)
+    if Users.are_in(r) then
+      some = visit_shared(r, left, asleep, later)
+      for one, n in pairs(got) do
+        if n > 0 then Turns.charge(turns, one, n) end
+        got[one] = nil
       end
+    else
+      local is_asleep, start
+      some, is_asleep, start = visit(r, left)
+      local ready = ready_at(boost, user)
+      if start then note(later, ready, start, r.queue) elseif is_asleep then note(asleep, ready, nil, r.queue) end
+      Turns.charge(turns, user, some)
     end
+    left, places[user] = left - some, i + 1
+    if i == #queues then Turns.leave(waiting, user) end
   end
   for ready, queues in pairs(asleep) do run_many(queues, 'ZREM', ready) end
   for ready, queues in pairs(later) do run_many(queues, 'ZADD', ready) end
   return left, looks
 end
 
-local function hand_out(taken)
+local function hand_out()
   local entries, deadlines, serial, n = {}, {}, 0, 0
   local prefix, deadline = epoch .. '.' .. request .. '.', text_of(now + visibility)
   for _, of in ipairs(taken) do
@@ -298,17 +313,23 @@ local function users_here()
   return found
 end
 
-local function take_all(users, urls_max)
-  local taken, left, looks, turns = {}, urls_max, urls_max, {}
+local function take_all(users, left)
+  local looks, turns = left, {}
+  taken, got = {}, {}
   if #users > 1 then
     local packed = call('HGET', ctx.meta_key, 'turns')
     if packed then turns = cmsgpack.unpack(packed) end
   end
   for _, boost in ipairs(boosts()) do
-    if left > 0 and looks > 0 then left, looks = take_due(boost, users, turns, taken, left, looks) end
+    if left <= 0 or looks <= 0 then break end
+    if #users > 1 then
+      left, looks = take_in_turns(boost, users, turns, left, looks)
+    else
+      left, looks = take_due(ready_at(boost, ''), left, looks)
+    end
   end
   if #taken == 0 then return end
-  hand_out(taken)
+  hand_out()
   if next(turns) then call('HSET', ctx.meta_key, 'turns', cmsgpack.pack(turns)) end
 end
 
