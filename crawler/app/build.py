@@ -25,6 +25,7 @@ from crawler.archive.warc_writer import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.members import Pins
+from crawler.frontier.runs import Runs
 from crawler.frontier.spill import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
@@ -53,6 +54,7 @@ from crawler.pipeline.parse import PageParser
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.route import RouteStage
+from crawler.pipeline.run_book import RunBook
 from crawler.pipeline.sampler import Sampler
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.shared_record import SharedRecord
@@ -155,7 +157,14 @@ def _build(
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    restarts = EngineRestarts(engine, held, forget=router.recent.clear)
+    runs = RunBook(Runs(engine, crawl.keys, partitions), router)
+
+    def forget() -> None:
+        """What was in the engine."""
+        router.recent.clear()
+        runs.forget()
+
+    restarts = EngineRestarts(engine, held, forget=forget)
     traps = TrapMemory(s.traps)
 
     # Stages, from the ack back to the claim.
@@ -177,7 +186,7 @@ def _build(
     )
     committer = Committer(
         archive,
-        RouteStage(frontier, crawl.crawls, router, held, due, traps, content),
+        RouteStage(frontier, crawl.crawls, router, held, due, traps, content, runs),
         AckStage(frontier, held),
         held=held, due=due, counters=counters, activity=activity, notes=notes, hooks=handlers.hooks, content=content,
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
@@ -203,13 +212,14 @@ def _build(
         turns, scheduler, fetcher, gate, parser, handlers.handling,
         held=held, liveness=liveness, counters=counters, policy=ResponsePolicy(s), addresses=addresses,
         inflight_log=inflight_log, notes=notes, traps=traps, settings=s,
-        in_scope=lambda claim, url: router.verdict(url, claim.depth, claim.redirects + 1).allowed,
+        in_scope=runs.may_lead_to, run_refuses=runs.refusal_of,
     )  # fmt: skip
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
-        frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed
-    )
+        frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed,
+        on_runs=runs.learn,
+    )  # fmt: skip
 
     # Loops.
     usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)

@@ -43,6 +43,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     scope: int = 0
     fetch_ms: int = 0
     seed: int = 0
+    run: str = ""
     label: str = ""
     items: tuple[str, int, int, int] | None = None
     times: dict[str, float] | None = None
@@ -80,6 +81,7 @@ def to_line(entry: CommitEntry) -> bytes:
         scope=entry.scope_version,
         fetch_ms=entry.fetch_ms,
         seed=entry.seed_number,
+        run=entry.run,
         label=entry.label,
         items=(items.file, items.offset, items.length, items.count) if items else None,
         times=entry.times or None,
@@ -118,6 +120,7 @@ def to_entry(line: bytes) -> CommitEntry | None:
         warc=warc,
         fetch_ms=f.fetch_ms,
         seed_number=f.seed,
+        run=f.run,
         label=f.label,
         items=_items(f.items),
         times=f.times or {},

@@ -106,7 +106,7 @@ class ArchiveJudge:
             self._ledger.add_orphan(found.location, uri, page_key(uri))
         for commit in commits:
             self._ledger.record_found(commit)
-            if not self._is_same(found, commit):
+            if not self._is_same(found, commit) or commit.run:  # a run's seen-set goes with its end
                 continue
             try:
                 self._ledger.add_links(await self._reader.required(commit, found.stored), commit)
@@ -134,6 +134,9 @@ class ArchiveJudge:
         self._committed_twice()
         self._orphans()
         self._report.commits = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)")
+        runs = self._ledger.number("SELECT count(*) FROM commits WHERE run <> ''")
+        if runs:
+            self._report.notes.append(f"{runs:,} commits are of runs of jobs: where their links went is not judged")
         without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0")
         if without:
             self._report.notes.append(

@@ -5,6 +5,7 @@ Must not know how commits and links were found.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, Link
@@ -17,6 +18,21 @@ from crawler.rules.urls import origin_of
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile
 NAMED_MAX = 1000  # URLs named that are gone from a partition
+
+
+class Committed(NamedTuple):
+    """Commits of a partition: of the crawl itself, how many URLs these are of, and of runs of jobs."""
+
+    commits: int = 0
+    urls: int = 0
+    run_pages: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.commits + self.run_pages
+
+
+NOTHING_COMMITTED = Committed()
 
 
 class FrontierJudge:
@@ -95,28 +111,29 @@ class FrontierJudge:
             report.dead += tally.dead
             report.refused += tally.refused
             report.deferred += tally.parks
-            await self._judge_partition(tally, *committed.get(tally.partition, (0, 0)))
-        if any(tally.committed > committed.get(tally.partition, (0, 0))[0] for tally in self._tallies):
+            await self._judge_partition(tally, committed.get(tally.partition, NOTHING_COMMITTED))
+        if any(tally.committed > committed.get(tally.partition, NOTHING_COMMITTED).total for tally in self._tallies):
             report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
         unsteady = sum(not tally.is_steady for tally in self._tallies)
         if unsteady:
             report.notes.append(f"{unsteady} partitions changed at every look: their sums are not judged")
 
-    def _committed(self) -> dict[int, tuple[int, int]]:
-        """(commits, URLs) of each partition, by index and log."""
+    def _committed(self) -> dict[int, Committed]:
+        """What each partition has committed, by index and log."""
         rows = self._ledger.db.execute(
-            "SELECT partition, sum(visits), count(*) FROM (SELECT partition, fp, count(DISTINCT visit) AS visits "
-            "FROM commits GROUP BY partition, fp) GROUP BY partition"
+            "SELECT partition, sum(visits * (run = '')), sum(run = ''), sum(visits * (run <> '')) FROM ("
+            "SELECT partition, fp, run, count(DISTINCT visit) AS visits FROM commits GROUP BY partition, fp"
+            ") GROUP BY partition"
         )
-        return {partition: (commits, urls) for partition, commits, urls in rows}
+        return {partition: Committed(*found) for partition, *found in rows}
 
-    async def _judge_partition(self, t: Tally, commits: int, urls: int) -> None:
+    async def _judge_partition(self, t: Tally, found: Committed) -> None:
         if not t.is_steady:
             return
-        missing = missing_of(t, urls)
+        missing = missing_of(t, found.urls)
         if missing > 0:
             await self._say_lost(t, missing)
-        for wrong in disagreements(t, commits, exactly=not self._report.is_moving):
+        for wrong in disagreements(t, found, exactly=not self._report.is_moving):
             self._report.findings.sums.add(0, partition=t.partition, reason=wrong)
         self._report.findings.sums.count = len({one["partition"] for one in self._report.findings.sums.examples})
 
@@ -145,12 +162,14 @@ class FrontierJudge:
 
 
 def missing_of(t: Tally, urls: int) -> int:
-    """URLs of a partition that were seen and are in no state, where `urls` are known to be committed."""
-    return t.seen - (t.pending + t.parks + urls + t.dead + t.refused)
+    """URLs of a partition that were seen and are in no state, where `urls` of the crawl are known to be committed."""
+    return t.seen - (t.pending + t.parks + urls + t.run_pages + t.dead + t.refused)
 
 
-def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:
-    """What does not add up. While a crawl goes on, more commits may be known than had been counted."""
+def disagreements(t: Tally, found: Committed, *, exactly: bool) -> Iterable[str]:
+    """What does not add up. While a crawl goes on, more commits may be known than had been counted; those of ended runs
+    are not counted by a rebuild.
+    """
     if t.added - t.revived - t.released != t.seen or t.seen != t.seen_counter:
         again = f", {t.revived:,} of them once more" if t.revived else ""
         yield f"{t.added:,} URLs added{again}, {t.seen_counter:,} counted as seen, {t.seen:,} in the seen-set"
@@ -161,5 +180,8 @@ def disagreements(t: Tally, commits: int, *, exactly: bool) -> Iterable[str]:
         yield f"{t.done:,} URLs done: {t.committed:,} committed, {t.dead_counter:,} dead, {t.refused:,} refused{back}"
     if t.dead != t.dead_counter:
         yield f"{t.dead_counter:,} dead letters counted, {t.dead:,} stored"
-    if commits < t.committed or (exactly and commits != t.committed):
-        yield f"{t.committed:,} commits counted, {commits:,} in the index and in the engine's log"
+    own = t.committed - t.run_pages
+    if found.commits < own or (exactly and found.commits != own):
+        yield f"{own:,} commits counted, {found.commits:,} in the index and in the engine's log"
+    if found.run_pages < t.run_pages:
+        yield f"{t.run_pages:,} pages of runs counted, {found.run_pages:,} in the index and in the engine's log"

@@ -25,7 +25,7 @@ CREATE TABLE commits (
     redirects INTEGER NOT NULL, scope INTEGER NOT NULL, digest TEXT NOT NULL, truncated TEXT NOT NULL,
     session TEXT NOT NULL, node TEXT NOT NULL, epoch INTEGER NOT NULL, fetched REAL NOT NULL, archived REAL NOT NULL,
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
-    late INTEGER NOT NULL, found INTEGER NOT NULL DEFAULT 0,
+    late INTEGER NOT NULL, run TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0,
     UNIQUE (fp, visit, session, epoch, fetched, digest, file, offset)
 );
 CREATE INDEX commits_by_record ON commits (file, offset);
@@ -57,6 +57,7 @@ class Commit(NamedTuple):
     digest: str
     truncated: str
     length: int
+    run: str  # of a job, "": of the crawl itself
 
 
 class Link(NamedTuple):
@@ -92,11 +93,11 @@ class LoggedRequest(NamedTuple):
 _ADD_COMMIT = """
 INSERT OR IGNORE INTO commits (
     fp, visit, partition, page, url, status, depth, redirects, scope, digest, truncated, session, node, epoch, fetched,
-    archived, file, offset, length, late
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    archived, file, offset, length, late, run
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COMMITS_AT = """
-SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length
+SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run
 FROM commits WHERE file = ? AND offset = ?
 """
 _REQUEST = ", ".join(LoggedRequest._fields)
@@ -149,6 +150,7 @@ class Ledger:
             entry.redirects, entry.scope_version, entry.digest, entry.truncated, entry.session, entry.node,
             entry.epoch, entry.fetched_at, entry.times.get("archived", entry.fetched_at),
             self.file_id(where.file) if entry.warc else 0, where.offset, where.length, is_late,
+            entry.run,
         )  # fmt: skip
         self.db.execute(_ADD_COMMIT, row)
 

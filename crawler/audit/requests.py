@@ -35,17 +35,20 @@ def read_requests(lines: Iterable[LogLine | None], router: Router, ledger: Ledge
 
 
 def judge_repeats(ledger: Ledger, report: Report) -> None:
-    """Pages that were answered more than once: what a crash repeats, and what a lost answer does."""
+    """Pages that were answered more than once: what a crash repeats, and what a lost answer does. Each run of a job
+    fetches a page once.
+    """
     report.requests = ledger.number("SELECT count(*) FROM requests")
     pages = ledger.number("SELECT count(*) FROM requests WHERE target <> ?", ROBOTS)
     rows = ledger.db.execute(
-        "SELECT host, target, count(*) FROM requests WHERE target <> ? AND status < 500 AND status <> 429 "
-        "GROUP BY host, port, target HAVING count(*) > 1 ORDER BY count(*) DESC, host, target",
+        "SELECT host, target, count(*) AS n, max(1, (SELECT count(DISTINCT run) FROM commits WHERE page = "
+        "requests.page)) AS wanted FROM requests WHERE target <> ? AND status < 500 AND status <> 429 "
+        "GROUP BY host, port, target HAVING n > wanted ORDER BY n DESC, host, target",
         (ROBOTS,),
     )
     finding = report.findings.duplicates
-    for host, target, n in rows:
-        finding.add(n - 1, request=f"{host}{target}", times=n)
+    for host, target, n, wanted in rows:
+        finding.add(n - wanted, request=f"{host}{target}", times=n)
     if finding.count:
         finding.note = f"{100 * finding.count / pages:.2g} % of {pages:,} page requests"
 

@@ -34,8 +34,8 @@ examples:
   crawler export --text | jq -r 'select(.status == 200) | .title'
 
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
-truncated, warc_file, warc_offset, visit; with --text: text; with --links: links;
-with --items: those of the items
+truncated, warc_file, warc_offset, visit; of pages that a run of a job fetched: run;
+with --text: text; with --links: links; with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
 or part of the archive missing, 12 a target rejected records, or is not available
@@ -66,6 +66,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--since", type=moment_type, metavar="WHEN", default=0.0,
         help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
     )  # fmt: skip
+    p.add_argument("--run", dest="of_run", metavar="ID", default="", help="only pages that this run of a job fetched")
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
 
@@ -141,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.items:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
     with contextlib.closing(source):
-        export_all(folder, targets, source, since=arguments.since, verbose=arguments.verbose)
+        export_all(folder, targets, source, since=arguments.since, of_run=arguments.of_run, verbose=arguments.verbose)
     return 0
 
 
@@ -162,7 +163,7 @@ def _check_content(arguments: argparse.Namespace) -> None:
 
 def export_all(
     folder: "CrawlFolder", targets: Sequence["Target"], source: "RecordSource", *, since: float = 0.0,
-    verbose: bool = False,
+    of_run: str = "", verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.export import export
@@ -174,7 +175,7 @@ def export_all(
 
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
-        summary = export(folder, targets, source, since=since, meter=meter)
+        summary = export(folder, targets, source, since=since, run=of_run, meter=meter)
     places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))

@@ -132,6 +132,7 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
 
     from crawler.app.crawl import make_router
     from crawler.frontier.restore import Restoring
+    from crawler.frontier.runs import Runs
     from crawler.recovery.reparse import Rereader
     from crawler.recovery.replay import RebuildDeps
 
@@ -146,6 +147,7 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
         seeds=crawl.seeds,
         # What a budget of URLs would take in, the next instance takes up.
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
+        runs=Runs(crawl.engine, crawl.keys, crawl.record.partitions),
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
     )
 

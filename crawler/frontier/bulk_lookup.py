@@ -48,6 +48,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     seen: int  # members of the seen-sets, with those of runs that were closed
     pending: int  # URLs in queues, claims and retries
     committed: int  # by the counters of status classes
+    run_pages: int  # those of them that are of runs of jobs
     dead_counter: int
     dead: int  # dead letters
     revived: int  # done once, and then put back from a dead letter: they count as added again
@@ -125,6 +126,7 @@ class BulkLookup:
             seen=counters.get("dropped", 0) + sum(sizes),
             pending=pending,
             committed=sum(counters.get(f"s{status}", 0) for status in range(1, 6)),
+            run_pages=counters.get("run_pages", 0),
             dead_counter=counters.get("dead", 0),
             dead=dead,
             revived=counters.get("revived", 0),

@@ -10,6 +10,7 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.frontier.codec import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.frontier import Frontier
+from crawler.frontier.runs import Runs
 from crawler.frontier.script_args import AddArgs
 
 SCAN_COUNT = 500  # dead letters a call: about 150 kB
@@ -30,6 +31,7 @@ class DeadLetters:
     def __init__(self, frontier: Frontier, partitions: int) -> None:
         self._frontier = frontier
         self._partitions = partitions
+        self._runs = Runs(frontier.engine, frontier.keys, partitions)
 
     async def find(self, partition: int, fingerprint: str) -> StoredLetter | None:
         """The dead letter of one URL. Raises EngineError, as all methods do."""
@@ -75,10 +77,13 @@ class DeadLetters:
     async def requeue(self, letters: Iterable[StoredLetter]) -> int:
         """Put URLs back into their queues and reset their attempts; how many still were dead letters.
 
-        EngineFull when the engine is out of memory: the rest is unchanged.
+        Those of runs that have ended stay as they are. EngineFull when the engine is out of memory: the rest is
+        unchanged.
         """
         f, calls = self._frontier, []
-        for (partition, run, user), some in _by_call(letters):
+        given = list(letters)
+        ended = await self._ended(given)
+        for (partition, run, user), some in _by_call(one for one in given if one.letter.run not in ended):
             items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter)]
             args = AddArgs(
                 run=run or f.run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
@@ -86,6 +91,14 @@ class DeadLetters:
             )  # fmt: skip
             calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
+
+    async def _ended(self, letters: Iterable[StoredLetter]) -> set[str]:
+        """Those of their runs that take no URLs any more."""
+        partitions: dict[str, set[int]] = {}
+        for one in letters:
+            if one.letter.run:
+                partitions.setdefault(one.letter.run, set()).add(one.partition)
+        return {run for run, of in partitions.items() if not await self._runs.touch(run, of)}
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
         """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""

@@ -289,8 +289,8 @@ class Frontier:
         return self._fenced("refuse", fence, pack(args))
 
     def defer(self, fence: Fence, claim: Claim, reason: str) -> Call:
-        """For `end`: a claimed URL is kept, and not fetched until it is released."""
-        return self._fenced("defer", fence, pack(DeferArgs(claim.token, reason)))
+        """For `end`: a claimed URL is kept, and not fetched until it is released. One of a run is refused instead."""
+        return self._fenced("defer", fence, pack(DeferArgs(claim.fingerprint, claim.token, reason)))
 
     async def end(self, calls: Sequence[Call]) -> list[AckOutcome | EngineError]:
         """Send the ends of claims that `retry`, `dead_letter`, `refuse` and `defer` made."""

@@ -43,6 +43,12 @@ class Runs:
             found[run] = None if raw is None else _with_roots(_decode(raw), [root.decode() for root in more])
         return found
 
+    async def active(self) -> dict[str, RunRecord]:
+        """All active runs, by a look at each partition."""
+        rows = await self._engine.commands([("HKEYS", self._keys.of(p, "runs")) for p in range(self._partitions)])
+        found = await self.read(run.decode() for row in rows for run in row)
+        return {run: record for run, record in found.items() if record is not None}
+
     async def touch(self, run: str, partitions: Iterable[int], roots: Iterable[str] = ()) -> bool:
         """Note that these partitions are to get URLs of the run, and roots of its scope; False when it has ended."""
         what = pack((sorted(partitions), sorted(roots)))

@@ -173,6 +173,7 @@ class RefuseArgs(NamedTuple):
 class DeferArgs(NamedTuple):
     """Packed, after FenceArgs."""
 
+    fingerprint: str
     token: str
     reason: str
 

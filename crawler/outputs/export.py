@@ -42,11 +42,13 @@ def export(
     source: RecordSource,
     *,
     since: float = 0.0,
+    run: str = "",
     stdout: IO[bytes] | None = None,
     is_alone: bool = False,
     meter: Meter = SILENT,
 ) -> ExportSummary:
-    """Write the records of all pages that were committed at `since` (wall time, seconds) or later.
+    """Write the records of all pages that were committed at `since` (wall time, seconds) or later; with `run`, only
+    those of this run of a job.
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
     before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
@@ -63,7 +65,7 @@ def export(
                 stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
-        rows = _rows(reader, source, since, by_status, meter)
+        rows = _rows(reader, source, since, run, by_status, meter)
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
@@ -108,11 +110,11 @@ def difference(target: Target, what: str, found: int, wanted: int) -> OutputErro
 
 
 def _rows(
-    reader: IndexReader, source: RecordSource, since: float, by_status: Counter[int], meter: Meter
+    reader: IndexReader, source: RecordSource, since: float, run: str, by_status: Counter[int], meter: Meter
 ) -> Iterator[Row]:
     meter.begin("exporting", "page", index_bytes(reader.folder))
     for number, entry in enumerate(reader.entries(), 1):
-        if committed_at(entry) >= since:
+        if committed_at(entry) >= since and run in ("", entry.run):
             by_status[entry.status] += 1
             yield from rows_of(source, entry)
         if number % PULSE == 0:

@@ -186,7 +186,7 @@ def _named(unreadable: Counter[str], why: str) -> list[MissingFile]:
 def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
     """What the index says of a page, under the names that exports have."""
     warc = entry.warc
-    return {
+    record: Record = {
         "url": entry.url,
         "status": entry.status,
         "fetched_at": iso_ms(entry.fetched_at),
@@ -201,6 +201,7 @@ def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
         "warc_offset": warc.offset if warc else None,
         "visit": entry.visit,
     }
+    return record | {"run": entry.run} if entry.run else record
 
 
 def committed_at(entry: CommitEntry) -> float:

@@ -132,6 +132,7 @@ def _dead_letter_of(outcome: Failed) -> DeadLetter:
         failed_at=outcome.failed_at,
         seed=claim.seed,
         seed_number=claim.seed_number,
+        run=claim.run,
         redirects=claim.redirects,
         score=claim.score,
         label=claim.label,

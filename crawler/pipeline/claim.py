@@ -4,8 +4,9 @@ A lost wake-up hint costs one sweep interval.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
@@ -56,9 +57,11 @@ class Claimer:
         *,
         on_short: Callable[[int, Sequence[str]], None],
         on_engine_restart: Callable[[], None],
+        on_runs: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
         """`on_short`: called with queues of a partition whose next URLs are in files. `on_engine_restart`: called when
-        the engine has lost writes that this session knows of.
+        the engine has lost writes that this session knows of. `on_runs`: called with the runs of claims before these
+        are handed on; it may raise EngineError, and no claim is lost.
         """
         self._frontier = frontier
         self._held = held
@@ -69,6 +72,7 @@ class Claimer:
         self._settings = settings
         self._on_short = on_short
         self._on_engine_restart = on_engine_restart
+        self._on_runs = on_runs
         self._serial = 0
         # Partition -> epoch and request. Sent again unchanged, so that nothing is delivered twice.
         self._unanswered: dict[int, tuple[int, ClaimRequest]] = {}
@@ -132,6 +136,7 @@ class Claimer:
         self._answered.clear()
         try:
             replies = await self._frontier.claim(wanted)
+            await self._meet_runs(replies)
             for (fence, request), reply in zip(wanted, replies, strict=True):
                 self._take_in(fence, request, reply)
         except EngineError:
@@ -140,6 +145,14 @@ class Claimer:
             raise
         finally:
             self._answered.set()
+
+    async def _meet_runs(self, replies: Sequence[ClaimReply | EngineError]) -> None:
+        """What is known of runs is read for many claims at once; what fails here is read when a claim has its turn."""
+        batches = [batch for reply in replies if isinstance(reply, ClaimReply) for batch in reply.batches]
+        runs = {claim.run for batch in batches for claim in batch.claims if claim.run}
+        if runs:
+            with contextlib.suppress(EngineError):
+                await self._on_runs(runs)
 
     async def settle(self) -> None:
         """Wait until the last call has returned or failed; called when no further one is made."""

@@ -251,6 +251,7 @@ class Committer:
             items=placed.items,
             fetch_ms=response.fetch_ms,
             seed_number=claim.seed_number,
+            run=claim.run,
             label=claim.label,
             times={
                 "queued": claim.queued_at,

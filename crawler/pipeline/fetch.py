@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from msgspec.structs import replace
 
 from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
+from crawler.errors import EngineError
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
@@ -76,8 +77,12 @@ class FetchStage:
         traps: TrapMemory,
         settings: Settings,
         in_scope: Callable[[Claim, str], bool] | None = None,
+        run_refuses: Callable[[Claim], Awaitable[str]],
     ) -> None:
-        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall."""
+        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall.
+
+        `run_refuses`: why a URL of a run is not to be fetched, "" if it is; raises EngineError when that is not known.
+        """
         self._turns = turns
         self._scheduler = scheduler
         self._fetcher = fetcher
@@ -94,6 +99,7 @@ class FetchStage:
         self._traps = traps
         self._settings = settings
         self._in_scope = in_scope
+        self._run_refuses = run_refuses
         self.margin = PolitenessMargin()
         self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent)
         self._names = NameLookups(fetcher)
@@ -159,6 +165,8 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         if self._counters.overrides.holds_back(claim.domain):
             return ReturnToEngine()
+        if claim.run and (ended := await self._run_ends(claim)) is not None:
+            return ended
         if reason := self._traps.reason_to_defer(claim):
             return Deliver(Deferred(claim=claim, reason=reason))
         if (refused := self._host_refuses(slot)) is not None:
@@ -174,6 +182,14 @@ class FetchStage:
         finally:
             self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
         return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
+
+    async def _run_ends(self, claim: Claim) -> TurnEnd | None:
+        """How the turn ends when nothing more of the claim's run is to be fetched."""
+        try:
+            reason = await self._run_refuses(claim)
+        except EngineError:
+            return Requeue(pause_s=BEAT_PAUSE_S)
+        return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
     def _host_refuses(self, slot: QueueSlot) -> Requeue | QueueGivenUp | None:
         """How the turn ends when the host is not worth a request now."""

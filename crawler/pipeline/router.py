@@ -1,5 +1,6 @@
 """The router: turns URLs into candidates by scope, depth, score, partition, traps and quotas."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -14,13 +15,15 @@ from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.trap_memory import deferral_reason
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
 from crawler.rules.quota_limits import is_within, link_place
-from crawler.rules.scope import ScopeRules, ScopeVerdict
+from crawler.rules.runs import RunRecord, RunSpec
+from crawler.rules.scope import ScopeRules, ScopeVerdict, smaller_limit
 from crawler.rules.site_rules import SiteRules
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.runtime.clock import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 
 OUT_OF_SCOPE_MAX = 16_384  # URLs that are remembered as out of scope
+RECENT_OF_RUN = 4096  # URLs that are remembered for each run
 NO_BUDGET = BudgetSettings()
 NOT_FOLLOWED = Followed("")
 
@@ -59,6 +62,25 @@ class Router:
         self._priorities = SiteRules.of(sites, "priority")
         self._depths = SiteRules.of(sites, "depth_max")
         self.placement = Placement(record)
+        self._run = RunRecord(run="", user="", name="", nominal=0, started_at=0.0, spec=RunSpec())
+
+    def of_run(self, run: RunRecord) -> "Router":
+        """Routing for a run: by its own scope, limit of depth and priority, and by the crawl's rules for the rest.
+
+        What has been added to the crawl or to another run is new to this one. What is too deep for a budget is not
+        added, for nothing of a run is deferred.
+        """
+        router = copy.copy(self)
+        router._belong_to(run)  # noqa: SLF001 - of this class
+        return router
+
+    def _belong_to(self, run: RunRecord) -> None:
+        depth_max = smaller_limit(run.spec.depth, self._budget.depth or -1)
+        self._run = replace(run, spec=replace(run.spec, depth=depth_max))
+        self._budget = replace(self._budget, depth=0)
+        self.fingerprints = self.fingerprints.of_run(run.run)
+        self.scope = self._judged_by = self.scope.of_run(run.spec.scope, run.roots, depth_max)
+        self.recent, self._out_of_scope = RecentUrls(RECENT_OF_RUN), RecentUrls(RECENT_OF_RUN)
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
         """Take over scope rules and roots as they were read, unless newer ones are known. Roots only grow."""
@@ -78,7 +100,6 @@ class Router:
         seed_number: int = 0,
         followed: Followed = NOT_FOLLOWED,
         found_at: float = 0.0,
-        user: str = "",
     ) -> Candidate:
         """A candidate for a canonical URL. A given `priority` replaces the score of the fetch order; the priority that
         a handler gave with `followed` is added to it. `found_at`: wall clock (s), default now.
@@ -87,6 +108,7 @@ class Router:
         found_at, boost = found_at or wall_s(), followed.priority
         if self._priorities is not None and priority is None:
             boost += self._priorities.first(url, "priority") or 0.0
+        boost += self._run.spec.priority
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
         return Candidate(
             url=url,
@@ -100,8 +122,9 @@ class Router:
             score=score,
             found_at=found_at,
             seed_number=seed_number,
+            run=self._run.run,
             label=followed.label,
-            user=user,
+            user=self._run.user,
         )
 
     def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
@@ -110,7 +133,7 @@ class Router:
 
     def _depth_max(self, url: str) -> int:
         own = None if self._depths is None else self._depths.first(url, "depth_max")
-        return self.scope.depth_max if own is None else int(own)
+        return self.scope.depth_max if own is None else smaller_limit(int(own), self._run.spec.depth)
 
     def links(
         self,
@@ -145,9 +168,8 @@ class Router:
             else:
                 link, number = followed_by_url.get(url, NOT_FOLLOWED), claim.seed_number
                 candidate = self.candidate(
-                    url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at,
-                    user=claim.user,
-                )  # fmt: skip
+                    url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at
+                )
                 found.append(self._judged(claim, candidate, learned, digest))
         return found
 
@@ -210,7 +232,7 @@ class Router:
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
         followed = Followed(target, claim.label) if claim.label else NOT_FOLLOWED
         found = self.candidate(
-            target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed, user=claim.user
+            target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed
         )
         return found if claim.seed else self._judged(claim, found, learned, "")
 

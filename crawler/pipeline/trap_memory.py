@@ -20,7 +20,10 @@ def deferral_reason(rule: str) -> str:
 
 
 class TrapMemory:
-    """The states of domains. Those with suspects have their own room, so that the many others don't evict them."""
+    """The states of domains, for the crawl and for each run: what was fetched before is no repetition in another run.
+
+    Those with suspects have their own room, so that the many others don't evict them.
+    """
 
     def __init__(self, limits: TrapSettings, domains_max: int = DOMAINS_MAX) -> None:
         self._rules = TrapRules(limits)
@@ -29,20 +32,22 @@ class TrapMemory:
         self._suspect: OrderedDict[str, TrapState] = OrderedDict()
         self._released: set[tuple[str, str]] = set()  # queue and reason; few, because operators release them
 
-    def state_of(self, domain: str) -> TrapState:
-        return self._suspect.get(domain) or self._plain.get(domain, NOTHING_LEARNED)
+    def state_of(self, domain: str, run: str = "") -> TrapState:
+        key = _key(domain, run)
+        return self._suspect.get(key) or self._plain.get(key, NOTHING_LEARNED)
 
     def learn(self, claim: Claim, links: Sequence[str], digest: str) -> TrapState:
         """Learn from a claim's page, once, before its links are judged; the new state of its domain.
 
         `digest`: of a body of status 200, "" for others. `links` includes the target of a redirect.
         """
-        state = self._rules.learn(self.state_of(claim.domain), claim.url, links=links, digest=digest)
+        state = self._rules.learn(self.state_of(claim.domain, claim.run), claim.url, links=links, digest=digest)
+        key = _key(claim.domain, claim.run)
         states = self._suspect if state.counts or state.tokens.slot else self._plain
         if states is self._suspect:
-            self._plain.pop(claim.domain, None)
-        states[claim.domain] = state
-        states.move_to_end(claim.domain)
+            self._plain.pop(key, None)
+        states[key] = state
+        states.move_to_end(key)
         if len(states) > self._domains_max:
             states.popitem(last=False)
         return state
@@ -54,10 +59,14 @@ class TrapMemory:
         """
         if claim.seed:
             return ""
-        verdict = self._rules.judge(self.state_of(claim.domain), claim.url)
+        verdict = self._rules.judge(self.state_of(claim.domain, claim.run), claim.url)
         reason = deferral_reason(verdict.rule) if verdict.action is Action.DEFER else ""
         return "" if (claim.queue, reason) in self._released else reason
 
     def release(self, queue: str, reason: str) -> None:
         """An operator released the URLs of a queue that have this reason: fetch them, but still judge their links."""
         self._released.add((queue, reason))
+
+
+def _key(domain: str, run: str) -> str:
+    return f"{run} {domain}" if run else domain

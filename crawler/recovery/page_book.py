@@ -23,8 +23,9 @@ _TABLES = """
 CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
     bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
-    items INTEGER NOT NULL, found INTEGER NOT NULL DEFAULT 0
+    items INTEGER NOT NULL, run TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0
 );
+CREATE TABLE of_runs (file TEXT NOT NULL, offset INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (file, offset));
 CREATE TABLE seeds (fp INTEGER PRIMARY KEY);
 CREATE TABLE orphans (
     id INTEGER PRIMARY KEY, fp INTEGER NOT NULL, url TEXT NOT NULL, folder INTEGER NOT NULL, file TEXT NOT NULL,
@@ -43,6 +44,7 @@ class KnownPage(NamedTuple):
     fetch_ms: int
     seed_number: int = 0
     items: int = 0
+    run: str = ""  # that it was fetched for; "": the crawl itself
 
 
 class Orphan(NamedTuple):
@@ -85,13 +87,23 @@ class PageBook:
     def add_page(self, fingerprint: str, page: KnownPage) -> bool:
         """Remember a committed page; False when it is known already."""
         row = (int(fingerprint), *page)
-        return bool(self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount)
+        return bool(self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount)
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items FROM pages WHERE fp = ?", (int(fingerprint),)
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run FROM pages WHERE fp = ?",
+            (int(fingerprint),),
         ).fetchone()
         return KnownPage(*row) if row else None
+
+    def add_of_run(self, at: WarcLocation, run: str) -> None:
+        """Remember that a record was fetched for a run of a job."""
+        self._db.execute("INSERT OR IGNORE INTO of_runs VALUES (?, ?, ?)", (at.file, at.offset, run))
+
+    def run_at(self, at: WarcLocation) -> str:
+        """The run that a record was fetched for; "" for the crawl itself."""
+        row = self._db.execute("SELECT run FROM of_runs WHERE file = ? AND offset = ?", (at.file, at.offset)).fetchone()
+        return str(row[0]) if row else ""
 
     def found(self, fingerprint: str) -> bool:
         """Note that the page was read again; False for one that was lost all the same."""

@@ -7,6 +7,7 @@
                           with the engine; as deep as the page's line says, or its place in the frontier
     seed                  added again, from the journal
     dead letter, refusal  not known any more: tried again
+    of a run of a job     the same for a run that the engine has as active; all else of runs needs nothing more
 
 Idempotent, and may be killed anywhere: no folder is bound to the new crawl before all of them were read. Memory is
 bounded by the recent-URL cache and the largest record. Must not know commands.
@@ -67,6 +68,7 @@ class Rebuild:
         self._report = RebuildReport()
         self._scope_version = 0  # the highest that a page was judged by
         self._has_items = False
+        self._routers = {"": deps.router}  # of the crawl itself, and of each active run
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
@@ -74,15 +76,18 @@ class Rebuild:
         """
         for folder in self._folders:
             await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
+        active = await self._d.runs.active()
+        self._routers |= {run: self._d.router.of_run(record) for run, record in active.items()}
         await self._d.restoring.hold(self._d.router.record.partitions)
         with PageBook(self._folders[0].tmp) as book:
             refill = self._refill = Refill(
-                self._d.frontier, self._d.restoring, self._d.router, is_committed=lambda fp: book.page(fp) is not None
-            )
+                self._d.frontier, self._d.restoring, self._d.router, self._d.runs,
+                is_committed=lambda fp: book.page(fp) is not None,
+            )  # fmt: skip
             await self._add_seeds(book)
             await self._read_index(book)
             await self._read_followed(book)
-            replay = Replay(self._d, refill, book, self._report, self._meter)
+            replay = Replay(self._d, self._routers, refill, book, self._report, self._meter)
             await replay.run(self._folders)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
@@ -151,10 +156,14 @@ class Rebuild:
         for folder in self._folders:
             reader = IndexReader(folder)
             async for entry in self._entries(reader):
+                if entry.run and entry.warc is not None:
+                    book.add_of_run(entry.warc, entry.run)
+                if entry.run not in self._routers:
+                    continue
                 self._has_items |= entry.items is not None
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
-                if entry.redirect_to and self._is_seed(book, entry):
+                if entry.redirect_to and not entry.run and self._is_seed(book, entry):
                     book.add_seed(router.fingerprints.of(entry.redirect_to))
                     if not router.scope.allows(entry.redirect_to):
                         roots.add(router.scope.root_of(entry.redirect_to))
@@ -178,7 +187,7 @@ class Rebuild:
             files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
             for folder in self._folders:
                 async for entry in self._entries(IndexReader(folder)):
-                    if entry.items is not None:
+                    if entry.items is not None and entry.run in self._routers:
                         await self._refill.add(self._followed(book, files, entry))
         await self._refill.flush()
 
@@ -189,8 +198,8 @@ class Rebuild:
             return []
         followed = [Followed(*line) for line in lines]
         seed, number = self._is_seed(book, entry), entry.seed_number
-        parent = parent_of(entry.url, entry.depth, entry.redirects, seed=seed, number=number)
-        return self._d.router.links(parent, [one.url for one in followed], Counter(), followed=followed)
+        parent = parent_of(entry.url, entry.depth, entry.redirects, seed=seed, number=number, run=entry.run)
+        return self._routers[entry.run].links(parent, [one.url for one in followed], Counter(), followed=followed)
 
     def _is_seed(self, book: PageBook, entry: CommitEntry) -> bool:
         """Links are deeper than 0; what a seed redirects to is as deep as the seed."""
@@ -245,7 +254,7 @@ class Rebuild:
 
     def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
         number = entry.seed_number
-        return self._d.router.candidate(
+        return self._routers[entry.run].candidate(
             entry.url,
             depth=entry.depth,
             redirects=entry.redirects,
@@ -273,4 +282,4 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
 
 def _page_of(e: CommitEntry) -> KnownPage:
     items = e.items.count if e.items else 0
-    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items)
+    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run)

@@ -3,11 +3,13 @@
 In this order a rebuild that is killed anywhere has forgotten nothing: the next one finds the page still to be done.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.runs import Runs
 from crawler.model import Candidate
 from crawler.pipeline.router import Router
 
@@ -18,12 +20,19 @@ class Refill:
     """Gathers and sends. Every call raises EngineError when the engine does not take it."""
 
     def __init__(
-        self, frontier: Frontier, restoring: Restoring, router: Router, *, is_committed: Callable[[str], bool]
+        self,
+        frontier: Frontier,
+        restoring: Restoring,
+        router: Router,
+        runs: Runs,
+        *,
+        is_committed: Callable[[str], bool],
     ) -> None:
         """`is_committed` tells of a fingerprint whether its page is in the index: it will become done, not pending."""
         self._frontier = frontier
         self._restoring = restoring
         self._router = router
+        self._runs = runs
         self._is_committed = is_committed
         self._urls: dict[str, Candidate] = {}
         self._again: dict[str, Candidate] = {}
@@ -55,9 +64,20 @@ class Refill:
         by_partition: dict[int, list[Candidate]] = {}
         for candidate in urls.values():
             by_partition.setdefault(candidate.partition, []).append(candidate)
+        await self._touch([*urls.values(), *done])
         for reply in (await self._frontier.add(by_partition)).values():
             if isinstance(reply, EngineError):
                 raise reply
         for candidate in urls.values():
-            self._router.recent.add(candidate.url, candidate.depth)
+            if not candidate.run:
+                self._router.recent.add(candidate.url, candidate.depth)
         self.restored += await self._restoring.restore(done)
+
+    async def _touch(self, found: Iterable[Candidate | DoneUrl]) -> None:
+        """Note where there are going to be URLs of runs."""
+        partitions: defaultdict[str, set[int]] = defaultdict(set)
+        for one in found:
+            if one.run:
+                partitions[one.run].add(one.partition)
+        for run, of in partitions.items():
+            await self._runs.touch(run, of)

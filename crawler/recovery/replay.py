@@ -6,7 +6,7 @@ where the book has its knowledge from.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from crawler.frontier.bulk_lookup import BulkLookup, UrlState
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import Candidate, Claim
 from crawler.pipeline.parse import ParseKilledError
@@ -63,14 +64,25 @@ class RebuildDeps(msgspec.Struct, frozen=True, kw_only=True):
     crawls: Crawls
     seeds: Seeds
     router: Router
+    runs: Runs
     rereader: Rereader
 
 
 class Replay:
     """Reads the archive of all folders, in the order in which it was written: the frontier grows as it did then."""
 
-    def __init__(self, deps: RebuildDeps, refill: Refill, book: PageBook, report: RebuildReport, meter: Meter) -> None:
+    def __init__(
+        self,
+        deps: RebuildDeps,
+        routers: Mapping[str, Router],
+        refill: Refill,
+        book: PageBook,
+        report: RebuildReport,
+        meter: Meter,
+    ) -> None:
+        """`routers`: of the crawl itself ("") and of each active run."""
         self._d = deps
+        self._routers = routers
         self._refill = refill
         self._book = book
         self._report = report
@@ -112,14 +124,17 @@ class Replay:
         return withdrawn
 
     async def _record(self, folder: int, found: ArchivedResponse) -> None:
-        url = found.stored.uri
-        fp = self._d.router.fingerprints.of(url)
+        url, run = found.stored.uri, self._book.run_at(found.location)
+        router = self._routers.get(run)
+        if router is None:
+            return  # the run has ended, and needs nothing more
+        fp = router.fingerprints.of(url)
         page = self._book.page(fp)
         if page is None:
             self._book.add_orphan(fp, url, folder, found.location)
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
-        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number)
+        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run)
         children = await self._children(parent, found.stored)
         if children is not None:
             await self._refill.add(children, self._done(url, fp, page) if self._book.found(fp) else None)
@@ -132,15 +147,17 @@ class Replay:
             self._report.flaw(f"{parent.url}: {error}")
             return None
         refused: Counter[str] = Counter()  # counted when it was crawled
-        found = self._d.router.links(parent, page.links, refused)
-        target = self._d.router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
+        router = self._routers[parent.run]
+        found = router.links(parent, page.links, refused)
+        target = router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
         return [*found, target] if target else found
 
     def _done(self, url: str, fp: str, page: KnownPage) -> DoneUrl:
         domain, queue, partition = self._d.router.placement.of(url)
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
-            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, items=page.items,
+            body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, run=page.run,
+            items=page.items,
         )  # fmt: skip
 
     # --- archived, and never committed ---
@@ -172,7 +189,7 @@ class Replay:
             except ArchiveError as error:
                 self._report.flaw(str(error))
                 continue
-            parent = parent_of(orphan.url, record.depth, record.redirects, seed=bool(record.seed))
+            parent = parent_of(orphan.url, record.depth, record.redirects, seed=bool(record.seed), run=record.run)
             await self._refill.add(await self._children(parent, stored) or ())
         return len(found)
 
@@ -190,9 +207,9 @@ class Replay:
         return wanted
 
 
-def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0) -> Claim:
+def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "") -> Claim:
     """What routing needs of the page that it routes from."""
     return Claim(
         url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
-        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number,
+        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number, run=run,
     )  # fmt: skip

@@ -38,6 +38,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     failures: Sequence[LetterFailure]
     label: str
     trace: str
+    run: str = ""  # of a job; "": of the crawl itself
 
     @classmethod
     def of(cls, letter: DeadLetter) -> Self:
@@ -51,8 +52,13 @@ def letters_table(letters: Sequence[Letter], reasons: Mapping[str, int]) -> str:
     total = sum(reasons.values())
     if not total:
         return "No dead letters."
-    rows = [(moment(one.failed_at), one.reason, str(one.attempts), one.url) for one in letters]
-    lines = [table(("failed at", "reason", "attempts", "URL"), rows, left=4), ""]
+    has_runs = any(one.run for one in letters)
+    rows = [
+        (moment(one.failed_at), one.reason, str(one.attempts), *([one.run or "-"] if has_runs else ()), one.url)
+        for one in letters
+    ]
+    headings = ("failed at", "reason", "attempts", *(["run"] if has_runs else ()), "URL")
+    lines = [table(headings, rows, left=len(headings)), ""]
     lines.append(f"{counted(total, 'dead letter')}: {named(reasons)}")
     if len(letters) < total:
         lines.append(f"shown: the newest {number(len(letters))} (--limit N for more; --json has all)")
@@ -69,6 +75,7 @@ def letter_text(letter: Letter) -> str:
         ("domain", letter.domain if letter.queue == letter.domain else f"{letter.domain}, queue {letter.queue}"),
         ("depth", f"{letter.depth}{', a seed' if letter.seed else ''}"),
         *([("label", letter.label)] if letter.label else []),
+        *([("run", letter.run)] if letter.run else []),
     ]
     rows = [
         (str(n), moment(failure.at), failure.kind, failure.detail) for n, failure in enumerate(letter.failures, start=1)

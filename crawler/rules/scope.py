@@ -63,6 +63,14 @@ class ScopeRules:
         prefixes = tuple(sorted(root[7:] for root in more if root.startswith("prefix:")))
         return replace(self, roots=more, _prefixes=prefixes, _by_authority={})
 
+    def of_run(self, mode: str, roots: Iterable[str], depth_max: int) -> "ScopeRules":
+        """The scope of a run, by these filters: `mode` "" is that of the crawl, and the smaller limit counts."""
+        deepest = smaller_limit(self.depth_max, depth_max)
+        own = replace(
+            self, mode=mode or self.mode, roots=frozenset(), depth_max=deepest, _prefixes=(), _by_authority={}
+        )
+        return own.with_roots(roots)
+
     def root_of(self, url: str) -> str:
         """The root that the canonical `url` adds to the scope as a seed."""
         if self.mode == "domain":
@@ -122,6 +130,11 @@ class ScopeRules:
         if not root:
             root = next(f"prefix:{prefix}" for prefix in self._prefixes if url.startswith(prefix))
         return f"{root.replace(':', ' ', 1)} of a seed"
+
+
+def smaller_limit(one: int, other: int) -> int:
+    """Of two limits of depth; -1 is none."""
+    return max(one, other) if min(one, other) < 0 else min(one, other)
 
 
 def _refused(refusal: RefusalReason, rule: str) -> ScopeVerdict:

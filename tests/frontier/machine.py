@@ -16,6 +16,7 @@ from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.messages import AddQuota
+from crawler.frontier.runs import Runs
 from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.robots.borrowed_slot import SlotQueue
@@ -153,6 +154,10 @@ class FrontierSteps(RuleBasedStateMachine):
     def empty(self) -> None:
         for client in self._raw:
             client.flushdb()
+        runs = Runs(self._engine, self._keys, len(PARTITIONS))
+        for run in RUNS:  # active, however soon a partition is closed
+            self._do(self._engine.command("HSET", self._keys.of(runs.home(run), "runs"), run, "{}"))
+            assert self._do(runs.touch(run, PARTITIONS))
         self._before = self._dump()
         for partition, session in zip(PARTITIONS, SESSIONS, strict=False):
             self._acquire(partition, session, 0, stale=False)

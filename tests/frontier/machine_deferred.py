@@ -41,9 +41,6 @@ class ParkingSteps(LetterSteps):
     @rule(index=some, off=moments, which=deliveries)
     def defer(self, index: int, off: int, which: str) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
-        if claim.run:  # refused instead
-            self._untouched = False
-            return
         frontier = self._frontiers[fence.session]
         (outcome,) = self._do(frontier.end([frontier.defer(fence, claim, TRAP)]))
         if self._untouched:

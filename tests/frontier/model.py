@@ -322,5 +322,13 @@ class PartitionModel(KeptUrls):
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
         beyond = sum(self.urls[f].deferred == CRAWL_URLS for f in self.in_state(State.DEFERRED))
-        counts = {**self.totals, "beyond": beyond, "done": done, "sequence": self.sequence, "queues": len(self.counts)}
+        pages = sum(u.state is State.COMMITTED and bool(u.candidate.run) for u in self.urls.values())
+        counts = {
+            **self.totals,
+            "run_pages": pages,
+            "beyond": beyond,
+            "done": done,
+            "sequence": self.sequence,
+            "queues": len(self.counts),
+        }
         return {k: n for k, n in counts.items() if n}

@@ -122,6 +122,8 @@ class KeptUrls(StopsModel):
         is_free = bool(self.counts[url.candidate.queue][f"free:{reason}"])
         if is_free:
             self._wait(url)
+        elif url.candidate.run:
+            self.refuse(fingerprint, reason=reason)
         else:
             self._park(url, reason)
         return not is_free

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace as replaced
 
-from crawler.audit.judge_frontier import disagreements
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
 from crawler.frontier.dead_letters import DeadLetters, StoredLetter
@@ -60,7 +60,7 @@ async def read(door: Door) -> list[StoredLetter]:
 async def sums(door: Door) -> tuple[int, int, int, int, list[str]]:
     """(added, done, letters, refused), and what does not add up."""
     t = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    return t.added, t.done, t.dead, t.refused, list(disagreements(t, 0, exactly=True))
+    return t.added, t.done, t.dead, t.refused, list(disagreements(t, Committed(), exactly=True))
 
 
 async def test_a_dead_letter_has_every_attempt_of_all_owners(door: Door) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from crawler.audit.judge_frontier import disagreements
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.errors import EngineError
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
@@ -24,7 +24,7 @@ def deferred_urls(door: Door) -> DeferredUrls:
 async def tally(door: Door) -> Tally:
     """The partition's counts, which must add up at any time."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert list(disagreements(counted, counted.committed, exactly=True)) == []
+    assert list(disagreements(counted, Committed(counted.committed), exactly=True)) == []
     assert counted.parks == counted.deferred - counted.released
     return counted
 

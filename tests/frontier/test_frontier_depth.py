@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawler.audit.judge_frontier import disagreements
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
@@ -36,7 +36,7 @@ async def parks(deferred_urls: DeferredUrls) -> dict[str, int]:
 
 async def tally(door: Door) -> Tally:
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert list(disagreements(counted, counted.committed, exactly=True)) == []
+    assert list(disagreements(counted, Committed(counted.committed), exactly=True)) == []
     return counted
 
 

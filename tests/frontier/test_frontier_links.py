@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from crawler.audit.judge_frontier import disagreements
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
@@ -19,7 +19,7 @@ QUEUE = "a.test"
 async def taken_in(door: Door) -> tuple[int, int]:
     """URLs that are pending or done, and those that are deferred."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert list(disagreements(counted, counted.committed, exactly=True)) == []
+    assert list(disagreements(counted, Committed(counted.committed), exactly=True)) == []
     return counted.seen - counted.parks, counted.parks
 
 

@@ -330,7 +330,7 @@ def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
 
 
 def test_the_scripts_do_the_same_for_several_users(engine: Any) -> None:
-    run_machine(engine.url, [engine], EXAMPLES[profile()], SharedQueues)
+    run_machine(engine.url, [engine], EXAMPLES[profile()] // 2, SharedQueues)
 
 
 @pytest.mark.slow

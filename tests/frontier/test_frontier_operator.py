@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from crawler.audit.judge_frontier import disagreements
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
@@ -20,7 +20,7 @@ QUEUE = "a.test"
 async def counts(door: Door) -> tuple[int, int, int]:
     """Pending, deferred and refused, after all sums were checked."""
     counted = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert list(disagreements(counted, counted.committed, exactly=True)) == []
+    assert list(disagreements(counted, Committed(counted.committed), exactly=True)) == []
     return counted.added - counted.done, counted.parks, counted.refused
 
 

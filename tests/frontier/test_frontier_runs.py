@@ -176,6 +176,7 @@ async def test_what_waits_of_a_closed_run_ends_without_a_trace(door: Door) -> No
 
 
 async def test_dead_letters_of_a_run_return_until_it_is_closed(door: Door) -> None:
+    await record(door, ONE)
     await door.add(found(1, run=ONE))
     door.now = 1000
     (claim,) = await door.claim()
@@ -190,6 +191,8 @@ async def test_dead_letters_of_a_run_return_until_it_is_closed(door: Door) -> No
     await f.end([f.dead_letter(door.fence, claim, NOW, letter_of(claim.url, ONE))])
     await runs_of(door).close(ONE, [0])
     assert await letters.requeue([stored]) == 0
+    await door.engine.command("DEL", door.keys.of(0, "runs"), door.keys.of(0, "closed"))
+    assert await letters.requeue([stored]) == 0, "it has ended long ago"
     assert await letters.discard([stored], "purged") == 1
     assert await counts(door) == RunCounts()
     assert await unbalanced(door) == (0, 0, 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.audit.judge_frontier import disagreements
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.errors import ArchiveError
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
@@ -49,7 +49,7 @@ def ready(door: Door) -> list[str]:
 
 async def check_counts(door: Door, row: Spill, *, pending: int, deferred: int) -> None:
     tally = await BulkLookup(door.engine, door.keys, 1, row.files).tally(0)
-    assert list(disagreements(tally, tally.committed, exactly=True)) == []
+    assert list(disagreements(tally, Committed(tally.committed), exactly=True)) == []
     assert (tally.pending, tally.parks) == (pending, deferred)
     some = [one async for one in PendingUrls(door.engine, door.keys, row.files).deferred(0)]
     assert len({found.url.url for part in some for found in part}) == deferred

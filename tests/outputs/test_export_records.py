@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import MissingFile
@@ -51,6 +52,23 @@ def test_json_lines_have_one_record_per_page_with_all_fields(tmp_path: Path) -> 
     assert first["fetched_at"] == "2024-05-01T12:00:00.250Z"
     assert (first["bytes"], first["title"], first["depth"]) == (31_000, "Title 0", 0)
     assert (first["warc_file"], first["warc_offset"]) == (None, None)
+
+
+def test_pages_of_a_run_name_it_and_can_be_written_alone(tmp_path: Path) -> None:
+    folder, target = filled(tmp_path), tmp_path / "pages.jsonl"
+    index = IndexWriter(folder, "bb22")
+    index.add(replace(entry(0), fingerprint="77", run="job.0.1"))
+    index.add(replace(entry(1), fingerprint="78", run="job.0.2"))
+    index.close()
+    assert export(folder, [str(target)]).records == 8
+    records = [json.loads(line) for line in target.read_text().splitlines()]
+    assert sorted(r.get("run", "-") for r in records) == ["-"] * 6 + ["job.0.1", "job.0.2"]
+    summary = exporting.export(folder, targets_of([str(target)]), Pages(folder), run="job.0.1")
+    assert (summary.records, summary.by_status) == (1, {200: 1})
+    (record,) = [json.loads(line) for line in target.read_text().splitlines()]
+    assert (record["url"], record["run"]) == ("http://d0.test/page/0", "job.0.1")
+    lines = [line for path in folder.index.iterdir() for line in path.read_bytes().splitlines()]
+    assert sum(b'"run"' in line for line in lines) == 2, "others have no byte of it"
 
 
 def test_csv_says_the_same_as_json_lines_in_one_pass(tmp_path: Path) -> None:

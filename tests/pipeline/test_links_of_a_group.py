@@ -52,7 +52,7 @@ def stage(adds: FakeFrontier) -> RouteStage:
     unused: Any = SimpleNamespace()
     held: Any = SimpleNamespace(is_open=lambda _: False)
     traps = TrapMemory(TrapSettings())
-    return RouteStage(adds, unused, router, held, unused, traps, content_steps())  # type: ignore[arg-type]
+    return RouteStage(adds, unused, router, held, unused, traps, content_steps(), unused)  # type: ignore[arg-type]
 
 
 def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:

@@ -56,8 +56,9 @@ def claimer_with(
     due = DuePartitions(counters.open_claims)
     scheduler = scheduler or Scheduler(counters.open_claims, concurrency_per_queue=1)
     claimer = Claimer(
-        frontier, held, due, scheduler, counters, Settings(), on_short=lambda *_: None, on_engine_restart=lambda: None
-    )
+        frontier, held, due, scheduler, counters, Settings(), on_short=lambda *_: None, on_engine_restart=lambda: None,
+        on_runs=_never,
+    )  # fmt: skip
     return claimer, due
 
 
@@ -75,7 +76,7 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         "held": unused, "liveness": unused, "counters": unused, "notes": unused, "fetcher": unused, "gate": unused,
         "parser": unused, "handling": unused, "policy": ResponsePolicy(settings),
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
-        "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps),
+        "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps), "run_refuses": _never,
     } | parts  # fmt: skip
     return FetchStage(runner_of(scheduler, **callbacks), scheduler, settings=settings, **known)
 

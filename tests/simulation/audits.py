@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from crawler.audit.judge_frontier import disagreements, missing_of
+from crawler.audit.judge_frontier import Committed, disagreements, missing_of
 from crawler.engine.client import Engine
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
 from crawler.frontier.keys import Keys
@@ -34,10 +34,11 @@ class Auditor:
                 self._judge(tally)
 
     def _judge(self, t: Tally) -> None:
-        missing = missing_of(t, t.committed)
+        own = t.committed - t.run_pages
+        missing = missing_of(t, own)
         if missing > 0:
             self._blame("audit", f"{missing} URLs of partition {t.partition} would be called lost: {t}")
-        for wrong in disagreements(t, t.committed, exactly=False):
+        for wrong in disagreements(t, Committed(own, own, t.run_pages), exactly=False):
             self._blame("audit", f"of partition {t.partition} would be said: {wrong}")
 
     # --- what it asks, as of an engine ---

@@ -65,16 +65,6 @@ local function refusal_of(r, reason, quota)
   return deferring_stop(r) or ''
 end
 
-local function refuse_new(r, domain, reason, seed)
-  meet(r, domain, 1)
-  count(ctx.total, 'done', 1)
-  count(ctx.total, 'refused:' .. reason, 1)
-  count_in(r, 'refused:' .. reason, 1)
-  count_seed(seed, DONE, 1)
-  count_run(seed, RunCounts.refused, 1)
-  r.has_refused = true
-end
-
 -- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
 local function arrive(items, at, run, quota)
   local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
@@ -84,7 +74,9 @@ local function arrive(items, at, run, quota)
     local r = record_of(queue)
     reason = refusal_of(r, reason, quota)
     if reason ~= '' then
-      refuse_new(r, domain, reason, items[at + UrlItem.seed])
+      meet(r, domain, 1)
+      refuse_of_run(r, run, reason)
+      r.has_refused = true
       return false
     end
   end

@@ -36,9 +36,10 @@ local function count_run(seed, what, n)
   if type(seed) == 'string' then count_seed(seed, what, n) end
 end
 
--- Count a page of a run.
+-- Count a page of a run. meta's run_pages counts those of all runs, also of closed ones.
 local function count_page(seed, class, bytes, items)
   if type(seed) ~= 'string' then return end
+  count(ctx.total, 'run_pages', 1)
   if class >= 1 and class <= 5 then count_seed(seed, RunCounts.s1 + class - 1, 1) end
   count_seed(seed, RunCounts.bytes, bytes)
   count_seed(seed, RunCounts.items, items)

@@ -101,6 +101,15 @@ local function defer_runs(r, sign)
   for run, n in pairs(r[MORE].runs or {}) do count_run(run, RunCounts.deferred, sign * n) end
 end
 
+-- End a URL of a run, for a reason for which others are deferred.
+local function refuse_of_run(r, run, reason)
+  count(ctx.total, 'done', 1)
+  count(ctx.total, 'refused:' .. reason, 1)
+  count_in(r, 'refused:' .. reason, 1)
+  count_seed(run, DONE, 1)
+  count_run(run, RunCounts.refused, 1)
+end
+
 -- Count n URLs that came (back) into their queue, and wake it.
 local function note_pending(r, n, default_delay_ms)
   local reason = deferring_stop(r)

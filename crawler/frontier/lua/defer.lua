@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- defer: keep a claimed URL without fetching it, for a reason found after it was queued. Score and member are kept for its
--- release. If an operator has released the queue's URLs for this reason, the URL is put back instead. Needs the fence and
--- the delivery's token.
+-- release. If an operator has released the queue's URLs for this reason, the URL is put back instead. If not, a URL of a run
+-- is refused instead. Needs the fence and the delivery's token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {token, reason}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, reason}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'} | {'RELEASED'}: it was put back into its queue
 if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
@@ -13,8 +13,15 @@ local score, name, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', tok
 end_claims({token})
 local queue, user = Users.split(name)
 local r = record_of(queue)
-local is_released = r[MORE]['free:' .. reason]
-if is_released then put_back(r, user, {score, member}) else defer(queue, reason, {score, member}) end
+local is_released, run = r[MORE]['free:' .. reason], run_of(member)
+if is_released then
+  put_back(r, user, {score, member})
+elseif run then
+  refuse_of_run(r, run, reason)
+  forget(run, {a[DeferArgs.fingerprint]}, true)
+else
+  defer(queue, reason, {score, member})
+end
 settle(r, 1, 0, -1)
 close_queues()
 write_totals()

@@ -1,0 +1,82 @@
+"""Runs of jobs in a crawl of this process: started, looked at, finished and closed as the part that runs jobs does."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.app.crawl import OpenCrawl, make_router
+from crawler.frontier.runs import Runs
+from crawler.rules.finish import RunPass, is_run_finished
+from crawler.rules.runs import RunCounts, RunRecord, RunSpec, total_of
+from crawler.seeding.run_seeder import RunSeeder
+from crawler.seeding.seeder import GivenUrl
+from tests.crawl.rebuild_lab import WebLab
+from tests.frontier.raw import dump
+
+ONE, TWO = "job00000.0.1", "job00000.0.2"
+LOOK_S = 0.02
+
+
+def runs_of(crawl: OpenCrawl) -> Runs:
+    return Runs(crawl.engine, crawl.keys, crawl.record.partitions)
+
+
+async def write(crawl: OpenCrawl, record: RunRecord) -> None:
+    key = crawl.keys.of(runs_of(crawl).home(record.run), "runs")
+    await crawl.engine.command("HSET", key, record.run, msgspec.json.encode(record))
+
+
+async def start(crawl: OpenCrawl, run: str, seeds: Sequence[str], *, stopped: str = "", **spec: Any) -> RunSeeder:
+    """Make a run active and add its seeds."""
+    record = RunRecord(run=run, user="ann", name="job", nominal=1, started_at=1.0, spec=RunSpec(**spec))
+    await write(crawl, record)
+    seeder = RunSeeder(crawl.frontier, runs_of(crawl), make_router(crawl), record)
+    assert await seeder.add_all(GivenUrl("here", url) for url in seeds)
+    await write(crawl, msgspec.structs.replace(record, is_seeded=True, stopped=stopped))
+    return seeder
+
+
+async def end(crawl: OpenCrawl, run: str) -> None:
+    """It is not active any more."""
+    await crawl.engine.command("HDEL", crawl.keys.of(runs_of(crawl).home(run), "runs"), run)
+
+
+async def close(crawl: OpenCrawl, run: str) -> None:
+    runs = runs_of(crawl)
+    await runs.close(run, sorted(await runs.touched(run)))
+    await runs.forget(run)
+
+
+async def counts(crawl: OpenCrawl, run: str) -> RunCounts:
+    runs = runs_of(crawl)
+    return total_of((await runs.counts(run, sorted(await runs.touched(run)))).values())
+
+
+async def finish(crawl: OpenCrawl, run: str) -> RunCounts:
+    """Wait until two passes prove that the run has finished, then end and close it; its counts."""
+    runs, passes = runs_of(crawl), list[RunPass]()
+    while not is_run_finished(passes):
+        await asyncio.sleep(LOOK_S)
+        record = (await runs.read([run]))[run]
+        assert record is not None
+        touched = await runs.touched(run)
+        found = await runs.counts(run, sorted(touched))
+        passes = [*passes[-1:], RunPass(crawl.engine.run_id, record.is_seeded, found)]
+    await end(crawl, run)
+    await close(crawl, run)
+    return total_of(passes[-1].counts.values())
+
+
+def left_of(lab: WebLab, run: str) -> list[bytes]:
+    """Keys that still name the run, but for what is kept of it: notes that it is closed, dead letters, commits."""
+    kept, name = (b":closed", b":dead", b":l"), run.encode()
+    with contextlib.closing(lab.engine.client()) as client:
+        whole = dump(client, "{main:*")
+    return [key for key, value in whole.items() if name in key or (name in pickled(value) and not key.endswith(kept))]
+
+
+def pickled(value: Any) -> bytes:
+    return repr(value).encode()
