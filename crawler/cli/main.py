@@ -43,8 +43,8 @@ examples:
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
     "crawl", "run", "scale", "seed", "seeds", "stats", "top", "serve", "token", "crawls", "ring", "explain", "fetch",
-    "replay", "shell", "check", "history", "dead", "operate", "oplog", "export", "audit", "rebuild", "doctor", "init",
-    "completion",
+    "replay", "shell", "check", "history", "dead", "operate", "users", "oplog", "export", "audit", "rebuild", "doctor",
+    "init", "completion",
 )  # fmt: skip
 
 

@@ -162,6 +162,7 @@ class DuePartitions:
     def _one_for_each(self, due: Mapping[str, list[tuple[int, int]]], most: int) -> list[int]:
         """At most `most` partitions, users by turns; of each user those that have been due for longest."""
         found: dict[int, None] = {}
+        self._turns.advance(self._turns.next_of(due))
         turns = self._turns.copy()  # what they get is charged when it is here
         left = {user: heapq.nsmallest(most, places)[::-1] for user, places in due.items()}
         while left and len(found) < most:
