@@ -96,9 +96,9 @@ class PendingUrls:
         return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered)
 
     async def place(
-        self, partition: int, queue: str, url: str, reason: str = "", *, now_s: float
+        self, partition: int, queue: str, url: str, reason: str = "", *, run: str = "", now_s: float
     ) -> tuple[int, PendingUrl] | None:
-        """(place from the front of its queue, URL) of a queued URL, or of one that is deferred for a reason.
+        """(place from the front of its queue, URL) of a queued URL of a run, or of one that is deferred for a reason.
 
         The place is that among the URLs of its user. Its domain is not looked up.
         """
@@ -114,7 +114,7 @@ class PendingUrls:
                         member, score = as_queued(row, name, stored)
                         user = split_row(row)[1]
                         found = pending_url(queue, "", score, member, listed(member, origins), now_s, user)
-                        if found.url == url:
+                        if (found.url, found.run) == (url, run):
                             return before + rank, found
                 before += len(urls)
         return None
@@ -124,11 +124,11 @@ class PendingUrls:
         (listed_ones,) = await self._origins(partition, [queue])
         return [*(f"{scheme}{queue}" for scheme in ORIGINS.values()), *sorted(listed_ones.values())]
 
-    async def delivered(self, partition: int, url: str) -> Found | None:
-        """A URL that is claimed or waits for a retry."""
+    async def delivered(self, partition: int, url: str, run: str = "") -> Found | None:
+        """A URL of a run that is claimed or waits for a retry."""
         async for some in self.deliveries(partition):
             for found in some:
-                if found.url.url == url:
+                if (found.url.url, found.url.run) == (url, run):
                     return found
         return None
 

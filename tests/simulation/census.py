@@ -14,7 +14,7 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError
-from crawler.frontier.codec import parts_of, unpack_letter
+from crawler.frontier.codec import parts_of, read_stamp, unpack_letter
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import Stub, is_row
 from crawler.model import CommitEntry
@@ -41,6 +41,23 @@ class Census:
     def pending(self) -> int:
         """URLs that are neither done nor given up."""
         return sum(len(self._waiting(p)) + len(self._delivered(p)) for p in range(self._partitions))
+
+    def pending_of(self, run: str) -> list[str]:
+        """Those of a run."""
+        found = [url for p in range(self._partitions) for url in (*self._waiting(p), *self._delivered(p).values())]
+        return [url for url in found if url.startswith(f"{run} ")]
+
+    def traces_of(self, run: str) -> list[str]:
+        """Keys that still name a run, but for notes that it is closed and its dead letters."""
+        found = []
+        for key in sorted(self._wire.one("KEYS", "*")):
+            name = key.decode()
+            kind = self._wire.one("TYPE", key)
+            inside = self._wire.one("HGETALL", key) if kind == b"hash" else []
+            is_named = run in name or any(run.encode() in value for value in inside)
+            if is_named and not name.endswith((":closed", ":dead")):
+                found.append(name)
+        return found
 
     def deferred(self) -> int:
         """URLs that are kept and not to be fetched."""
@@ -88,11 +105,14 @@ class Census:
         return found
 
     def _url(self, p: int, queue: str, member: str) -> str:
+        """The URL, and before that its run, if it has one."""
         origin, queue = "", queue.partition("|")[0]
         if member[0] >= "%":
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
-        return parts_of(member, queue, origin)[0]
+        url, stamp = parts_of(member, queue, origin)
+        run = read_stamp(stamp, 0.0).run
+        return f"{run} {url}" if run else url
 
     def left(self) -> dict[int, tuple[int, str]]:
         """Partitions with work left: pending URLs and commits that are not indexed; and the session of the lease."""
@@ -103,11 +123,11 @@ class Census:
         counts = {p: (pending[p] + found[2 * p], (found[2 * p + 1] or b"").decode()) for p in partitions}
         return {p: (n, session) for p, (n, session) in counts.items() if n}
 
-    def dead_letters(self) -> dict[str, str]:
-        """URL -> reason."""
+    def dead_letters(self, run: str) -> dict[str, str]:
+        """URL -> reason, of a run or ("") the crawl itself."""
         found = self._wire.ask([("HVALS", self._keys.of(p, "dead")) for p in range(self._partitions)])
         letters = [unpack_letter(blob) for blobs in found for blob in blobs]
-        return {letter.url: letter.reason for letter in letters}
+        return {letter.url: letter.reason for letter in letters if letter.run == run}
 
     def faults(self) -> list[str]:
         """What is wrong with the states of URLs; nothing, it is hoped."""
@@ -117,26 +137,29 @@ class Census:
 
     def _faults_of(self, p: int) -> Iterable[str]:
         of, waiting, deferred, delivered = self._keys.of, self._waiting(p), self._deferred(p), self._delivered(p)
-        expiring, overtaken, retries, meta = self._wire.ask([
+        expiring, overtaken, retries, flat = self._wire.ask([
             ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
-            ("HMGET", of(p, "m"), "added", "done", "seen0", "buckets0", "parked", "released"),
+            ("HGETALL", of(p, "m")),
         ])  # fmt: skip
-        buckets = [of(p, f"s0:{n}") for n in ("split", *range(int(meta[3] or 1)))]
-        seen = sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
+        m = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+        n = {name: int(m.get(name, 0)) for name in ("added", "done", "parked", "released", "dropped")}
+        sets = [name.removeprefix("seen") for name in m if name.startswith("seen")]
+        counted = n["dropped"] + sum(int(m[f"seen{run}"]) for run in sets)
+        buckets = [of(p, f"s{run}:{b}") for run in sets for b in ("split", *range(int(m.get(f"buckets{run}", 1))))]
+        seen = n["dropped"] + sum(self._wire.ask([("SCARD", bucket) for bucket in buckets]))
         pending = Counter([*waiting, *delivered.values()])
         if twice := [url for url, n in (pending + Counter(deferred)).items() if n > 1]:
             yield f"partition {p}: in two states at once: {twice}"
         tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
         if tokens != Counter(delivered.keys()):
             yield f"partition {p}: deliveries {delivered} but deadlines {tokens}"
-        added, done = int(meta[0] or 0), int(meta[1] or 0)
+        added, done, released = n["added"], n["done"], n["released"]
         if added - done != pending.total():
             yield f"partition {p}: {added} added, {done} done, {pending.total()} pending"
-        released = int(meta[5] or 0)
-        if seen != added - released or int(meta[2] or 0) != seen:
-            yield f"partition {p}: {added} added, {released} released, {seen} seen, {meta[2]} counted as seen"
-        if int(meta[4] or 0) - released != len(deferred):
-            yield f"partition {p}: {meta[4]} deferred, {released} released, {len(deferred)} are"
+        if seen != added - released or counted != seen:
+            yield f"partition {p}: {added} added, {released} released, {seen} seen, {counted} counted as seen"
+        if n["parked"] - released != len(deferred):
+            yield f"partition {p}: {n['parked']} deferred, {released} released, {len(deferred)} are"
 
 
 def exported(folders: Sequence[Path]) -> tuple[dict[tuple[str, int], CommitEntry], list[str]]:

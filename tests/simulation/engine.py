@@ -118,7 +118,7 @@ class Server:
             return
         begin = len(job.replies)
         part = job.calls[begin : begin + self.weather.part_of(len(job.calls) - begin)]
-        replies = self.real.wire.ask([_command(c) for c in part if c is not INFO]) if part != [INFO] else []
+        replies = self.real.wire.ask([command_of(c) for c in part if c is not INFO]) if part != [INFO] else []
         answers = iter(replies)
         for call in part:
             job.replies.append(self.run_id.encode() if call is INFO else next(answers))
@@ -167,7 +167,7 @@ def _answer(job: Job) -> None:
         job.answer.set_result(job.replies)
 
 
-def _command(call: Call | tuple[Any, ...]) -> tuple[Any, ...]:
+def command_of(call: Call | tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(call, Call):
         return ("FCALL", script(call.name).function, len(call.keys), *call.keys, *call.args)
     return tuple(call)

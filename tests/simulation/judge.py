@@ -37,6 +37,7 @@ class Ending:
     url: str
     session: str
     status: int = 0
+    run: str = ""
 
 
 @dataclass(slots=True)
@@ -71,10 +72,11 @@ class Judge:
     deaths: Counter[str] = field(default_factory=Counter)  # URL -> processes that were killed while they were at it
     died_ns: dict[str, int] = field(default_factory=dict)  # session -> when its process was killed
     _holders: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # (partition, epoch) -> sessions
-    _asked: dict[str, Request] = field(default_factory=dict)
+    _asked: dict[str, list[Request]] = field(default_factory=dict)
     _last: dict[str, Request] = field(default_factory=dict)  # by queue
     _paged: set[str] = field(default_factory=set)
     _rolled_back: bool = False
+    runs: int = 0  # of jobs, which fetch each page once more
 
     def blame(self, invariant: str, what: str) -> None:
         line = f"{invariant} broken at {self.loop.time():.3f} s: {what}"
@@ -158,7 +160,9 @@ class Judge:
         key = packed[0], int(packed[2].rpartition(":")[2])
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")
-        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"]))
+        self._ended(
+            key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"], entry["run"])
+        )
 
     def _ended(self, key: Key, ending: Ending) -> None:
         before = self.endings.get(key)
@@ -223,15 +227,21 @@ class Judge:
 
     def _repeated(self, request: Request) -> None:
         """A page with a good answer may be fetched again only if its instance was disturbed."""
-        page, before = self.web.urls[request.url], self._asked.get(request.url)
-        self._asked[request.url] = request
+        page, earlier = self.web.urls[request.url], tuple(self._asked.get(request.url, ()))
+        self._asked.setdefault(request.url, []).append(request)
+        before = earlier[-1] if earlier else None
         had = page.took  # answers so far, this one not included
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
-        if before is None or failed or request.late:
+        answered = had - (page.failures if page.kind is Kind.FLAKY else 0)
+        if before is None or failed or request.late or answered <= self.runs:
             return
         self.stats["duplicates"] += 1
         self.trace(f"  again: {before.process.name} had it at {before.at_ns / NS:.3f} s")
-        if not self.disturbances.befell(before.process, before.at_ns):
+        if self.runs:  # which of the earlier requests was for the same run is not known: any may have been disturbed
+            is_excused = answered <= self.runs + sum(self.disturbances.befell(r.process, r.at_ns) for r in earlier)
+        else:
+            is_excused = self.disturbances.befell(before.process, before.at_ns)
+        if not is_excused:
             self.blame(
                 "duplicate",
                 f"{request.process.name} asked again for {request.url}, which {before.process.name} had asked for at "

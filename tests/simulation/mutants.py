@@ -21,9 +21,11 @@ from crawler.pipeline import finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
+from crawler.pipeline.run_book import RunBook
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
+from crawler.rules import finish
 from crawler.runtime.clock import monotonic_ms
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
@@ -209,6 +211,34 @@ def nothing_is_raised() -> contextlib.AbstractContextManager[None]:
     return _patched(RaisedQuotas, "release", release)
 
 
+def runs_one_pass() -> contextlib.AbstractContextManager[None]:
+    """One quiet reading of a run's counts is taken for its end."""
+    return _patched(finish, "is_run_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+
+
+def links_untouched() -> contextlib.AbstractContextManager[None]:
+    """Links of runs are added to partitions that were not noted as touched."""
+
+    async def touch_all(self: RunBook, partitions: Any) -> set[str]:
+        return set()
+
+    return _patched(RunBook, "touch_all", touch_all)
+
+
+def touched_is_remembered() -> contextlib.AbstractContextManager[None]:
+    """After a restart of the engine, what was noted as touched is believed to be there."""
+    return _patched(RunBook, "forget", lambda self: None)
+
+
+def run_of_crawl() -> contextlib.AbstractContextManager[None]:
+    """Links of a run's page belong to the crawl."""
+
+    def router_of(self: RunBook, run: str) -> Any:
+        return self._router
+
+    return _patched(RunBook, "router_of", router_of)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -219,6 +249,7 @@ class Mutant:
     breaks: str
     overflows: bool = False  # queues lie in files
     budgets: Mapping[str, int] = field(default_factory=dict)
+    has_run: bool = False  # a job runs
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -245,6 +276,10 @@ MUTANTS = {
         Mutant(ends_with_room, "graph", "", "I12", budgets={"crawl_urls": 12}),
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
+        Mutant(runs_one_pass, "chain", "nothing", "I12", has_run=True),
+        Mutant(links_untouched, "chain", "nothing", "I12", has_run=True),
+        Mutant(touched_is_remembered, "graph", "engine", "I3", has_run=True),
+        Mutant(run_of_crawl, "graph", "", "I3", has_run=True),
     )
 }
 
@@ -264,4 +299,9 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     with mutant.change():
         plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix)
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
-        return simulate(seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets))
+        if mutant.has_run:
+            budgets = {}
+        has_run = mutant.has_run or (plan.has_run and not budgets)
+        return simulate(
+            seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets, has_run=has_run)
+        )

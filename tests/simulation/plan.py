@@ -51,6 +51,7 @@ class Plan:
     overflows: bool  # queues lie in files
     budgets: Mapping[str, int]  # what instances begin with
     raised_at_s: float  # instances that start later have none
+    has_run: bool  # does a run of a job crawl the same sites?
 
     @property
     def is_planned(self) -> bool:
@@ -65,6 +66,7 @@ def rng_of(seed: int, what: str) -> random.Random:
 
 OVERFLOWING = 0.3  # share of runs whose queues lie in files
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
+WITH_RUN = 0.4  # share of those without quotas in which a job runs
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
@@ -92,6 +94,7 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
     count = rng.randint(2, 9) if faults else 0
     schedule = sorted((rng.uniform(0.3, busy_s), _drawn(rng, faults)) for _ in range(count))
     budgeting = rng_of(seed, "budgets")
+    budgets = budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {}
     return Plan(
         seed=seed,
         shape=shape,
@@ -103,8 +106,9 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "") -> Plan:
         heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
         disk_s=rng.choice((0.002, 0.01, 0.05)),
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
-        budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
+        budgets=budgets,
         raised_at_s=budgeting.uniform(0.5, busy_s),
+        has_run=not budgets and rng_of(seed, "run").random() < WITH_RUN,
     )
 
 

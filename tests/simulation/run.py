@@ -7,14 +7,16 @@ import logging
 import shutil
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
+from crawler.model import CommitEntry
 from crawler.rules.poison_urls import GIVEN_UP_AT
 from crawler.seeding.seeder import GivenUrl
+from tests.simulation import run_of_job
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported
@@ -28,6 +30,7 @@ from tests.simulation.loop import NS, PROCESS, Process, StuckError, VirtualLoop
 from tests.simulation.machines import Fleet, Life, replaced, simulated_doors
 from tests.simulation.overflow import FOLDER, USED, Files, overflowing, with_files
 from tests.simulation.plan import Plan, plan_of, rng_of
+from tests.simulation.run_of_job import RUN, RunWatcher
 from tests.simulation.weather import CALM, Weather
 from tests.simulation.wire import RealEngine
 
@@ -80,6 +83,10 @@ class Simulation:
             self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults")
         )
         self.server.observe = self.judge.executed
+        self.judge.runs = int(plan.has_run)
+        self.run_watcher = RunWatcher(
+            self.server, s.crawl.partitions, self.census, rng_of(seed, "run of a job"), self.judge.blame, self.trace
+        )
         self.judge.is_witnessed, self.judge.on_acquired = self._is_witnessed, self._acquired
         self.weather.on_mishap = self.disturbances.happened
         self._unbudgeted: set[Life] = set()
@@ -156,6 +163,8 @@ class Simulation:
         seeder = Process("seeder")
         await self.loop.start(seeder, self._seed())
         self.loop.start(Process("auditor"), self.auditor.watch())
+        if self.plan.has_run:
+            self.loop.start(Process("runs"), self.run_watcher.watch())
         self.weather.climate = self.plan.climate
         for at_s, machine, shows_death in self.plan.starts:
             self.loop.after(at_s, self.fleet.start, self.fleet.add(machine, shows_death=shows_death))
@@ -182,11 +191,27 @@ class Simulation:
                 return
             if left := self.census.deferred():
                 self.judge.blame("I12", f"finished without quotas, and {left} URLs are deferred")
+        if self.plan.has_run and not await self._run_ends():
+            return
         self._close()
+
+    async def _run_ends(self) -> bool:
+        """Wait until the run was ended and closed, as it must be soon after the crawl."""
+        limit_s = self.loop.time() + 60.0
+        while not self.run_watcher.is_over:
+            if self.loop.time() > limit_s:
+                self.judge.blame("I12", f"the run does not end; pending: {self.census.pending_of(RUN)}")
+                return False
+            await asyncio.sleep(0.25)
+        self.judge.stats["runs of jobs"] += 1
+        if traces := self.census.traces_of(RUN):
+            self.judge.blame("run", f"left of it: {traces}")
+        return True
 
     async def _ends(self) -> bool:
         """Wait until the crawl has ended; False if it does not."""
-        limit_s = self.loop.time() + 60.0 + 2 * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
+        passes = 1 + self.plan.has_run
+        limit_s = self.loop.time() + 60.0 + 2 * passes * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
         limit_s += self.plan.settings.frontier.visibility_timeout_s
         while not self._is_over():
             if self.loop.time() > limit_s:
@@ -208,6 +233,8 @@ class Simulation:
         settings = replaced(self.settings, archive={"dir": str(self.folder / life.node.machine)})
         async with open_crawl(settings, create=True) as crawl:
             await make_seeder(crawl).add_all([GivenUrl("seed", url) for url in self.plan.web.seeds])
+            if self.plan.has_run:
+                await run_of_job.start(crawl, self.plan.web.seeds)
 
     def _strike(self, kind: str) -> None:
         self.trace(f"--- {kind}")
@@ -238,22 +265,28 @@ class Simulation:
         judge = self.judge
         for fault in self.census.faults():
             judge.blame("I3", fault)
-        letters = self.census.dead_letters()
-        truth = self.plan.web.truth(frozenset(filter(self._is_poison_url, letters)))
-        committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed"}
-        self._compare("committed", committed, truth.committed)
-        self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
-        twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
-        if twice:
-            judge.blame("I4", f"committed twice: {twice}")
         folders = sorted(path for path in self.folder.iterdir() if path.name not in ("seeding", FOLDER))
         entries, faults = exported(folders)
         for fault in faults:
             judge.blame("archive", fault)
-        self._compare("exported", {e.url: e.status for e in entries.values()}, truth.committed)
-        judge.stats["pages"] = len(committed)
+        for run in ("", RUN) if self.plan.has_run else ("",):
+            self._compare_all(run, [entry for entry in entries.values() if entry.run == run])
+        twice = [key for key, n in judge.commits.items() if n > 1 and not judge._rolled_back]
+        if twice:
+            judge.blame("I4", f"committed twice: {twice}")
+        judge.stats["pages"] = sum(e.how == "committed" for e in judge.endings.values())
         if self.plan.is_planned and judge.stats["duplicates"]:
             judge.blame("duplicate", f"{judge.stats['duplicates']} although nothing happened but joins and leaves")
+
+    def _compare_all(self, run: str, entries: Sequence[CommitEntry]) -> None:
+        """What became of the URLs of a run, or ("") of the crawl itself."""
+        letters = self.census.dead_letters(run)
+        truth = self.plan.web.truth(frozenset(filter(self._is_poison_url, letters)))
+        endings = [e for e in self.judge.endings.values() if e.how == "committed" and e.run == run]
+        of = " of the run" if run else ""
+        self._compare(f"committed{of}", {e.url: e.status for e in endings}, truth.committed)
+        self._compare(f"dead{of}", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
+        self._compare(f"exported{of}", {e.url: e.status for e in entries}, truth.committed)
 
     def _is_poison_url(self, url: str) -> bool:
         """The rule against poison URLs may hit an innocent page that was in progress at three crashes."""
