@@ -2,10 +2,10 @@
 
 import asyncio
 import heapq
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from crawler.frontier.messages import QueueBatch
+from crawler.pipeline.due_users import DueUsers
 from crawler.rules.fair_turns import FairTurns
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
@@ -29,7 +29,7 @@ class DuePartitions:
         self._turns = FairTurns(weight_of)
         self._due: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
-        self._waits: dict[int, dict[tuple[int, str], int]] = {}  # partition -> boost and user -> due time
+        self._users = DueUsers(self._due, self._turns)
         self._shared: dict[int, dict[str, tuple[str, ...]]] = {}  # partition -> queue -> users that wait in it
         self.wake = asyncio.Event()
 
@@ -39,6 +39,7 @@ class DuePartitions:
         if known is not None and known <= at_ms:
             return
         self._due[partition] = at_ms
+        self._users.scheduled(partition)
         heapq.heappush(self._heap, (at_ms, partition))
         if len(self._heap) > len(self._due) + OUTDATED_MAX:
             self._heap = [(due_ms, number) for number, due_ms in self._due.items()]
@@ -50,24 +51,20 @@ class DuePartitions:
         """A queue of this partition is due at that time: its next claim must be here by then."""
         at_ms -= self.lead_ms
         for user in self._shared.get(partition, {}).pop(queue, ()):
-            self._note(partition, user, at_ms)
+            self._users.note(partition, user, at_ms)
         self.schedule(partition, at_ms)
 
     def hint(self, partition: int, user: str = "") -> None:
         """A sleeping queue of this partition woke, or got its first URLs of this user."""
-        if user or partition in self._waits:
-            self._note(partition, user, 0)
+        if user or partition in self._users:
+            self._users.note(partition, user, 0)
         self.schedule(partition)
-
-    def _note(self, partition: int, user: str, at_ms: int) -> None:
-        known = self._waits.setdefault(partition, {})
-        known[0, user] = min(at_ms, known.get((0, user), at_ms))  # the next claim will tell which boost the queue has
 
     def drop(self, partitions: Iterable[int]) -> None:
         """These partitions are lost."""
         for partition in partitions:
             self._due.pop(partition, None)
-            self._waits.pop(partition, None)
+            self._users.drop(partition)
             self._shared.pop(partition, None)
 
     @property
@@ -101,7 +98,7 @@ class DuePartitions:
 
     def has_waits(self, partition: int) -> bool:
         """Do queues of this partition have a boost, or users URLs in them?"""
-        return partition in self._waits
+        return partition in self._users
 
     def note_reply(
         self, partition: int, waits: Mapping[tuple[int, str], int], batches: Iterable[QueueBatch], *, later_ms: int
@@ -110,10 +107,10 @@ class DuePartitions:
         there are neither boosts nor users. `batches`: what they got.
         """
         if not waits:
-            self._waits.pop(partition, None)
+            self._users.drop(partition)
             self._shared.pop(partition, None)
             return
-        self._waits[partition] = {key: at_ms + later_ms for key, at_ms in waits.items() if at_ms >= 0}
+        self._users.replace(partition, {key: at_ms + later_ms for key, at_ms in waits.items() if at_ms >= 0})
         for batch in batches:
             self._turns.charge(batch.claims[0].user, len(batch.claims))
             if batch.waiting:
@@ -124,7 +121,7 @@ class DuePartitions:
         turn, else the longest due.
         """
         now_ms = monotonic_ms()
-        if self._waits and most > 0:
+        if self._users and most > 0:
             return self._take_in_turn(now_ms, most)
         found: list[int] = []
         while self._heap and len(found) < most:
@@ -140,38 +137,9 @@ class DuePartitions:
         return found
 
     def _take_in_turn(self, now_ms: int, most: int) -> list[int]:
-        """Those with the highest boost; the others once these need nothing more."""
-        by_boost: defaultdict[int, defaultdict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-        for partition, due_ms in self._due.items():
-            if due_ms <= now_ms:
-                for boost, user, since_ms in self._due_of(partition, due_ms, now_ms):
-                    by_boost[boost][user].append((since_ms, partition))
-        found = self._one_for_each(by_boost[max(by_boost)], most) if by_boost else []
+        found = self._users.take(now_ms, most)
         for partition in found:
             del self._due[partition]
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)  # outdated
         return found
-
-    def _due_of(self, partition: int, due_ms: int, now_ms: int) -> list[tuple[int, str, int]]:
-        """(boost, user, since when) of the due queues of a partition, as far as known."""
-        known = self._waits.get(partition, {}).items()
-        found = [(boost, user, since_ms) for (boost, user), since_ms in known if since_ms <= now_ms]
-        return found or [(0, "", due_ms)]
-
-    def _one_for_each(self, due: Mapping[str, list[tuple[int, int]]], most: int) -> list[int]:
-        """At most `most` partitions, users by turns; of each user those that have been due for longest."""
-        found: dict[int, None] = {}
-        self._turns.advance(self._turns.next_of(due))
-        turns = self._turns.copy()  # what they get is charged when it is here
-        left = {user: heapq.nsmallest(most, places)[::-1] for user, places in due.items()}
-        while left and len(found) < most:
-            user = turns.next_of(left)
-            turns.advance(user)
-            _, partition = left[user].pop()
-            if partition not in found:
-                found[partition] = None
-                turns.charge(user, 1)
-            if not left[user]:
-                del left[user]
-        return list(found)
