@@ -76,7 +76,7 @@ class DueUsers:
 
     def _is_valid(self, key: Key, at_ms: int, partition: int) -> bool:
         known = self._waits.get(partition, {})
-        return known.get(key) == at_ms or (key == PLAIN and self._scheduled.get(partition) == at_ms)
+        return known.get(key, at_ms + 1) <= at_ms or (key == PLAIN and self._scheduled.get(partition) == at_ms)
 
     def _first(self, key: Key, now_ms: int, taken: Mapping[int, None]) -> int | None:
         """The partition that has been due for longest for this boost and user, and was not taken."""
@@ -84,12 +84,11 @@ class DueUsers:
         while heap and heap[0][0] <= now_ms:
             at_ms, partition = heap[0]
             known, scheduled_ms = self._waits.get(partition, {}), self._scheduled.get(partition)
-            is_known = known.get(key) == at_ms
+            is_known = known.get(key, at_ms + 1) <= at_ms
             is_plain = key == PLAIN and scheduled_ms == at_ms and not any(due <= now_ms for due in known.values())
             if scheduled_ms is None or partition in taken or not (is_known or is_plain):
                 heapq.heappop(heap)
             elif scheduled_ms > now_ms:  # it gave nothing a moment ago
-                known[key] = scheduled_ms
                 heapq.heapreplace(heap, (scheduled_ms, partition))
             else:
                 return partition
