@@ -60,23 +60,18 @@ class DueUsers:
         at_ms = self._scheduled.get(partition)
         if at_ms is None or not self._waits:
             return
-        known = self._waits.get(partition, {})
-        self._push(PLAIN, known.get(PLAIN, at_ms), partition)
-        for key, due_ms in known.items():
-            if key != PLAIN:
-                self._push(key, due_ms, partition)
-        if PLAIN in known:
-            self._push(PLAIN, at_ms, partition)  # for what else may be due there
+        self._push(PLAIN, at_ms, partition)  # for what is not known to be due
+        for key, due_ms in self._waits.get(partition, {}).items():
+            self._push(key, due_ms, partition)
 
     def _push(self, key: Key, at_ms: int, partition: int) -> None:
         heap = self._heaps.setdefault(key, [])
         heapq.heappush(heap, (at_ms, partition))
         if len(heap) > 2 * len(self._scheduled) + OUTDATED_MAX:
-            heap[:] = sorted({entry for entry in heap if self._is_valid(key, *entry)})
-
-    def _is_valid(self, key: Key, at_ms: int, partition: int) -> bool:
-        known = self._waits.get(partition, {})
-        return known.get(key, at_ms + 1) <= at_ms or (key == PLAIN and self._scheduled.get(partition) == at_ms)
+            found = [(known[key], p) for p, known in self._waits.items() if key in known and p in self._scheduled]
+            if key == PLAIN:
+                found += [(due_ms, p) for p, due_ms in self._scheduled.items()]
+            heap[:] = sorted(found)
 
     def _first(self, key: Key, now_ms: int, taken: Mapping[int, None]) -> int | None:
         """The partition that has been due for longest for this boost and user, and was not taken."""
