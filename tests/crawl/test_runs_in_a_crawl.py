@@ -12,7 +12,9 @@ from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.model import CommitEntry
+from crawler.reports.explanation import explanation
 from crawler.rules.runs import RunCounts
+from crawler.service.url_explanation import explain
 from tests.crawl.harness import entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, given, page_of
 from tests.crawl.runs_lab import ONE, TWO, close, counts, end, finish, left_of, runs_of, start, write
@@ -84,6 +86,10 @@ async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
         await start(crawl, TWO, [seed], depth=1, priority=5.0)
         await run_until_idle(crawl)
         entries = entries_of(lab.home / "c")
+        explained = await explain(crawl, seed)
+        assert ([*explained.commits], explained.where.seen) == ([], False), "it is not of the crawl itself"
+        assert [entry.run for entry in explained.of_runs] == [TWO, ONE], "by their priority"
+        assert f", for run {ONE}" in explanation(explained)
         assert_exact(lab, of_run(entries, ONE), [seed], "domain")
         assert {e.depth for e in entries if e.run == TWO} == {0, 1}
         await finish(crawl, ONE)

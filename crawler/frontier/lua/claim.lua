@@ -145,7 +145,7 @@ local function take_row(row, n)
   local some = #best / 2
   if some == 0 then return 0 end
   local r = row.parent or row
-  if r[MORE].runs then note_runs(r, best, 1, -1) end
+  note_runs(r, best, 1, -1)
   if row.taken then
     for _, value in ipairs(best) do row.taken[#row.taken + 1] = value end
   else
