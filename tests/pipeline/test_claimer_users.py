@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.messages import ClaimReply, QueueBatch
+from crawler.frontier.overrides import Overrides
 from crawler.pipeline.claim import URLS_PER_CALL, Claimer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms
@@ -34,11 +35,13 @@ class SharedFrontier:
     def __init__(self, due: Mapping[int, Mapping[str, int]]) -> None:
         self.due = due
         self.asked: list[list[int]] = []
+        self.requests: list[ClaimRequest] = []
         self.got: Counter[str] = Counter()
         self.waiting: tuple[str, ...] = ()
 
     async def claim(self, wanted: Sequence[tuple[Fence, ClaimRequest]]) -> list[ClaimReply]:
         self.asked.append([fence.partition for fence, _ in wanted])
+        self.requests += [request for _, request in wanted]
         return [self._reply(fence.partition, request) for fence, request in wanted]
 
     def _reply(self, partition: int, request: ClaimRequest) -> ClaimReply:
@@ -132,6 +135,15 @@ async def test_a_queue_that_others_wait_in_makes_its_partition_due_for_them() ->
     due.queue_due(18, monotonic_ms(), "other.test")
     await one_round(claimer, counters)
     assert frontier.asked[-1] != [18]
+
+
+async def test_claims_are_made_with_the_weights_of_the_operator() -> None:
+    frontier = SharedFrontier({1: {ANN: 10}})
+    claimer, _, counters = lab(frontier)
+    counters.overrides = Overrides(weights={ANN: 2.5})
+    await one_round(claimer, counters)
+    assert frontier.requests[-1].weights == {ANN: 2.5}
+    assert (counters.weight_of(ANN), counters.weight_of(BEN)) == (2.5, 1.0)
 
 
 async def test_partitions_without_users_keep_nothing() -> None:
