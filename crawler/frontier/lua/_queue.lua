@@ -302,7 +302,8 @@ local function close_queues()
   for queue, r in pairs(ctx.records) do
     local place, at = place_of(r, hold)
     if place and not Users.are_in(r) then
-      note_move(moves, ready_of(r), place, at, queue)
+      local boost = r[MORE].boost
+      note_move(moves, boost and ready_at(boost, '') or ctx.ready_key, place, at, queue)
     elseif place then
       for _, user in ipairs(Users.waiting_in(r)) do note_move(moves, ready_at(r[MORE].boost, user), place, at, queue) end
     end
