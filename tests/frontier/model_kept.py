@@ -93,6 +93,7 @@ class KeptUrls(StopsModel):
         """Into its queue, now or at its time."""
         if url.candidate.visible_at:
             url.state, url.until_ms = State.SCHEDULED, round(url.candidate.visible_at * 1000)
+            url.user = ""  # of the crawl itself, as no run schedules any
         else:
             self._wait(url)
 
