@@ -307,7 +307,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.depth, claim.score) == (url.depth, (url.score >> 21) / 4096)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
         assert (claim.deaths, claim.label, claim.run) == (url.deaths, url.candidate.label, url.candidate.run)
-        assert claim.user == url.user, (claim, url)
+        assert claim.user == url.user
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:

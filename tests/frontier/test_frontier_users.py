@@ -259,3 +259,11 @@ async def test_a_hint_names_the_user_whose_urls_came(door: Door) -> None:
             if message["type"] == "message":
                 told.append(message["data"])
         assert told == [door.keys.meta(0).encode() + b" ann"]
+
+
+async def test_a_repeated_batch_names_the_user_who_has_nothing_left(door: Door) -> None:
+    await door.add(*urls(ANN, 1))
+    request = door.request()
+    first, again = await door.claim(request), await door.claim(request)
+    assert [claim.user for claim in first] == [ANN]
+    assert again == first

@@ -78,7 +78,7 @@ end
 
 local function put_queue(r, row, n)
   local start, name = due_of(r[NEXT], delay_of(r) or default_delay, hold), row
-  if Users.are_in(r) then
+  if row ~= r.queue or Users.are_in(r) then -- in a repeated batch, a user may have nothing left in the queue
     name = name .. '|'
     if r[N] > 0 then name = name .. table.concat(Users.waiting_in(r), ',') .. ',' end
   end
