@@ -252,6 +252,7 @@ def _build(
             "partitions": len(held), "in_flight": len(fetching.in_turn), "ring": peers.digest,
             "lease_losses": liveness.lease_losses, "taken_over": ownership.taken_over,
             "margin_s": fetching.margin.seconds, **vitals.description(), **counters.description(),
+            **jobs.description(),
         }  # fmt: skip
 
     heartbeat = Heartbeat(

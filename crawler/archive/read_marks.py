@@ -4,7 +4,6 @@ A cursor is a database that its writer locks, so others can't ask it. What no ou
 """
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
@@ -51,7 +50,7 @@ class OutputsRead:
             if done is not None:
                 self._read[f"{folder.outputs.name}/{cursor.name}"] = done
 
-    def waiting_for(self, segment: str) -> Iterable[str]:
+    def waiting_for(self, segment: str) -> list[str]:
         """The cursors, relative to the crawl folder, of outputs that have not read this segment to its end."""
         return [name for name, done in self._read.items() if segment not in done]
 

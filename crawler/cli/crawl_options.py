@@ -132,6 +132,20 @@ async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, n
             raise
 
 
+def low_disk(crawl: "OpenCrawl") -> str:
+    """What to say when instances would claim nothing, because the disk has no room; "" otherwise."""
+    from crawler.runtime.vitals import free_bytes
+    from crawler.terminal.wording import size
+
+    free, least = free_bytes(crawl.folder.root), crawl.settings.archive.disk_free_bytes_min
+    if not 0 <= free < least:
+        return ""
+    return (
+        f"the disk of {crawl.folder.root} has {size(free)} free: nothing is fetched until it has {size(least)} "
+        "(archive.disk_free_bytes_min)"
+    )
+
+
 def to_start_over(crawl: "OpenCrawl") -> str:
     """How to start another crawl instead of the existing one, for a message."""
     from crawler.archive.crawl_binding import holds_results

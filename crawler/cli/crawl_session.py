@@ -21,6 +21,7 @@ from crawler.cli.crawl_options import (
     check_order,
     is_supervised,
     log_of_crawl,
+    low_disk,
     run_instance,
     to_start_over,
 )
@@ -177,6 +178,8 @@ class CrawlSession:
             self._say(f"Retrying {counted(report.retried, 'seed')} that failed before.")
         if (await crawl.operator.overrides()).is_paused:
             self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
+        if line := low_disk(crawl):
+            self._warn(line)
         if not self._settings.robots.obey:
             self._warn("robots.txt is ignored: only do this on your own sites")
         fetch = self._settings.fetch

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
-from crawler.cli.options import add_common, settings_of, whole_type
+from crawler.cli.options import add_common, count_type, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,26 +13,35 @@ if TYPE_CHECKING:
     from crawler.reports.job_view import HistoryRow, JobView
     from crawler.rules.jobs import JobSpec
     from crawler.rules.schedules import Schedule
+    from crawler.settings import Settings
 
 Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
 USER = "default"
-ROWS = 20
+ROWS = 20  # of a history
+JOBS = 100  # that are listed
+PAGE = 1000  # of jobs or rows that one call reads
+SCHEDULES = ("every", "cron", "at")
+DEFINITION = (
+    *SCHEDULES, "timezone", "jitter", "sitemap", "scope", "depth", "pages", "priority", "retries",
+    "retry_delay", "overlap", "catchup", "catchup_window",
+)  # fmt: skip
 
 EPILOG = """\
 examples:
   crawler jobs add news --every PT3H https://news.example/ --depth 1
-  crawler jobs add docs --cron "0 */6 * * *" --timezone Europe/Paris --sitemap https://docs.example/sitemap.xml
+  crawler jobs add docs --cron "0 */6 * * *" --sitemap https://docs.example/sitemap.xml
   crawler jobs add launch --at 2027-01-31T12:00Z --seeds urls.txt --retries 3
   crawler jobs list                     all jobs, with their next times
   crawler jobs preview news             the next ten times
   crawler jobs history news             what became of each time, newest first
   crawler jobs run news                 once more, now
 
-A job is triggered by whichever 'crawler run' is alive, once for each time. Each run fetches
-its seeds again; pages are in the same archive, 'crawler export --run ID' prints those of one
-run. A job crawls: it does not run programs.
+Any 'crawler run' of the crawl triggers its jobs, each time once. Each run fetches its seeds
+again. Its pages are in the archive of the crawl; 'crawler export --run ID' prints those of
+one run. A job crawls: it does not run programs.
 
-exit codes: 0 done, 2 no such job, bad schedule or option, 3 engine, 4 there is such a job
+exit codes: 0 done, 2 no such job, bad schedule or option, 3 engine, 4 the name is taken, or
+the job is paused already, or not paused
 """
 
 
@@ -57,50 +66,66 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         return one
 
     _add_definition(add("add", _add, "add a job"))
-    add("list", _list, "all jobs, with their next times", has_name=False)
+    one = add("list", _list, "jobs by user and name, with their next times", has_name=False)
+    one.add_argument(
+        "--limit", type=count_type(0), default=JOBS, metavar="N", help=f"at most so many (default: {JOBS}; 0: all)"
+    )
     add("show", _show, "one job: what it does, when, how its last runs ended")
     _add_definition(add("edit", _edit, "change a job from now on; what is not given stays"))
-    add("pause", _pause, "trigger it no more until it is resumed; active runs go on")
-    add("resume", _resume, "trigger it again")
+    add("pause", _pause, "do not trigger a job until it is resumed; active runs go on")
+    add("resume", _resume, "trigger a paused job again")
     add("rm", _remove, "remove a job and its history; its active runs end")
     add("run", _run_now, "start a run now, whatever the schedule")
-    one = add("history", _history, "what became of each of its times, newest first")
-    one.add_argument("--limit", type=whole_type, default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
+    one = add("history", _history, "what became of each time, newest first")
+    one.add_argument("--limit", type=count_type(0), default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
     one = add("preview", _preview, "the next times, with notes about daylight saving")
-    one.add_argument("--times", type=whole_type, default=10, metavar="N", help="how many (default: 10)")
+    one.add_argument("--times", type=count_type(1, 100), default=10, metavar="N", help="how many (default: 10)")
 
 
 def _add_definition(p: argparse.ArgumentParser) -> None:
     group = p.add_argument_group("when")
     group.add_argument("--every", metavar="DURATION", help="an interval: PT3H, P1D, PT1H30M, or 90, 10m, 2h, 1d")
-    group.add_argument("--cron", metavar="FIELDS", help='five fields, like "0 */6 * * *"')
+    group.add_argument("--cron", metavar="FIELDS", help='minute, hour, day, month, weekday, like "0 */6 * * *"')
     group.add_argument("--at", metavar="TIME", help="once, like 2027-01-31T12:00Z")
     group.add_argument("--timezone", metavar="ZONE", help="of --cron and --at, like Europe/Paris (default: UTC)")
-    group.add_argument("--jitter", metavar="S", help="trigger up to this much later, by the job's name")
+    group.add_argument(
+        "--jitter", type=duration_type, metavar="S", help="trigger each run up to this much later (default: 0)"
+    )
     group = p.add_argument_group("what")
-    group.add_argument("urls", nargs="*", metavar="URL", help="seeds")
-    group.add_argument("--seeds", metavar="FILE", help="seeds, one a line; they are read now and kept with the job")
+    group.add_argument("urls", nargs="*", metavar="URL", help="seeds; - reads them from standard input")
+    group.add_argument(
+        "--seeds", dest="inputs", action="append", default=[], metavar="FILE",
+        help="seeds, one a line; they are read now and kept with the job; may be repeated",
+    )  # fmt: skip
     group.add_argument("--sitemap", metavar="URL", help="seeds: the URLs of this sitemap, read again for each run")
     group.add_argument(
         "--scope",
-        choices=("domain", "host", "prefix", "any"),
-        help="how far links are followed (default: as the crawl)",
+        choices=("domain", "host", "prefix", "any", "crawl"),
+        help="how far links are followed (default: crawl, as the crawl does)",
     )
-    group.add_argument("--depth", type=whole_type, metavar="N", help="links deeper than this are not followed")
-    group.add_argument("--pages", type=whole_type, metavar="N", help="each run ends after so many pages")
-    group.add_argument("--priority", type=float, metavar="P", help="higher is fetched first")
+    group.add_argument(
+        "--depth", type=whole_type, metavar="N", help="links deeper than this are not followed (-1: as the crawl)"
+    )
+    group.add_argument("--pages", type=whole_type, metavar="N", help="end each run after N pages (0: no limit)")
+    group.add_argument("--priority", type=float, metavar="P", help="higher is fetched first (default: 0)")
     group = p.add_argument_group("how")
     group.add_argument(
         "--retries", type=whole_type, metavar="N", help="times that a failed run is repeated (default: 0)"
     )
-    group.add_argument("--retry-delay", metavar="S", help="before each repeat (default: 60)")
+    group.add_argument("--retry-delay", type=duration_type, metavar="S", help="before each repeat (default: 60)")
     group.add_argument(
-        "--overlap", choices=("skip", "queue", "allow"), help="when the run before it has not ended (default: skip)"
+        "--overlap",
+        choices=("skip", "queue", "allow"),
+        help="what to do with a time that comes before the last run has ended (default: skip)",
     )
     group.add_argument(
-        "--catchup", choices=("none", "latest", "all"), help="times that were missed while nothing ran (default: none)"
+        "--catchup",
+        choices=("none", "latest", "all"),
+        help="which times run that passed while no instance ran (default: none)",
     )
-    group.add_argument("--catchup-window", metavar="D", help="how far back --catchup reaches (default: 1d)")
+    group.add_argument(
+        "--catchup-window", type=duration_type, metavar="D", help="how far back --catchup reaches (default: 1d)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -109,49 +134,77 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.act is None:
         raise UsageError("jobs: give an action, like add or list (see 'crawler jobs --help')")
-    if arguments.act is _add:
-        _schedule_of(arguments)  # before an engine is started
-    return run_async(_run(arguments))
+    if arguments.act in (_add, _edit):
+        _check_definition(arguments)  # before an engine is started
+    return run_async(_run(arguments, settings_of(arguments)))
 
 
-async def _run(arguments: argparse.Namespace) -> int:
+async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
 
-    async with open_crawl(settings_of(arguments), create=arguments.act is _add) as crawl:
+    if arguments.act in (_add, _edit):
+        await _read_definition(arguments, settings.scope.url_bytes_max)
+    async with open_crawl(settings, create=arguments.act is _add) as crawl:
         await arguments.act(crawl, arguments)
     return 0
+
+
+def _check_definition(arguments: argparse.Namespace) -> None:
+    """Raises UsageError."""
+    given = [name for name in DEFINITION if getattr(arguments, name) is not None]
+    schedules = len(set(given) & set(SCHEDULES))
+    if schedules > 1 or (arguments.act is _add and not schedules):
+        raise UsageError("give one of --every, --cron and --at (see 'crawler jobs add --help')")
+    if arguments.act is _add:
+        _schedule_of(arguments)
+    elif not (given or arguments.urls or arguments.inputs):
+        raise UsageError("give what to change (see 'crawler jobs edit --help')")
 
 
 def _user_of(arguments: argparse.Namespace) -> str:
     return arguments.user or USER
 
 
+# What a job is.
+
+
 def _schedule_of(arguments: argparse.Namespace) -> "Schedule":
+    when = {name: getattr(arguments, name) or "" for name in SCHEDULES}
+    return _schedule(when, arguments.timezone or "UTC", arguments.jitter or 0.0)
+
+
+def _schedule(when: dict[str, str], timezone: str, jitter_s: float) -> "Schedule":
     from crawler.rules.schedules import schedule_of
     from crawler.runtime.clock import wall_s
 
-    if sum(getattr(arguments, name) is not None for name in ("every", "cron", "at")) != 1:
-        raise UsageError("give one of --every, --cron and --at (see 'crawler jobs add --help')")
-    return schedule_of(
-        every=arguments.every or "", cron=arguments.cron or "", at=arguments.at or "",
-        timezone=arguments.timezone or "UTC", jitter_s=_seconds(arguments.jitter), now_s=int(wall_s()),
-    )  # fmt: skip
+    try:
+        return schedule_of(**when, timezone=timezone, jitter_s=jitter_s, now_s=int(wall_s()))
+    except UsageError as error:
+        raise UsageError(f"--{error}") from None  # each begins with what it is about
 
 
-def _seconds(text: str | None) -> float:
-    from crawler.rules.durations import parse_duration
+async def _read_definition(arguments: argparse.Namespace, bytes_max: int) -> None:
+    """Read the seeds, with a line for each that is invalid. Raises UsageError if seeds were given and none is valid.
 
-    return 0.0 if text is None else parse_duration(text)
+    They take the place of `arguments.urls`; it is None if none were given.
+    """
+    from crawler.seeding.seeder import SeedReport
+    from crawler.seeding.url_input import NO_SEED, complaints, read_given, sources_of, url_of
+    from crawler.terminal.printing import warn
 
-
-async def _seeds_of(arguments: argparse.Namespace) -> list[str]:
-    from crawler.seeding.url_input import read_given, url_of_site
-
-    found = [url_of_site(text) for text in arguments.urls]
-    if arguments.seeds:
-        async for batch in read_given(arguments.seeds):
-            found += [one.text for one in batch]
-    return found
+    if arguments.sitemap:
+        arguments.sitemap = url_of(arguments.sitemap)
+    plain, files = sources_of(arguments)
+    report = SeedReport()
+    urls = [report.canonical(one, bytes_max) for one in plain]
+    for file in files:
+        async for batch in read_given(file):
+            urls += [report.canonical(one, bytes_max) for one in batch]
+    for line in complaints(report):
+        warn(line)
+    arguments.urls = list(dict.fromkeys(url for url in urls if url is not None)) if plain or files else None
+    if arguments.urls == []:
+        raise UsageError(NO_SEED if urls else f"no URL in {', '.join(files)}")
 
 
 def _changed(arguments: argparse.Namespace, spec: "JobSpec") -> "JobSpec":
@@ -160,14 +213,13 @@ def _changed(arguments: argparse.Namespace, spec: "JobSpec") -> "JobSpec":
 
     limits = {name: getattr(arguments, name) for name in ("scope", "depth", "pages", "priority")}
     run = {name: value for name, value in limits.items() if value is not None}
+    if run.get("scope") == "crawl":
+        run["scope"] = ""
+    names = {"retry_delay": "retry_delay_s", "catchup_window": "catchup_window_s"}
     given: dict[str, Any] = {"run": replace(spec.run, **run)}
-    for name in ("retries", "overlap", "catchup", "sitemap"):
+    for name in ("retries", "overlap", "catchup", "sitemap", *names):
         if (value := getattr(arguments, name)) is not None:
-            given[name] = value
-    if arguments.retry_delay is not None:
-        given["retry_delay_s"] = _seconds(arguments.retry_delay)
-    if arguments.catchup_window is not None:
-        given["catchup_window_s"] = _seconds(arguments.catchup_window)
+            given[names.get(name, name)] = value
     return replace(spec, **given)
 
 
@@ -176,9 +228,7 @@ async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import jobs
 
     spec = _changed(arguments, JobSpec(schedule=_schedule_of(arguments)))
-    view = await jobs.add_job(
-        crawl, _user_of(arguments), arguments.job, spec, await _seeds_of(arguments), actor=actor()
-    )
+    view = await jobs.add_job(crawl, _user_of(arguments), arguments.job, spec, arguments.urls or (), actor=actor())
     _tell(view, f"job {view.name} added: {view.schedule}, {_next(view)}", arguments)
 
 
@@ -190,8 +240,7 @@ async def _edit(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     def change(spec: "JobSpec") -> "JobSpec":
         return _changed(arguments, replace(spec, schedule=_changed_schedule(arguments, spec.schedule)))
 
-    seeds = await _seeds_of(arguments) if arguments.urls or arguments.seeds else None
-    view = await jobs.edit_job(crawl, _user_of(arguments), arguments.job, change, seeds=seeds, actor=actor())
+    view = await jobs.edit_job(crawl, _user_of(arguments), arguments.job, change, seeds=arguments.urls, actor=actor())
     _tell(view, f"job {view.name} changed: {view.schedule}, {_next(view)}", arguments)
 
 
@@ -199,22 +248,21 @@ def _changed_schedule(arguments: argparse.Namespace, earlier: "Schedule") -> "Sc
     """What was given of it, and the rest as it was. An interval that stays keeps its times."""
     from msgspec.structs import replace
 
-    from crawler.rules.schedules import as_local, schedule_of
-    from crawler.runtime.clock import wall_s
+    from crawler.rules.schedules import as_local
 
-    names = ("every", "cron", "at")
-    if not any(getattr(arguments, name) is not None for name in (*names, "timezone", "jitter")):
+    if all(getattr(arguments, name) is None for name in (*SCHEDULES, "timezone", "jitter")):
         return earlier
-    when = {name: getattr(arguments, name) or "" for name in names}
+    when = {name: getattr(arguments, name) or "" for name in SCHEDULES}
     keeps = not any(when.values())
     if keeps:
         at = as_local(earlier.at_s, earlier.timezone) if earlier.at_s else ""
         when = {"every": f"{earlier.every_s}" if earlier.every_s else "", "cron": earlier.cron, "at": at}
-    found = schedule_of(
-        **when, timezone=arguments.timezone or earlier.timezone,
-        jitter_s=earlier.jitter_s if arguments.jitter is None else _seconds(arguments.jitter), now_s=int(wall_s()),
-    )  # fmt: skip
-    return replace(found, anchor_s=earlier.anchor_s) if keeps and found.every_s else found
+    jitter_s = earlier.jitter_s if arguments.jitter is None else arguments.jitter
+    found = _schedule(when, arguments.timezone or earlier.timezone, jitter_s)
+    return replace(found, anchor_s=earlier.anchor_s) if found.every_s == earlier.every_s else found
+
+
+# What else is done with jobs.
 
 
 async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
@@ -233,9 +281,11 @@ async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 async def _run_now(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import jobs
+    from crawler.service.members import alive
 
     view = await jobs.run_job(crawl, _user_of(arguments), arguments.job, actor=actor())
-    _tell(view, f"a run of job {view.name} starts as soon as an instance runs", arguments)
+    when = "starts within a second" if await alive(crawl) else "starts when an instance runs: 'crawler run' starts one"
+    _tell(view, f"a run of job {view.name} {when}", arguments)
 
 
 async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
@@ -265,127 +315,85 @@ def _plain(value: Any) -> Any:
 
 
 def _next(view: "JobView") -> str:
-    from crawler.rules.schedules import moment_of
+    from crawler.reports.job_text import next_text
     from crawler.runtime.clock import wall_s
-    from crawler.terminal.wording import duration
 
-    if view.next is None:
-        return "no further time"
-    left_s = max(0.0, moment_of(view.next) - wall_s())
-    return f"next in {duration(left_s)}"
+    return next_text(view, wall_s())
+
+
+# What is shown of them.
 
 
 async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.reports.job_text import jobs_table
+    from crawler.runtime.clock import wall_s
     from crawler.service import jobs
     from crawler.terminal.printing import out, out_json
-    from crawler.terminal.tables import table
 
     found, after = list["JobView"](), ""
     while True:
-        page = await jobs.list_jobs(crawl, arguments.user, after=after, limit=1000)
+        limit = min(PAGE, arguments.limit - len(found)) if arguments.limit else PAGE
+        page = await jobs.list_jobs(crawl, arguments.user, after=after, limit=limit)
         found += page.jobs
-        if page.after is None:
+        after = page.after or ""
+        if not after or 0 < arguments.limit <= len(found):
             break
-        after = page.after
     if arguments.json:
         out_json({"jobs": _plain(found)})
-    elif not found:
-        out("no job yet: 'crawler jobs add' makes one")
-    else:
-        rows = [
-            (view.name, view.user, view.state, view.schedule, _next(view).removeprefix("next "), str(len(view.running)))
-            for view in found
-        ]
-        out(table(("job", "user", "state", "when", "next", "running"), rows, left=5))
+        return
+    out(jobs_table(found, wall_s()) if found else "no jobs yet: 'crawler jobs add' adds one")
+    if after:
+        out(f"\nthe first {len(found):,}; --limit 0 lists all")
 
 
 async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.reports.job_text import history_table, job_facts
+    from crawler.runtime.clock import wall_s
     from crawler.service import jobs
     from crawler.terminal.printing import out, out_json
-    from crawler.terminal.tables import facts
 
     view = await jobs.find_job(crawl, _user_of(arguments), arguments.job)
     history = await jobs.history_of(crawl, _user_of(arguments), arguments.job, limit=5)
     if arguments.json:
         out_json(_plain(view) | {"history": _plain(history.rows)})
         return
-    seeds = ", ".join([*view.seeds[:3], *([view.sitemap] if view.sitemap else [])])
-    if view.seeds_total > len(view.seeds[:3]):
-        seeds = f"{view.seeds_total:,} URLs" + (f": {seeds}, ..." if seeds else "")
-    limits = [f"{name} {value}" for name in ("scope", "depth", "pages") if (value := getattr(view, name)) is not None]
-    pairs = [
-        ("job", f"{view.name} of user {view.user}"),
-        ("state", view.state),
-        ("when", f"{view.schedule}, {_next(view)}"),
-        ("seeds", seeds),
-        ("limits", ", ".join(limits) or "those of the crawl"),
-        ("retries", f"{view.retries}, after {view.retry_delay_s:g} s"),
-        ("overlap", view.overlap),
-        ("catch up", view.catchup),
-        ("running", ", ".join(view.running) or "no run"),
-    ]
-    out(facts(pairs))
+    out(job_facts(view, wall_s()))
     if history.rows:
         out("")
-        out(_history_table(history.rows))
+        out(history_table(history.rows))
 
 
 async def _history(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.reports.job_text import history_table
     from crawler.service import jobs
     from crawler.terminal.printing import out, out_json
 
     rows, before = list["HistoryRow"](), None
     while True:
-        limit = min(1000, arguments.limit - len(rows)) if arguments.limit else 1000
+        limit = min(PAGE, arguments.limit - len(rows)) if arguments.limit else PAGE
         page = await jobs.history_of(crawl, _user_of(arguments), arguments.job, before=before, limit=limit)
         rows += page.rows
         before = page.before
-        if before is None or (arguments.limit and len(rows) >= arguments.limit):
+        if before is None or 0 < arguments.limit <= len(rows):
             break
     if arguments.json:
         out_json({"rows": _plain(rows)})
-    elif not rows:
-        out("no time yet")
     else:
-        out(_history_table(rows))
-
-
-def _history_table(rows: "list[HistoryRow] | Any") -> str:
-    from crawler.terminal.tables import table
-
-    def when(row: "HistoryRow") -> str:
-        return row.nominal or f"{row.from_} to {row.to} ({row.count:,})"
-
-    def what(row: "HistoryRow") -> str:
-        text = row.outcome or row.state.replace("_", " ")
-        if row.state == "failed_to_start":
-            text = "failed to start"
-        return text + (", manual" if row.manual else "")
-
-    cells = [
-        (
-            when(row),
-            what(row),
-            row.run,
-            f"{row.pages:,}" if row.run else "",
-            f"{row.errors:,}" if row.run else "",
-            row.reason,
-        )
-        for row in rows
-    ]
-    return table(("time", "became", "run", "pages", "errors", "reason"), cells, left=3)
+        out(history_table(rows) if rows else "no time has come yet")
 
 
 async def _preview(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.reports.job_text import preview_table
     from crawler.rules.schedules import as_iso
     from crawler.service import jobs
     from crawler.terminal.printing import out, out_json
-    from crawler.terminal.tables import table
 
-    rows = await jobs.preview_job(crawl, _user_of(arguments), arguments.job, arguments.times)
+    user = _user_of(arguments)
+    rows = await jobs.preview_job(crawl, user, arguments.job, arguments.times)
     if arguments.json:
         out_json({"times": [{"nominal": as_iso(r.nominal), "local": r.local, "note": r.note} for r in rows]})
-    elif not rows:
-        out("no further time")
-    else:
-        out(table(("UTC", "local time", "note"), [(as_iso(r.nominal), r.local, r.note) for r in rows], left=3))
+        return
+    view = await jobs.find_job(crawl, user, arguments.job)
+    out(preview_table(rows, view.timezone) if rows else "no further time")
+    if view.state == "paused":
+        out("\nthe job is paused: it does not run at these times until it is resumed")

@@ -110,7 +110,7 @@ def duration_type(text: str) -> float:
     try:
         return parse_duration(text)
     except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix("at ")) from None
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def moment_type(text: str) -> float:

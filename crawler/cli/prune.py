@@ -33,7 +33,8 @@ export or an audit is in the way: repeat it later, 5 the disk is full or fails
 """
 REASONS = {
     "running": "running instances still use their files",
-    "outputs": "an output (-o) has not read them yet: run the crawl with the same -o, or delete its file in outputs/",
+    "outputs": "an output (-o) has not read them yet ({cursors}): run the crawl with the same -o, or delete that "
+    "file if nobody wants the output any more",
     "unnamed": "their files have records that only the index of another folder of this crawl names",
     "damaged": "their files are damaged: 'crawler audit' tells more",
 }
@@ -117,7 +118,9 @@ def _text(result: "PruneResult") -> str:
     if result.dry_run:
         files = f"{counted(result.files_removed, 'file')} would be removed, {result.files_rewritten:,} {rewritten}"
     lines.append(f"{verb} {what}: {size(result.bytes)} ({files}).")
-    lines += [f"{counted(n, 'page')} more stay for now: {REASONS[why]}." for why, n in sorted(result.waiting.items())]
+    for why, n in sorted(result.waiting.items()):
+        reason = REASONS[why].format(cursors=", ".join(result.cursors))
+        lines.append(f"{counted(n, 'page')} more stay for now: {reason}.")
     if result.pages and not result.dry_run:
         lines.append("They stay done, and are not fetched again. Where they led is not in the archive any more.")
     return "\n".join(lines)

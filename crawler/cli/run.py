@@ -17,6 +17,7 @@ from crawler.cli.crawl_options import (
     check_order,
     is_supervised,
     log_of_crawl,
+    low_disk,
     run_instance,
 )
 from crawler.cli.export import add_output, checked_targets
@@ -87,6 +88,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
     from crawler.cli.watching import Watcher
     from crawler.reports.live_view import view_for
     from crawler.terminal.patient_stream import patient_stderr
+    from crawler.terminal.printing import warn
 
     signals = StopSignals()
     with signals, patient_stderr():
@@ -98,6 +100,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=bool(arguments.verbose))
                 watcher = Watcher(crawl, view)
+                if not arguments.child and (line := low_disk(crawl)):
+                    warn(line)
                 async with kept_up_to_date(crawl.folder, targets, view.say, items=bool(settings.handlers.app)) as ended:
                     try:
                         why = await _run_in(crawl, arguments, signals, watcher, view.say)

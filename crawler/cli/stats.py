@@ -148,14 +148,20 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     import msgspec
 
     from crawler.reports.crawl_report import domain_table, over_budget, totals_text
+    from crawler.reports.overview import jobs_ahead
+    from crawler.reports.overview_text import jobs_notes
+    from crawler.runtime.clock import wall_s
+    from crawler.service.members import alive
     from crawler.service.overview import totals
 
     found, listed = await totals(crawl), await _listed(crawl, arguments)
     counts, shown = found.totals, listed.rows
-    waits_for = {m.waits_for for m in (await crawl.members.read()).values()} - {""}
+    members = await alive(crawl)
+    waits_for, ahead = {m.waits_for for m in members} - {""}, jobs_ahead(members)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     if arguments.json:
         counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
+        counted["jobs"] = msgspec.to_builtins(ahead)
         counted |= {"memory_full": "memory" in waits_for, "disk_full": "disk" in waits_for}
         return json.dumps(
             {
@@ -175,6 +181,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
             is_paused=is_paused,
             waits_for=waits_for,
             quota_reached=quota_reached,
+            jobs=list(jobs_notes(ahead, wall_s(), is_idle=not found.pending)),
         )
     ]
     if shown:

@@ -97,7 +97,7 @@ class DeadLetters:
         for one in letters:
             if one.letter.run:
                 partitions.setdefault(one.letter.run, set()).add(one.partition)
-        return {run for run, of in partitions.items() if not await self._runs.touch(run, of)}
+        return await self._runs.touch_all(partitions) if partitions else set()
 
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
         """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""

@@ -149,17 +149,21 @@ class Frontier:
         return replies
 
     async def _add_by_run(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
-        """The same for URLs of several runs, one run after another."""
-        by_run: dict[str, dict[int, list[int]]] = {}
+        """The same for URLs of several runs."""
+        calls, asked = [], list[tuple[int, list[int]]]()
         for partition, candidates in by_partition.items():
+            by_run: dict[str, list[int]] = {}
             for number, c in enumerate(candidates):
-                by_run.setdefault(c.run, {}).setdefault(partition, []).append(number)
+                by_run.setdefault(c.run, []).append(number)
+            for run, numbers in by_run.items():
+                for start in range(0, len(numbers), ADD_ITEMS_MAX):
+                    some = numbers[start : start + ADD_ITEMS_MAX]
+                    calls.append(self._call_add(partition, run, self._values(candidates[n] for n in some)))
+                    asked.append((partition, some))
         parts: dict[int, list[tuple[list[int], AddReply | EngineError]]] = {}
-        for numbers in by_run.values():
-            mine = {p: [by_partition[p][number] for number in some] for p, some in numbers.items()}
-            for partition, reply in (await self.add(mine)).items():
-                parts.setdefault(partition, []).append((numbers[partition], reply))
-        return {partition: merged(some) for partition, some in parts.items()}
+        for (partition, some), raw in zip(asked, await self.engine.run_many(calls), strict=True):
+            parts.setdefault(partition, []).append((some, joined(None, raw)))
+        return {partition: merged(mine) for partition, mine in parts.items()}
 
     def _limits(self, run: str) -> int:
         return int(self.is_limited or run != "")

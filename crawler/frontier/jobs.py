@@ -285,4 +285,4 @@ def _listed(job: Job) -> str:
 
 
 def _of(user: str) -> str:
-    return f" of {user}" if user else ""
+    return f" of user {user}" if user else ""

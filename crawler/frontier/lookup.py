@@ -91,14 +91,19 @@ class UrlLookup:
         self._used: list[int] = []
         self._looks = 0
 
-    async def locate(self, candidate: Candidate, *, run: int | str = 0, visit: int = 1) -> UrlLocation:
-        """Everything about one URL. Its queue is read block by block, so a URL that moves meanwhile may be missed."""
+    async def locate(self, candidate: Candidate, *, run: int = 0, visit: int = 1) -> UrlLocation:
+        """Everything about one URL; `run`: that of the crawl, unless the candidate has one of a job.
+
+        Its queue is read block by block, so a URL that moves meanwhile may be missed.
+        """
         c, pending = candidate, self._pending
-        raw = await self._engine.run("locate", (self._keys.meta(c.partition),), run, c.fingerprint, visit, c.queue)
-        place = await pending.place(c.partition, c.queue, c.url, now_s=c.found_at)
+        raw = await self._engine.run(
+            "locate", (self._keys.meta(c.partition),), c.run or run, c.fingerprint, visit, c.queue
+        )
+        place = await pending.place(c.partition, c.queue, c.url, run=c.run, now_s=c.found_at)
         if place is not None:
             return _location(raw, place[1], place=place[0])
-        found = await pending.delivered(c.partition, c.url)
+        found = await pending.delivered(c.partition, c.url, c.run)
         if found is None:
             return await self._waiting(candidate, raw)
         key = partial(self._keys.of, c.partition)

@@ -91,9 +91,9 @@ class PendingUrls:
         return int(sum(sizes)) + sum(stub.urls for stub in stubs if stub) + int(delivered) + int(scheduled)
 
     async def place(
-        self, partition: int, queue: str, url: str, reason: str = "", *, now_s: float
+        self, partition: int, queue: str, url: str, reason: str = "", *, run: str = "", now_s: float
     ) -> tuple[int, PendingUrl] | None:
-        """(place from the front of its queue, URL) of a queued URL, or of one that is deferred for a reason.
+        """(place from the front of its queue, URL) of a queued URL of a run, or of one that is deferred for a reason.
 
         Its domain is not looked up.
         """
@@ -108,7 +108,7 @@ class PendingUrls:
                 if name.endswith(path):
                     member, score = as_queued(row, name, stored)
                     found = pending_url(queue, "", score, member, listed(member, origins), now_s)
-                    if found.url == url:
+                    if (found.url, found.run) == (url, run):
                         return before + rank, found
             before += len(urls)
         return None
@@ -118,9 +118,9 @@ class PendingUrls:
         (listed_ones,) = await self._origins(partition, [queue])
         return [*(f"{scheme}{queue}" for scheme in ORIGINS.values()), *sorted(listed_ones.values())]
 
-    async def delivered(self, partition: int, url: str) -> Found | None:
-        """A URL that is claimed or waits for a retry."""
-        return await _first(self.deliveries(partition), url)
+    async def delivered(self, partition: int, url: str, run: str = "") -> Found | None:
+        """A URL of a run that is claimed or waits for a retry."""
+        return await _first(self.deliveries(partition), url, run)
 
     async def scheduled_one(self, partition: int, url: str) -> Found | None:
         """A URL that becomes visible at a wall time."""
@@ -245,9 +245,9 @@ class PendingUrls:
         return list(await self._engine.commands(commands)) if commands else []
 
 
-async def _first(found: AsyncIterator[list[Found]], url: str) -> Found | None:
+async def _first(found: AsyncIterator[list[Found]], url: str, run: str = "") -> Found | None:
     async for some in found:
         for one in some:
-            if one.url.url == url:
+            if (one.url.url, one.url.run) == (url, run):
                 return one
     return None

@@ -7,7 +7,8 @@ partitions cost: when it has ended, each of these is closed, and nothing of the 
 Any session may make any of these calls, and repeat them. Each raises EngineError.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,13 @@ _decode = msgspec.json.Decoder(RunRecord).decode
 _counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
 
+class ActiveRun(NamedTuple):
+    """`roots`: how many were noted for it."""
+
+    record: RunRecord
+    roots: int
+
+
 class Runs:
     """The runs of one crawl."""
 
@@ -29,19 +37,30 @@ class Runs:
         self._partitions = partitions
 
     async def read(self, runs: Iterable[str]) -> dict[str, RunRecord | None]:
-        """The record of each run; None for one that is not active. It has all roots of the run's scope."""
+        """The record of each run, with all roots of its scope; None for one that is not active."""
+        found: dict[str, RunRecord | None] = {}
+        for run, active in (await self.look(runs)).items():
+            found[run] = active and with_roots(active.record, await self.roots(run) if active.roots else ())
+        return found
+
+    async def look(self, runs: Iterable[str]) -> dict[str, ActiveRun | None]:
+        """The same in one go, with the number of noted roots instead of the roots."""
         by_home: dict[int, list[str]] = {}
         for run in dict.fromkeys(runs):
             by_home.setdefault(self.home(run), []).append(run)
         asked = [run for mine in by_home.values() for run in mine]
-        commands: list[tuple[object, ...]] = [("SMEMBERS", self._of(run, "roots")) for run in asked]
-        commands += [("HMGET", self._keys.of(home, "runs"), *mine) for home, mine in by_home.items()]
+        commands: list[tuple[object, ...]] = [("HMGET", self._keys.of(p, "runs"), *mine) for p, mine in by_home.items()]
+        commands += [("SCARD", self._of(run, "roots")) for run in asked]
         replies = await self._engine.commands(commands)
-        records = [raw for row in replies[len(asked) :] for raw in row]
-        found: dict[str, RunRecord | None] = {}
-        for run, more, raw in zip(asked, replies, records, strict=False):
-            found[run] = None if raw is None else _with_roots(_decode(raw), [root.decode() for root in more])
-        return found
+        records = [raw for row in replies[: len(by_home)] for raw in row]
+        return {
+            run: None if raw is None else ActiveRun(_decode(raw), int(roots))
+            for run, raw, roots in zip(asked, records, replies[len(by_home) :], strict=True)
+        }
+
+    async def roots(self, run: str) -> frozenset[str]:
+        """The roots that were noted for a run, apart from those in its record."""
+        return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._of(run, "roots")))
 
     async def active(self) -> dict[str, RunRecord]:
         """All active runs, by a look at each partition."""
@@ -56,9 +75,17 @@ class Runs:
 
     async def touch(self, run: str, partitions: Iterable[int], roots: Iterable[str] = ()) -> bool:
         """Note that these partitions are to get URLs of the run, and roots of its scope; False when it has ended."""
-        what = pack((sorted(partitions), sorted(roots)))
-        (answer,) = await self._engine.run("touch_run", (self._keys.meta(self.home(run)),), run, what)
-        return bytes(answer) != b"ENDED"
+        return not await self.touch_all({run: partitions}, roots)
+
+    async def touch_all(self, partitions: Mapping[str, Iterable[int]], roots: Iterable[str] = ()) -> set[str]:
+        """The same for several runs; those that have ended."""
+        noted = sorted(roots)
+        calls = [
+            Call("touch_run", (self._keys.meta(self.home(run)),), (run, pack((sorted(mine), noted))))
+            for run, mine in partitions.items()
+        ]
+        replies = await self._engine.run_all(calls)
+        return {run for run, (answer,) in zip(partitions, replies, strict=True) if bytes(answer) == b"ENDED"}
 
     async def touched(self, run: str) -> frozenset[int]:
         """The partitions that have, or had, URLs of the run."""
@@ -70,7 +97,7 @@ class Runs:
         replies = await self._engine.run_all(calls)
         return {p: _run_counts(bytes(raw)) for p, (raw,) in zip(partitions, replies, strict=True)}
 
-    async def look(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
+    async def passes(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
         """One pass over each of these runs: the partitions it touched, then its counts in each of them."""
         raw = await self._engine.commands([("SMEMBERS", self._of(run, "touched")) for run in runs])
         touched = [sorted(int(p) for p in members) for members in raw]
@@ -120,8 +147,10 @@ class Runs:
         return self._keys.of(self.home(run), f"{name}:{run}")
 
 
-def _with_roots(record: RunRecord, roots: Sequence[str]) -> RunRecord:
-    return msgspec.structs.replace(record, roots=tuple(sorted({*record.roots, *roots}))) if roots else record
+def with_roots(record: RunRecord, roots: Collection[str]) -> RunRecord:
+    """The record with these roots, too."""
+    more = {*roots} - {*record.roots}
+    return msgspec.structs.replace(record, roots=tuple(sorted(more.union(record.roots)))) if more else record
 
 
 def _run_counts(packed: bytes) -> RunCounts:

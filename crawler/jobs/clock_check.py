@@ -11,40 +11,48 @@ log = logging.getLogger(__name__)
 
 
 class ClockCheck:
-    """The difference between both clocks. Since the last comparison the engine's has gone on as our monotonic one has.
+    """The difference between both clocks: measured once a second, and followed by the monotonic clock since then.
 
-    So a clock of ours that is set is wrong at once, not at the next comparison. The engine's clock decides nothing. All
-    instances compare with the same one, so those that disagree with it are not those that trigger. If it is the one
-    that is wrong, nobody triggers, and all report it.
+    So a step of our clock counts at once, not from the next measurement on.
+
+    The engine's clock decides nothing. All instances compare with the same one, so those that disagree with it are not
+    those that trigger. If it is the one that is wrong, nobody triggers, and all report it.
     """
 
     def __init__(self, engine: Engine, bound_s: float) -> None:
         self._engine = engine
         self._bound_s = bound_s
         self._was_right = True
-        self._ahead_s: float | None = None  # the engine's clock minus our monotonic one
+        self._ahead_s: float | None = None  # the engine's clock minus our monotonic clock
 
     @property
-    def offset_s(self) -> float | None:
-        """The engine's clock minus ours; None before the first comparison."""
-        return None if self._ahead_s is None else self._ahead_s + monotonic_ms() / 1000 - wall_s()
+    def offset_s(self) -> float:
+        """The engine's clock minus ours; 0 before the first measurement."""
+        return 0.0 if self._ahead_s is None else self.engine_s() - wall_s()
 
     @property
     def is_right(self) -> bool:
-        """May this instance trigger?"""
-        offset_s = self.offset_s
-        return offset_s is not None and abs(offset_s) <= self._bound_s
+        """May this instance trigger? Not before the first measurement."""
+        return self.is_known and abs(self.offset_s) <= self._bound_s
+
+    @property
+    def is_known(self) -> bool:
+        """Was it measured?"""
+        return self._ahead_s is not None
+
+    def engine_s(self) -> float:
+        """What time it is by the engine's clock, s; by ours before the first measurement."""
+        return wall_s() if self._ahead_s is None else self._ahead_s + monotonic_ms() / 1000
 
     async def measure(self) -> None:
-        """Ask the engine for its time. Without an answer the last comparison holds."""
+        """Ask the engine for its time. Without an answer the last measurement holds."""
         with contextlib.suppress(EngineError):
-            before = monotonic_ms()
+            before_ms = monotonic_ms()
             seconds, micros = await self._engine.command("TIME")
-            after = monotonic_ms()
-            if after - before <= self._bound_s * 1000:  # else it tells nothing
-                self._ahead_s = int(seconds) + int(micros) / 1e6 - (before + after) / 2000
-        offset_s = self.offset_s
-        if offset_s is not None and self.is_right != self._was_right:
+            after_ms = monotonic_ms()
+            if after_ms - before_ms <= 1000 * self._bound_s:  # else it tells nothing
+                self._ahead_s = int(seconds) + int(micros) / 1e6 - (before_ms + after_ms) / 2000
+        if self.is_known and self.is_right != self._was_right:
             self._was_right = self.is_right
-            event = "jobs.clock_right" if self._was_right else "jobs.clock_wrong"
-            log.warning(event, extra={"offset_s": round(offset_s, 3), "bound_s": self._bound_s})
+            event = "jobs.clock_right" if self.is_right else "jobs.clock_wrong"
+            log.warning(event, extra={"offset_s": round(self.offset_s, 3), "bound_s": self._bound_s})

@@ -19,13 +19,15 @@ from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.runs import Runs
+from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.job_plan import Plan, RunResult, ended
+from crawler.rules.job_plan import Plan, RunResult, ended, undecided
 from crawler.rules.jobs import JobSpec
 from crawler.rules.runs import RunCounts, RunRecord, job_of, total_of
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
+from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.tasks import Loop
+from crawler.terminal.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -64,10 +66,10 @@ class RunWatch:
         seed: Seed,
         read_sitemap: ReadSitemap,
         on_plan: Callable[[Plan], None],
-        is_clock_right: Callable[[], bool],
+        clock: ClockCheck,
     ) -> None:
-        """`on_plan`: called with what was stored here: it may start further runs. `is_clock_right`: else no run is
-        ended, because that decides what is due.
+        """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
+        nothing is decided.
         """
         self._jobs = jobs
         self._runs = runs
@@ -76,7 +78,7 @@ class RunWatch:
         self._seed = seed
         self._read_sitemap = read_sitemap
         self._on_plan = on_plan
-        self._is_clock_right = is_clock_right
+        self._clock = clock
         self._active: dict[str, ActiveRun] = {}
         self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
         self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
@@ -146,7 +148,7 @@ class RunWatch:
         if spec is None:
             self._ended(one)  # its job was removed
             return
-        started_at, valid = wall_s(), 0
+        started_at, valid = self._clock.engine_s(), 0
         one.failure = ""
         try:
             async with contextlib.aclosing(self._seeds(job_of(run), spec)) as blocks:
@@ -200,7 +202,7 @@ class RunWatch:
             return
         run_id = self._engine.run_id
         try:
-            for one, counts in zip(due, await self._runs.look([one.record.run for one in due]), strict=True):
+            for one, counts in zip(due, await self._runs.passes([one.record.run for one in due]), strict=True):
                 before, one.last = one.last, RunPass(run_id, is_seeded=True, counts=counts)
                 if before is not None and is_run_finished((before, one.last)):
                     ending.append(one)
@@ -230,17 +232,14 @@ class RunWatch:
         fence = self._held.fence_of(one.partition)
         if stored is not None and fence is not None and _knows(stored, one.record.run):
             record = replace(one.record, stopped="pages")
-            with contextlib.suppress(Changed):  # then it is stopped at the next look
-                made = Plan(job=stored.job, starts=(record,), due=0.0)  # what is due is decided by the next look at it
+            with contextlib.suppress(Changed):
+                made = replace(undecided(stored.job), starts=(record,))
                 await self._jobs.change(stored, made, fence)
                 one.record = record
                 self._on_plan(made)
 
     async def _end(self, ending: Sequence[ActiveRun]) -> list[ActiveRun]:
-        """Store the ends of runs; those whose job somebody else changed meanwhile. Raises EngineError.
-
-        Of the runs of one job one ends at a time.
-        """
+        """Store the ends of runs, one of each job, and return the others. Raises EngineError."""
         by_job = {job_of(one.record.run): one for one in ending if self._is_ours(one)}
         again = [one for one in ending if by_job.get(job_of(one.record.run)) is not one and self._is_ours(one)]
         try:
@@ -249,19 +248,18 @@ class RunWatch:
                 fence = self._held.fence_of(one.partition)
                 if stored is None or not _knows(stored, one.record.run):
                     self._ended(one)  # its job was removed, or an earlier call did it
-                elif fence is not None and self._is_clock_right():
-                    steps.append((one, stored, ended(stored.job, _result(one), wall_s()), fence))
+                elif fence is not None:
+                    made = ended(stored.job, _result(one), self._clock.engine_s(), decides=self._clock.is_right)
+                    steps.append((one, stored, made, fence))
             answers = await self._jobs.change_all([step[1:] for step in steps])
         except EngineError:
             for one in by_job.values():
                 self.uncertain(one.partition)
             raise
         for (one, _, made, _), answer in zip(steps, answers, strict=True):
-            if isinstance(answer, Changed):
-                again.append(one)
-            elif isinstance(answer, EngineError):
+            if isinstance(answer, EngineError):
                 self.uncertain(one.partition)  # it may have ended, and others may have begun
-            else:
+            elif not isinstance(answer, Changed):  # else by somebody else, or it is not ours any more: look again
                 self._ended(one)
                 self._on_plan(made)
         return again
@@ -298,9 +296,10 @@ def _result(one: ActiveRun) -> RunResult:
     wrong = errors + counts.refused + counts.deferred
     reason = one.failure
     if not reason and not good and wrong:
-        what = ((counts.dead, "failed"), (counts.s4 + counts.s5, "error pages"), (counts.refused, "refused"),
-                (counts.deferred, "deferred"))  # fmt: skip
-        reason = f"no page came: {', '.join(f'{n:,} {name}' for n, name in what if n)}"
+        what = ((counts.dead, "{:,} failed"), (counts.refused, "{:,} refused"), (counts.deferred, "{:,} deferred"))
+        pages = counts.s4 + counts.s5
+        parts = [*([counted(pages, "error page")] if pages else []), *(text.format(n) for n, text in what if n)]
+        reason = f"no page came: {', '.join(parts)}"
     elif one.record.stopped:
         reason = f"limit of {one.record.stopped}"
     return RunResult(

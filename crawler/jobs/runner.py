@@ -55,7 +55,7 @@ class JobRunner:
         self.clock = ClockCheck(engine, settings.jobs.clock_offset_max_s)
         self.watch = RunWatch(
             jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
-            is_clock_right=lambda: self.clock.is_right,
+            clock=self.clock,
         )  # fmt: skip
         self._triggers = Triggers(
             jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
@@ -63,6 +63,14 @@ class JobRunner:
         )  # fmt: skip
         self._jobs = jobs
         self.follow = self._triggers.follow
+
+    def description(self) -> dict[str, float]:
+        """For the member list; names as in `Member`."""
+        is_off = self.clock.is_known and not self.clock.is_right
+        return {
+            "clock_off_s": self.clock.offset_s if is_off else 0.0,
+            "next_job_at": 0.0 if is_off else self._triggers.next_at,
+        }
 
     def loops(self) -> dict[str, Loop]:
         """What has to run, by name."""

@@ -52,6 +52,11 @@ class Triggers:
         """Has the crawl ever had a job?"""
         return self._version > 0
 
+    @property
+    def next_at(self) -> float:
+        """When something is due next (wall clock, s); 0 if nothing is."""
+        return min(self._due.values(), default=0.0)
+
     def follow(self, version: int) -> None:
         """The version of the crawl's jobs, which grows with each change by people; 0 without jobs."""
         if version != self._version:
@@ -92,9 +97,9 @@ class Triggers:
         for partition in [p for p in self._due if p not in self._held]:
             del self._due[partition]
         await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])
+        now_s = wall_s()
         if not self._is_clock_right():
             return
-        now_s = wall_s()
         due = [p for p, at in self._due.items() if at <= now_s and self._held.is_open(p)]
         if due:
             await self._decide(await self._jobs.due(due, now_s), now_s)

@@ -126,7 +126,7 @@ class RouteStage:
             if claim.seed and outcome.redirect_to and outcome.error is None:
                 root = self._content.attempt(outcome, self._root_beyond, outcome.redirect_to, claim.run)
                 if root:
-                    await until_answered(partial(self._runs.touch, claim.run, (claim.partition,), (root,)))
+                    await until_answered(partial(self._runs.open, claim.run, root))
 
     async def _touch(
         self, own: Sequence[list[Candidate] | None], away: dict[int, list[Candidate]]
@@ -139,7 +139,7 @@ class RouteStage:
             for candidate in some or ():
                 if candidate.run:
                     partitions[candidate.run].add(candidate.partition)
-        ended = {run for run, of in partitions.items() if not await until_answered(partial(self._runs.touch, run, of))}
+        ended = await until_answered(partial(self._runs.touch_all, partitions))
         for partition, found in away.items():
             away[partition] = [candidate for candidate in found if candidate.run not in ended]
         return [mine and [candidate for candidate in mine if candidate.run not in ended] for mine in own]

@@ -6,11 +6,11 @@ an ended run are dropped when their partitions are touched, or by the partitions
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from crawler.frontier.runs import Runs
+from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
 from crawler.pipeline.router import Router
 from crawler.rules.runs import RunRecord
@@ -24,9 +24,12 @@ ENDED = "run_ended"
 
 
 class _Known(msgspec.Struct):
-    """`record`: None for a run that has ended. `router`: made when it is needed, by the crawl's scope at that time."""
+    """`record`: None for a run that has ended. `roots`: those that were noted for it. `router`: made when it is needed,
+    by the crawl's scope at that time.
+    """
 
     record: RunRecord | None
+    roots: frozenset[str]
     read_ms: int
     touched: set[int]
     router: Router | None = None
@@ -57,8 +60,8 @@ class RunBook:
             self._wanted.clear()
             if asked:
                 read_ms = monotonic_ms()
-                for run, record in (await self._runs.read(asked)).items():
-                    self._note(run, record, read_ms)
+                for run, active in (await self._runs.look(asked)).items():
+                    self._note(run, await self._with_roots(run, active), read_ms)
 
     async def learn_again(self, run: str) -> None:
         """Read its record, however new what is known of it is. Raises EngineError."""
@@ -73,12 +76,21 @@ class RunBook:
         is_limited = known.record is not None and known.record.spec.pages > 0
         return monotonic_ms() - known.read_ms < (LIMITED_MS if is_limited else FRESH_MS)
 
-    def _note(self, run: str, record: RunRecord | None, read_ms: int) -> None:
+    async def _with_roots(self, run: str, active: ActiveRun | None) -> tuple[RunRecord | None, frozenset[str]]:
+        """A record and the roots that were noted for its run. These only grow, so they are read when they have."""
+        if active is None:
+            return None, frozenset()
+        known = self._known.get(run)
+        roots = known.roots if known is not None else frozenset()
+        return active.record, roots if len(roots) == active.roots else await self._runs.roots(run)
+
+    def _note(self, run: str, found: tuple[RunRecord | None, frozenset[str]], read_ms: int) -> None:
+        record, roots = found
         before = self._known.pop(run, None)
         if before is None:
-            before = _Known(record, read_ms, set())
-        elif before.record != record:
-            before.record, before.router = record, None
+            before = _Known(record, roots, read_ms, set())
+        elif (before.record, before.roots) != found:
+            before.record, before.roots, before.router = record, roots, None
         before.read_ms = read_ms
         self._known[run] = before
         while len(self._known) > RUNS_MAX:
@@ -103,7 +115,7 @@ class RunBook:
         if known is None or known.record is None:
             return None
         if known.router is None or known.scope is not self._router.scope:
-            known.router, known.scope = self._router.of_run(known.record), self._router.scope
+            known.router, known.scope = self._router.of_run(with_roots(known.record, known.roots)), self._router.scope
         return known.router
 
     def may_lead_to(self, claim: Claim, url: str) -> bool:
@@ -111,30 +123,38 @@ class RunBook:
         router = self.router_of(claim.run)
         return router is not None and router.verdict(url, claim.depth, claim.redirects + 1).allowed
 
-    async def touch(self, run: str, partitions: Iterable[int], roots: Collection[str] = ()) -> bool:
-        """Note in the engine that partitions are to get URLs of a run, unless it was noted; and roots of its scope.
+    async def touch_all(self, partitions: Mapping[str, Collection[int]]) -> set[str]:
+        """Note in the engine that partitions are to get URLs of runs, unless it was noted; the runs that have ended.
 
-        False when the run has ended: nothing may be added. Raises EngineError.
+        To those, nothing may be added. Raises EngineError.
         """
-        known = self._known.get(run)
-        new = set(partitions) - (known.touched if known else set())
-        if known is not None and known.record is None:
-            return False
-        if not new and not roots:
-            return True
+        ended = {run for run in partitions if (known := self._known.get(run)) is not None and known.record is None}
+        new = {run: {*mine} - self._touched(run) for run, mine in partitions.items() if run not in ended}
+        asked = {run: mine for run, mine in new.items() if mine}
+        if not asked:
+            return ended
         engine_starts = self._engine_starts
-        is_active = await self._runs.touch(run, new, roots)
+        ended_since = await self._runs.touch_all(asked)
+        if engine_starts == self._engine_starts:
+            for run, mine in asked.items():
+                self._note_touched(run, mine, is_active=run not in ended_since)
+        return ended | ended_since
+
+    def _touched(self, run: str) -> set[int]:
         known = self._known.get(run)
-        if known is None or engine_starts != self._engine_starts:
-            return is_active
-        if not is_active:
+        return known.touched if known else set()
+
+    def _note_touched(self, run: str, partitions: Iterable[int], *, is_active: bool) -> None:
+        known = self._known.get(run)
+        if known is not None and is_active:
+            known.touched.update(partitions)
+        elif known is not None:
             known.record = known.router = None
-        elif known.record is not None:
-            known.touched |= new
-            if more := {*roots} - {*known.record.roots}:
-                known.record = msgspec.structs.replace(known.record, roots=tuple(sorted({*known.record.roots, *more})))
-                known.router = None
-        return is_active
+
+    async def open(self, run: str, root: str) -> None:
+        """Note a root of its scope in the engine, which a redirect of one of its seeds opens. Raises EngineError."""
+        await self._runs.touch(run, (), (root,))
+        await self.learn_again(run)
 
     def forget(self) -> None:
         """The engine restarted, and may have lost what this session knows of it."""

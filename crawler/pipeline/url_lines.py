@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from crawler.model import Candidate, FailureKind, RefusalReason
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
+from crawler.pipeline.run_book import ENDED
 from crawler.robots.reader import RobotsResult
 from crawler.runtime.log_files import url_log
 from crawler.terminal.wording import counted, duration, failure_reason, number, size
@@ -21,6 +22,7 @@ REFUSED: dict[str, str] = {
     RefusalReason.DEPTH: "too deep",
     RefusalReason.ROBOTS: "forbidden by robots.txt",
     RefusalReason.REDIRECTS: "too many redirects",
+    ENDED: "its run has ended",
 }
 
 

@@ -78,6 +78,7 @@ class Rebuild:
         self._has_items = False
         self._routers = {"": deps.router}  # of the crawl itself, and of each active run
         self._nominal: dict[str, int] = {}  # job -> the newest nominal time that a page belongs to
+        self._has_pruned = False
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
@@ -105,7 +106,7 @@ class Rebuild:
             await self._read_followed(book)
             replay = Replay(self._d, self._routers, refill, book, self._report, self._meter)
             await replay.run(self._folders)
-            if not self._refetch:
+            if self._has_pruned and not self._refetch:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
@@ -184,6 +185,7 @@ class Rebuild:
                 if entry.run not in self._routers:
                     continue
                 self._has_items |= entry.items is not None
+                self._has_pruned |= entry.pruned
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
                 if entry.redirect_to and not entry.run and self._is_seed(book, entry):

@@ -83,5 +83,5 @@ class Refill:
         for one in found:
             if one.run:
                 partitions[one.run].add(one.partition)
-        for run, of in partitions.items():
-            await self._runs.touch(run, of)
+        if partitions:
+            await self._runs.touch_all(partitions)

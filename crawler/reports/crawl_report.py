@@ -25,6 +25,7 @@ def totals_text(
     is_paused: bool = False,
     waits_for: Collection[str] = (),
     quota_reached: QuotaReached | None = None,
+    jobs: Sequence[str] = (),
 ) -> str:
     """The whole crawl in a few lines."""
     over = over_budget(totals, quota_reached)
@@ -40,6 +41,7 @@ def totals_text(
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
         ("dead letters", f"{number(totals.dead)}{in_brackets(named(totals.errors))}"),
+        *([("jobs", "; ".join(jobs))] if jobs else []),
         ("refused", f"{number(sum(totals.refused.values()))}{in_brackets(named(totals.refused))}"),
         ("order", order_text(ordering)),
     ]

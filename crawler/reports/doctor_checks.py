@@ -194,5 +194,7 @@ def _clock(skew_s: float) -> Check:
     """Nothing that is safe rests on clocks that agree; dates do."""
     if abs(skew_s) > CLOCK_WARN_S:
         found = f"the engine's clock is {duration(abs(skew_s))} {'ahead' if skew_s > 0 else 'behind'}"
-        return Check("clock", Level.WARN, found, "let NTP set both clocks: dates in results would differ")
+        return Check(
+            "clock", Level.WARN, found, "let NTP set both clocks: dates differ, and jobs may not be triggered here"
+        )
     return ok("clock", f"the same as the engine's within {duration(max(0.1, abs(skew_s)))}")

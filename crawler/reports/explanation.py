@@ -47,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     robots: RobotsFact
     where: UrlLocation
     commits: Sequence[CommitEntry] = ()
+    of_runs: Sequence[CommitEntry] = ()  # those of runs of jobs
     traps: Verdict = PASSED
     has_index: bool = True  # a crawl folder was looked at, which has the commits
 
@@ -151,6 +152,7 @@ def explanation(f: Facts) -> str:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
     pairs.append(("seen", "yes" if f.where.seen else "no: not added to this crawl so far"))
     pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
+    pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs)
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
     pairs.append(("next fetch", _next(f.where)))

@@ -1,12 +1,12 @@
 """A crawl at one moment, as all viewers show it: the headline of tables, and what `/v1/overview` answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
 import msgspec
 
-from crawler.frontier.members import Awaited
+from crawler.frontier.members import Awaited, Member
 from crawler.frontier.series import Rates, Sample, Samples
 from crawler.frontier.stats import Totals
 from crawler.reports.domain_view import DomainView
@@ -20,6 +20,14 @@ class CrawlState(StrEnum):
     SPENT = "spent"  # a budget of the whole crawl is used up
     IDLE = "idle"  # URLs are pending, but no instance runs
     FINISHED = "finished"  # nothing is pending
+
+
+class JobsAhead(msgspec.Struct, frozen=True, kw_only=True):
+    """What instances tell of jobs: when the next one is due, and whose clock is too wrong to trigger any."""
+
+    next_at: float = 0.0  # s since 1970; 0: none is due
+    clock_off: str = ""  # the node
+    clock_off_s: float = 0.0  # the engine's clock minus that of the node
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +57,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "disk", "paused"
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
+    jobs: JobsAhead = JobsAhead()
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
     notes: Sequence[str] = ()  # for people: the time left, what is waited for, the last error
 
@@ -92,6 +101,18 @@ class SeriesView(msgspec.Struct, frozen=True, kw_only=True):
 
     fine: Sequence[Point]
     coarse: Sequence[Point]
+
+
+def jobs_ahead(members: Iterable[Member]) -> JobsAhead:
+    """Of the instances that are alive."""
+    every = list(members)
+    worst = max(every, key=lambda m: abs(m.clock_off_s), default=None)
+    is_off = worst is not None and worst.clock_off_s != 0.0
+    return JobsAhead(
+        next_at=min((m.next_job_at for m in every if m.next_job_at), default=0.0),
+        clock_off=worst.node if worst and is_off else "",
+        clock_off_s=worst.clock_off_s if worst and is_off else 0.0,
+    )
 
 
 def series_view(samples: Samples) -> SeriesView:

@@ -1,13 +1,14 @@
 """The headline of a crawl in words, as all views in terminals show it. Pure."""
 
+import math
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from crawler.reports.crawl_report import waits_text
-from crawler.reports.overview import CrawlState, Overview
+from crawler.reports.overview import CrawlState, JobsAhead, Overview
 from crawler.reports.progress_notes import STALL_S, left_text, next_visible_text, stall_text
-from crawler.terminal.wording import counted, number, rate, size
+from crawler.terminal.wording import counted, duration, number, rate, size
 
 
 def overview_parts(o: Overview) -> list[str]:
@@ -52,8 +53,19 @@ def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:
             yield next_visible_text(o.first_visible_at - o.at)
         elif o.still_s >= STALL_S:
             yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
+    yield from jobs_notes(o.jobs, o.at, is_idle=not o.pending)
     if o.last_error:
         yield f"last error: {o.last_error}"
+
+
+def jobs_notes(jobs: JobsAhead, now_s: float, *, is_idle: bool) -> Iterator[str]:
+    """Like "next job in 41 m 07 s", where nothing else is to be done; and whose clock is too wrong to trigger jobs."""
+    if jobs.next_at and is_idle:
+        yield f"next job in {duration(max(0, math.ceil(jobs.next_at - now_s)))}"
+    if jobs.clock_off:
+        which = "behind" if jobs.clock_off_s > 0 else "ahead of"
+        off = duration(abs(jobs.clock_off_s))
+        yield f"{jobs.clock_off} triggers no jobs: its clock is {off} {which} the engine's"
 
 
 def waits(o: Overview) -> Iterator[str]:

@@ -52,11 +52,19 @@ def plan(job: Job, now_s: float) -> Plan:
     return _Draft(job, now_s).finished()
 
 
-def ended(job: Job, result: RunResult, now_s: float) -> Plan:
-    """A run has ended; then decide what is due. A run that the job does not know of changes nothing."""
+def ended(job: Job, result: RunResult, now_s: float, *, decides: bool = True) -> Plan:
+    """A run has ended; then decide what is due. A run that the job does not know of changes nothing.
+
+    `decides`: False for an instance whose clock is wrong. Then somebody else decides at once.
+    """
     draft = _Draft(job, now_s)
     draft.end(result)
-    return draft.finished()
+    return draft.finished() if decides else draft.undecided()
+
+
+def undecided(job: Job) -> Plan:
+    """Change nothing and decide nothing: what is due is decided at the next look."""
+    return Plan(job=job, due=float(job.done_to))
 
 
 def created(job_id: str, user: str, name: str, spec: JobSpec, now_s: float, *, revision: int = 1) -> Job:
@@ -141,6 +149,11 @@ class _Draft:
             job=self._new_job(), put=tuple(self._put.values()), drop=tuple(self._drop), starts=tuple(self._starts),
             ends=tuple(self._ends), due=min(dues, default=None),
         )  # fmt: skip
+
+    def undecided(self) -> Plan:
+        """The plan without deciding: somebody looks at once."""
+        plan = undecided(self._new_job())
+        return replace(plan, put=tuple(self._put.values()), drop=tuple(self._drop), ends=tuple(self._ends))
 
     def _new_job(self) -> Job:
         rows = [*self._active.values(), *self._queued, *(one.row for one in self._repeats)]

@@ -16,6 +16,7 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.rules.runs import RunSpec
 from crawler.rules.schedules import Schedule
+from crawler.settings.schema import PRIORITY_MAX
 
 NAME_MAX = 64
 SEEDS_INLINE_MAX = 32  # with more of them, the engine keeps them beside the job, in blocks
@@ -171,4 +172,6 @@ def check_spec(spec: JobSpec) -> JobSpec:
         raise UsageError("--pages must not be negative")
     if not -1 <= spec.run.depth <= 255:
         raise UsageError("--depth must be from 0 to 255")
+    if not -PRIORITY_MAX <= spec.run.priority <= PRIORITY_MAX:  # also what is not a number
+        raise UsageError(f"--priority must be from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
     return spec

@@ -53,7 +53,7 @@ async def add_job(
     try:
         with contextlib.suppress(NotMetError):
             await crawl.jobs.find(user, name)
-            raise ConflictError(f"there is a job {name!r} of {user} already: change it by 'crawler jobs edit'")
+            raise ConflictError(f"there is a job {name!r} of user {user} already: change it by 'crawler jobs edit'")
         await _note(crawl, line_of(job))
         await crawl.jobs.create(job, due=_first_look(job))
     except ConflictError:
@@ -249,7 +249,7 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
     revision = (await crawl.jobs.revisions(job.id)).get(row.revision)
     counts = None
     if row.outcome is Outcome.RUNNING:
-        (seen,) = await Runs(crawl.engine, crawl.keys, crawl.record.partitions).look([run])
+        (seen,) = await Runs(crawl.engine, crawl.keys, crawl.record.partitions).passes([run])
         counts = run_counts(total_of(seen.values()))
     return RunView(
         run=run, user=job.user, job=job.name, row=history_row(row), counts=counts,

@@ -2,7 +2,7 @@
 
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.series import Sample
-from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, series_view
+from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, jobs_ahead, series_view
 from crawler.reports.overview_text import with_notes
 from crawler.reports.progress_notes import left_s, still_s
 from crawler.runtime.clock import wall_s
@@ -43,6 +43,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             waits_for=sorted({m.waits_for for m in members if m.waits_for}),
             awaited=[m.awaited for m in members if m.awaited],
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
+            jobs=jobs_ahead(members),
             spent=spent,
         )
     )

@@ -61,6 +61,7 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     files_removed: int
     files_rewritten: int
     waiting: dict[str, int]
+    cursors: list[str]  # of the outputs that some of these wait for, relative to the crawl folder
     completed: int | None = None
 
 
@@ -163,5 +164,6 @@ def _result(figures: Figures, of_history: AttemptFigures, *, dry_run: bool, comp
         files_removed=figures.files_removed,
         files_rewritten=figures.files_rewritten,
         waiting=figures.waiting,
+        cursors=figures.cursors,
         completed=completed,
     )

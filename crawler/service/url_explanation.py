@@ -25,6 +25,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: 
     overrides = await crawl.operator.overrides()
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
+    commits = await asyncio.to_thread(_commits, crawl, url, where.entry)
     return Facts(
         given=given or url,
         url=url,
@@ -40,7 +41,8 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: 
         robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
-        commits=await asyncio.to_thread(_commits, crawl, url, where.entry),
+        commits=[entry for entry in commits if not entry.run],
+        of_runs=[entry for entry in commits if entry.run],
         has_index=bool(crawl.settings.archive.dir),
     )
 
@@ -48,6 +50,6 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: 
 def _commits(crawl: OpenCrawl, url: str, entry: CommitEntry | None) -> list[CommitEntry]:
     """From the index on this machine, and from the engine's log where it is not yet in an index."""
     found = find_url(crawl.folder, url)
-    if entry is not None and not any(e.visit == entry.visit for e in found):
+    if entry is not None and not any((e.fingerprint, e.visit) == (entry.fingerprint, entry.visit) for e in found):
         found.append(entry)
     return found

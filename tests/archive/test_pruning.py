@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+import sqlite3
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from crawler.archive.folder_scan import ArchivedResponse, walk_responses
 from crawler.archive.index_writer import IndexWriter
 from crawler.archive.pruning import carry_out, plan
 from crawler.archive.pruning.journal import Journal
+from crawler.archive.pruning.scratch import Scratch
 from crawler.archive.read_marks import ReadMarks
 from crawler.errors import ArchiveError, ConflictError
 from crawler.rules.retention import PruneRule, runs_beyond
@@ -252,6 +254,7 @@ def test_what_an_output_has_not_read_stays_and_goes_once_it_has(tmp_path: Path) 
     ReadMarks(cursor).note(frozenset(names[:2]))
     figures = prune(made.folder, PruneRule(before=AT + 1_000))
     assert figures.waiting["outputs"] >= 16, "and those in files that have pages of both"
+    assert figures.cursors == ["outputs/pages-lines-aa.cursor"]
     assert {one.url for one in made.left().values()} >= {entry(n).url for n in range(16, 32)}
     judge(made)
     ReadMarks(cursor).note(frozenset(names))
@@ -332,6 +335,18 @@ def test_a_disk_without_room_for_what_stays_is_told_and_gets_its_room_back(
     assert not any("//d1.test/" in one.url for one in made.left().values())
 
 
+def test_a_disk_without_room_to_decide_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = archive(tmp_path, pages(30))
+
+    def fail(self: Scratch) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Scratch, "complete", fail)
+    with pytest.raises(ArchiveError, match="100 bytes a page to decide: database or disk is full"):
+        prune(made.folder, PruneRule(domain="d1.test"))
+    assert made.pruned() == set()
+
+
 def test_old_files_that_no_commit_names_go_by_age(tmp_path: Path) -> None:
     made = archive(tmp_path, [Page(number=n, indexed_by=()) for n in range(12)])
     assert prune(made.folder, PruneRule(domain="d1.test")).files_removed == 0
@@ -345,6 +360,7 @@ def test_old_files_that_no_commit_names_go_by_age(tmp_path: Path) -> None:
 def test_the_journal_of_a_prune_that_did_not_begin_is_dropped(tmp_path: Path) -> None:
     made = archive(tmp_path, pages(30))
     (made.folder.root / "prune.db.new").write_bytes(b"half")
+    (made.folder.root / "prune.db.new-journal").write_bytes(b"half")
     assert Journal.found(made.folder) is None
     assert leftovers(made.folder) == []
 

@@ -217,6 +217,18 @@ def test_children_end_when_their_parent_is_killed(programs: Nursery, tmp_path: P
         wait_until(lambda: not programs.left(), 20.0)
 
 
+@pytest.mark.parametrize("command", ["crawl", "run"])
+def test_a_disk_without_room_is_told_at_once_even_when_quiet(
+    site: Site, tmp_path: Path, programs: Nursery, command: str
+) -> None:
+    folder = ("--dir", str(tmp_path / "c"), "--quiet", "--set", f"archive.disk_free_bytes_min={2**53}")
+    urls = (site.url(HOST),) if command == "crawl" else ()
+    crawling = programs.crawler(command, *urls, *QUICK, *folder)
+    crawling.wait_for(r"nothing is fetched until it has .* \(archive\.disk_free_bytes_min\)")
+    crawling.interrupt()
+    assert crawling.wait() == 10
+
+
 def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         folder = str(tmp_path / "c")

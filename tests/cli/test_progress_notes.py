@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.members import Awaited, Awaits
+from crawler.frontier.members import Awaited, Awaits, Member
 from crawler.frontier.series import Sample, Samples
 from crawler.reports.live_view import PlainLines, Shown
-from crawler.reports.overview import CrawlState
+from crawler.reports.overview import CrawlState, JobsAhead, jobs_ahead
 from crawler.reports.overview_text import notes, overview_parts
 from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
 from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
@@ -157,3 +157,21 @@ def test_the_last_error_is_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch
     assert counters.description()["last_error"] == ""
     long = LastError("tls", "x" * 500, f"http://{'y' * 250}/", 0.0).text
     assert len(long) == ERROR_MAX
+
+
+def test_a_crawl_that_waits_for_jobs_tells_when_the_next_one_is_due() -> None:
+    ahead = JobsAhead(next_at=NOW + 2466.2)
+    assert list(notes(overview(jobs=ahead))) == ["next job in 41 m 07 s"]
+    assert list(notes(overview(jobs=ahead, pending=3))) == []
+    assert list(notes(overview(jobs=JobsAhead(next_at=NOW - 5)))) == ["next job in 0 s"]
+
+
+def test_an_instance_whose_clock_is_wrong_is_told() -> None:
+    def member(node: str, **values: float) -> Member:
+        return Member(session=node, node=node, counter=1, **values)  # type: ignore[arg-type]
+
+    ahead = jobs_ahead([member("a"), member("b", clock_off_s=-7.0), member("c", clock_off_s=3600.0, next_job_at=0.0)])
+    told = "c triggers no jobs: its clock is 1 h 00 m behind the engine's"
+    assert list(notes(overview(jobs=ahead, pending=3))) == [told]
+    assert jobs_ahead([member("a", next_job_at=9.0), member("b", next_job_at=7.0)]) == JobsAhead(next_at=7.0)
+    assert jobs_ahead([]) == JobsAhead()

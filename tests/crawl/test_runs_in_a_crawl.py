@@ -11,8 +11,12 @@ from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
+from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
+from crawler.reports.explanation import explanation
 from crawler.rules.runs import RunCounts
+from crawler.service.pruning import Wanted, prune
+from crawler.service.url_explanation import explain
 from tests.crawl.harness import entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, given, page_of
 from tests.crawl.runs_lab import ONE, TWO, close, counts, end, finish, left_of, runs_of, start, write
@@ -77,6 +81,26 @@ async def test_the_crawl_and_two_runs_fetch_each_page_once_each(lab: WebLab) -> 
     assert await audit(lab.settings()) == 0
 
 
+async def test_pages_of_an_old_run_are_pruned_and_all_else_stays(lab: WebLab) -> None:
+    seeds = lab.site.web.seeds
+    async with open_crawl(lab.settings(), create=True) as crawl:
+        await make_seeder(crawl).add_all(map(given, seeds))
+        for run in (ONE, TWO):
+            await start(crawl, run, seeds)
+        await run_until_idle(crawl)
+        before = entries_of(lab.home / "c")
+        wanted, ann = Wanted(keep_runs=1), Actor(who="ann", via=Via.CLI)
+        await finish(crawl, ONE)
+        assert (await prune(crawl, wanted, dry_run=False, actor=ann)).pages == 0, "the newest that has ended"
+        await finish(crawl, TWO)
+        assert (await prune(crawl, wanted, dry_run=False, actor=ann)).pages == len(of_run(before, ONE))
+        after = entries_of(lab.home / "c")
+        assert {run: of_run(after, run) for run in (ONE, TWO, "")} == {
+            ONE: {}, TWO: of_run(before, TWO), "": of_run(before, ""),
+        }  # fmt: skip
+        assert await audit(lab.settings()) == 0
+
+
 async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
     seed = lab.site.web.seeds[0]
     async with open_crawl(lab.settings(), create=True) as crawl:
@@ -84,6 +108,10 @@ async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
         await start(crawl, TWO, [seed], depth=1, priority=5.0)
         await run_until_idle(crawl)
         entries = entries_of(lab.home / "c")
+        explained = await explain(crawl, seed)
+        assert ([*explained.commits], explained.where.seen) == ([], False), "it is not of the crawl itself"
+        assert [entry.run for entry in explained.of_runs] == [TWO, ONE], "by their priority"
+        assert f", for run {ONE}" in explanation(explained)
         assert_exact(lab, of_run(entries, ONE), [seed], "domain")
         assert {e.depth for e in entries if e.run == TWO} == {0, 1}
         await finish(crawl, ONE)

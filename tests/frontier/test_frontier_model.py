@@ -63,7 +63,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
         after=st.sampled_from((-1, 1, 400, 2600, 60_000, 3_000_000)),
     )  # fmt: skip
     def add_scheduled(self, data: st.DataObject, partition: int, session: str, after: int) -> None:
-        drawn = data.draw(candidates(partition, 6))
+        drawn = data.draw(candidates(partition, 6, run=""))
         found = [replace(c, visible_at=(self._wall + after) / 1000) for c in drawn]
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)

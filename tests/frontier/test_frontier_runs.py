@@ -10,6 +10,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.frontier import Settlement
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
@@ -242,6 +243,25 @@ async def test_a_run_is_finished_after_two_equal_passes(door: Door) -> None:
     assert not is_run_finished(passes)
     passes.append(msgspec.structs.replace(passes[-1], counts={**passes[-1].counts, 1: RunCounts()}))
     assert not is_run_finished(passes), "another partition was touched"
+
+
+async def test_a_url_is_located_for_the_run_that_is_meant(door: Door) -> None:
+    """The crawl's own may have ended while that of a run waits in the same queue."""
+    lookup = UrlLookup(door.engine, door.keys, 1)
+    await door.add(found(1))
+    door.now = 1000
+    (claim,) = await door.claim()
+    await door.ack(claim)
+    await door.add(found(1, run=ONE))
+    own, of_run, other = [await lookup.locate(found(1, run=run)) for run in ("", ONE, TWO)]
+    assert (own.seen, own.record, own.entry is None) == (True, None, False)
+    assert (of_run.seen, of_run.place, of_run.entry) == (True, 0, None)
+    assert of_run.record is not None
+    assert of_run.record.run == ONE
+    assert (other.seen, other.record) == (False, None)
+    (claim,) = await door.claim()
+    assert (await lookup.locate(found(1))).record is None
+    assert (await lookup.locate(found(1, run=ONE))).claim_deadline_ms is not None
 
 
 async def test_a_shorter_path_counts_for_a_run(door: Door) -> None:

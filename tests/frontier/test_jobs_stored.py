@@ -7,7 +7,7 @@ import pytest
 from crawler.errors import ConflictError, NotMetError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Changed, Jobs, StoredJob, job_id
-from crawler.rules.job_plan import Plan, RunResult, created, ended, plan, requested
+from crawler.rules.job_plan import Plan, RunResult, created, ended, paused, plan, requested
 from crawler.rules.jobs import Job, JobSpec, Outcome, State
 from crawler.rules.schedules import schedule_of
 from tests.frontier.door import Door
@@ -42,7 +42,7 @@ async def test_a_job_is_found_by_its_name_and_listed(jobs: Jobs) -> None:
     second, behind = await jobs.page("ann", after=after, limit=1)
     assert [one.name for one in (*first, *second)] == ["a", "b"]
     assert behind == ""
-    with pytest.raises(NotMetError, match="no job 'x' of ann"):
+    with pytest.raises(NotMetError, match="no job 'x' of user ann"):
         await jobs.find("ann", "x")
     with pytest.raises(ConflictError, match="already"):
         await jobs.create(job("b", "ann"), due=None)
@@ -101,6 +101,15 @@ async def test_history_is_newest_first_and_bounded(jobs: Jobs, door: Door) -> No
     rows = await jobs.history(one.job.id, limit=10)
     assert [row.nominal - T0 for row in rows] == [80, 70, 60, 50, 40]
     assert [row.nominal - T0 for row in await jobs.history(one.job.id, before=T0 + 60, limit=1)] == [50]
+
+
+async def test_a_command_with_other_settings_shortens_no_history(jobs: Jobs, door: Door) -> None:
+    one = await stored(jobs, overlap="allow")
+    for n in range(1, ROWS_MAX + 1):
+        one = await jobs.change(one, plan(one.job, T0 + 10 * n), door.fence)
+    others = Jobs(door.engine, door.keys, 1, rows_max=1)
+    await others.change(one, Plan(job=paused(one.job, T0 + 60), due=T0 + 60.0), None)
+    assert len(await jobs.history(one.job.id, limit=10)) == ROWS_MAX
 
 
 async def test_a_row_of_misses_grows_in_place(jobs: Jobs, door: Door) -> None:

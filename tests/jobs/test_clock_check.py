@@ -1,81 +1,84 @@
-"""An instance compares its wall clock with the engine's, and knows at once when its own was set."""
+"""The comparison of clocks: once a second with the engine's, and at once when our own steps."""
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from crawler.engine.client import Engine
 from crawler.errors import EngineDown
 from crawler.jobs import clock_check
 from crawler.jobs.clock_check import ClockCheck
 
+T0 = 1_800_000_000.0
+BOUND_S = 5.0
+
 
 class Clocks:
-    """All clocks of a test, s; and the engine that is asked for its own."""
+    """Ours, the monotonic one and the engine's; an engine that tells its time, or does not answer."""
 
     def __init__(self) -> None:
-        self.engine, self.wall, self.monotonic, self.answers_after = 1000.0, 1000.0, 50.0, 0.0
-        self.is_down = False
+        self.wall_s = self.engine_s = T0
+        self.monotonic_s = 50.0
+        self.answers = True
 
-    def passes(self, seconds: float) -> None:
-        self.engine += seconds
-        self.wall += seconds
-        self.monotonic += seconds
+    def pass_s(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.engine_s += seconds
+        self.monotonic_s += seconds
 
-    async def command(self, *_: Any) -> list[bytes]:
-        if self.is_down:
+    async def command(self, *words: Any) -> tuple[int, int]:
+        assert words == ("TIME",)
+        if not self.answers:
             raise EngineDown("no answer")
-        self.passes(self.answers_after)
-        return [b"%d" % int(self.engine), b"%d" % round(self.engine % 1 * 1e6)]
+        return int(self.engine_s), round(self.engine_s % 1 * 1e6)
 
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    found = Clocks()
-    monkeypatch.setattr(clock_check, "wall_s", lambda: found.wall)
-    monkeypatch.setattr(clock_check, "monotonic_ms", lambda: int(found.monotonic * 1000))
-    return found
+    clocks = Clocks()
+    monkeypatch.setattr(clock_check, "wall_s", lambda: clocks.wall_s)
+    monkeypatch.setattr(clock_check, "monotonic_ms", lambda: int(clocks.monotonic_s * 1000))
+    return clocks
 
 
-@pytest.fixture
-def check(clocks: Clocks) -> ClockCheck:
-    return ClockCheck(cast("Engine", clocks), 5.0)
-
-
-async def test_a_clock_is_right_once_it_was_compared(clocks: Clocks, check: ClockCheck) -> None:
-    assert not check.is_right
-    clocks.wall += 4
-    await check.measure()
-    assert check.is_right
-    assert check.offset_s == pytest.approx(-4, abs=0.01)
-
-
-@pytest.mark.parametrize("step_s", [-3600, 3600])
-async def test_a_clock_that_is_set_is_wrong_at_once(step_s: float, clocks: Clocks, check: ClockCheck) -> None:
-    await check.measure()
-    clocks.passes(0.5)
-    clocks.wall += step_s
-    assert not check.is_right
-    clocks.wall -= step_s
-    assert check.is_right
-
-
-async def test_an_engine_whose_clock_was_set_is_noticed_by_the_next_look(clocks: Clocks, check: ClockCheck) -> None:
-    await check.measure()
-    clocks.engine -= 3600
+async def test_nothing_is_triggered_before_the_first_comparison(clocks: Clocks) -> None:
+    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    assert (check.is_right, check.offset_s, check.engine_s()) == (False, 0.0, T0)
+    clocks.answers = False
     await check.measure()
     assert not check.is_right
-
-
-async def test_without_an_answer_the_last_comparison_holds(clocks: Clocks, check: ClockCheck) -> None:
-    await check.measure()
-    clocks.passes(100)
-    clocks.is_down = True
+    clocks.answers = True
     await check.measure()
     assert check.is_right
 
 
-async def test_an_answer_that_took_too_long_tells_nothing(clocks: Clocks, check: ClockCheck) -> None:
-    clocks.answers_after = 6
+@pytest.mark.parametrize("step", [3600.0, -3600.0, 5.5])
+async def test_a_step_of_our_clock_counts_before_the_next_comparison(clocks: Clocks, step: float) -> None:
+    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
     await check.measure()
+    clocks.pass_s(0.5)
+    clocks.wall_s += step
     assert not check.is_right
+    assert check.offset_s == pytest.approx(-step)
+    assert check.engine_s() == pytest.approx(T0 + 0.5)
+    clocks.wall_s -= step
+    assert check.is_right
+
+
+async def test_a_step_of_the_engines_clock_counts_from_the_next_comparison_on(clocks: Clocks) -> None:
+    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    await check.measure()
+    clocks.engine_s += 3600
+    clocks.pass_s(1.0)
+    await check.measure()
+    assert (check.is_right, check.offset_s) == (False, pytest.approx(3600))
+    clocks.answers = False
+    clocks.pass_s(100.0)
+    await check.measure()
+    assert check.offset_s == pytest.approx(3600), "without an answer the last comparison holds"
+
+
+async def test_an_offset_within_the_bound_is_right(clocks: Clocks) -> None:
+    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    clocks.engine_s += 4.9
+    await check.measure()
+    assert check.is_right

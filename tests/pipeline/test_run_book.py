@@ -1,13 +1,14 @@
 """What an instance knows of runs: read for many at once, again after a second, and never believed after a restart."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
 from crawler.errors import EngineDown
+from crawler.frontier.runs import ActiveRun
 from crawler.model import Claim
 from crawler.pipeline import run_book
 from crawler.pipeline.recent_urls import RecentUrls
@@ -26,7 +27,9 @@ class FakeRuns:
     def __init__(self) -> None:
         self.active: dict[str, RunRecord] = {}
         self.reads: list[set[str]] = []
-        self.touches: list[tuple[str, set[int], set[str]]] = []
+        self.touches: list[tuple[str, set[int]]] = []
+        self.noted: dict[str, set[str]] = {}
+        self.root_reads = 0
         self.is_down = False
 
     def start(self, run: str, *, stopped: str = "", roots: Iterable[str] = ("domain:a.test",), **spec: Any) -> None:
@@ -35,16 +38,26 @@ class FakeRuns:
             is_seeded=True, stopped=stopped,
         )  # fmt: skip
 
-    async def read(self, runs: Iterable[str]) -> dict[str, RunRecord | None]:
+    async def look(self, runs: Iterable[str]) -> dict[str, ActiveRun | None]:
         asked = {*runs}
         self.reads.append(asked)
         if self.is_down:
             raise EngineDown("down")
-        return {run: self.active.get(run) for run in asked}
+        noted = {run: len(self.noted.get(run, ())) for run in asked}
+        return {run: ActiveRun(self.active[run], noted[run]) if run in self.active else None for run in asked}
+
+    async def roots(self, run: str) -> frozenset[str]:
+        self.root_reads += 1
+        return frozenset(self.noted[run])
 
     async def touch(self, run: str, partitions: Iterable[int], roots: Iterable[str] = ()) -> bool:
-        self.touches.append((run, {*partitions}, {*roots}))
+        assert not {*partitions}
+        self.noted.setdefault(run, set()).update(roots)
         return run in self.active
+
+    async def touch_all(self, partitions: Mapping[str, Iterable[int]]) -> set[str]:
+        self.touches += [(run, {*mine}) for run, mine in partitions.items()]
+        return {run for run in partitions if run not in self.active}
 
 
 @pytest.fixture
@@ -142,52 +155,61 @@ async def test_what_the_crawl_added_lately_is_new_to_a_run(book: RunBook, runs: 
 
 
 async def test_a_partition_is_touched_once_until_the_engine_restarts(book: RunBook, runs: FakeRuns) -> None:
-    runs.start("one")
-    await book.learn({"one"})
+    for run in ("one", "two"):
+        runs.start(run)
+    await book.learn({"one", "two"})
     for partitions in ((1, 2), (2, 1), (2, 3)):
-        assert await book.touch("one", partitions)
-    assert runs.touches == [("one", {1, 2}, set()), ("one", {3}, set())]
+        assert await book.touch_all({"one": partitions, "two": (1,)}) == set()
+    assert runs.touches == [("one", {1, 2}), ("two", {1}), ("one", {3})]
     book.forget()
     assert book.router_of("one") is None
-    assert await book.touch("one", (1,))
-    assert runs.touches[2:] == [("one", {1}, set())]
+    assert await book.touch_all({"one": (1,)}) == set()
+    assert runs.touches[3:] == [("one", {1})]
 
 
 async def test_a_touch_that_a_restart_overtakes_is_not_believed(book: RunBook, runs: FakeRuns) -> None:
     runs.start("one")
     await book.learn({"one"})
-    answer = runs.touch
+    answer = runs.touch_all
 
-    async def overtaken(*what: Any) -> bool:
-        is_active = await answer(*what)
+    async def overtaken(partitions: Mapping[str, Iterable[int]]) -> set[str]:
+        ended = await answer(partitions)
         book.forget()
         await book.learn({"one"})
-        return is_active
+        return ended
 
-    runs.touch = overtaken  # type: ignore[method-assign]
-    assert await book.touch("one", (1,))
-    runs.touch = answer  # type: ignore[method-assign]
-    assert await book.touch("one", (1,))
+    runs.touch_all = overtaken  # type: ignore[method-assign]
+    assert await book.touch_all({"one": (1,)}) == set()
+    runs.touch_all = answer  # type: ignore[method-assign]
+    assert await book.touch_all({"one": (1,)}) == set()
     assert len(runs.touches) == 2
 
 
-async def test_a_root_that_a_redirect_opens_counts_at_once(book: RunBook, runs: FakeRuns) -> None:
+async def test_a_root_that_a_redirect_opens_counts_at_once_and_is_read_once(
+    book: RunBook, runs: FakeRuns, clock: list[int]
+) -> None:
     runs.start("one")
     await book.learn({"one"})
-    assert await book.touch("one", (), {"domain:b.test"})
+    await book.open("one", "domain:b.test")
     router = book.router_of("one")
     assert router is not None
     assert router.scope.allows("http://b.test/")
+    assert router.scope.allows("http://a.test/")
     assert book.may_lead_to(claim("one"), "http://b.test/")
+    clock[0] += 5000
+    await book.learn({"one"})
+    assert book.router_of("one") is router
+    assert runs.root_reads == 1
 
 
 async def test_an_ended_run_is_known_from_the_first_touch_that_fails(book: RunBook, runs: FakeRuns) -> None:
-    runs.start("one")
-    await book.learn({"one"})
+    for run in ("one", "two"):
+        runs.start(run)
+    await book.learn({"one", "two"})
     del runs.active["one"]
-    assert not await book.touch("one", (1,))
-    assert not await book.touch("one", (2,))
-    assert len(runs.touches) == 1
+    assert await book.touch_all({"one": (1,), "two": (1,)}) == {"one"}
+    assert await book.touch_all({"one": (2,)}) == {"one"}
+    assert len(runs.touches) == 2
     assert book.router_of("one") is None
 
 

@@ -208,6 +208,22 @@ def test_a_failed_run_is_repeated_and_then_given_up() -> None:
     assert len(set(book.runs)) == 3
 
 
+def test_a_run_may_end_without_anything_being_decided() -> None:
+    """As an instance ends it whose clock is wrong: whoever looks next decides, at once."""
+    book = Book(spec_of(retries=1, retry_delay_s=30.0))
+    book.at(T0 + 10)
+    (row,) = book.job.active
+    made = book.take(ended(book.job, RunResult(run=row.run, is_success=True), T0 + 7210, decides=False))
+    assert (made.starts, made.ends, book.due) == ((), (row.run,), T0 + 10)
+    assert book.states == [(10, 1, "started")]
+    assert book.at(T0 + 20).starts
+    (row,) = book.job.active
+    book.take(ended(book.job, RunResult(run=row.run, is_success=False), T0 + 21, decides=False))
+    assert not book.at(T0 + 29).starts
+    assert book.due == T0 + 30
+    assert len(book.at(T0 + 51).starts) == 1, "it is repeated"
+
+
 def test_a_manual_run_starts_whatever_else_runs() -> None:
     book = Book(spec_of())
     book.at(T0 + 10)

@@ -40,13 +40,17 @@ CREATE TABLE segments (batch INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prune removes. `bytes`: of records and items; `waiting`: pages that match and stay for now, by reason."""
+    """What a prune removes. `bytes`: of records and items; `waiting`: pages that match and stay for now, by reason.
+
+    `cursors`: of the outputs that some of them wait for, relative to the crawl folder.
+    """
 
     pages: int = 0
     bytes: int = 0
     files_removed: int = 0
     files_rewritten: int = 0
     waiting: dict[str, int] = {}
+    cursors: list[str] = []
 
 
 class PrunedFile(NamedTuple):
@@ -78,14 +82,14 @@ class Journal:
     @classmethod
     def found(cls, folder: CrawlFolder) -> "Journal | None":
         """That of a prune which did not come to its end, if there is one."""
-        (folder.root / DRAFT).unlink(missing_ok=True)
+        _drop_draft(folder)
         path = folder.root / FILE
         return cls(path) if path.exists() else None
 
     @classmethod
     def draft(cls, folder: CrawlFolder, rule: PruneRule, figures: Figures) -> "Journal":
         """A new one, which counts once it is `begun`."""
-        (folder.root / DRAFT).unlink(missing_ok=True)
+        _drop_draft(folder)
         new = cls(folder.root / DRAFT)
         with new._errors():
             new._db.executescript(_TABLES)
@@ -202,3 +206,9 @@ class Journal:
             raise ArchiveError(f"can't write {self._path}: {error}") from None
         except OSError as error:
             raise archive_error("write", self._path, error) from None
+
+
+def _drop_draft(folder: CrawlFolder) -> None:
+    """With what the library notes of a transaction: it would undo that in a new file of the same name."""
+    for name in (f"{DRAFT}-journal", DRAFT):
+        (folder.root / name).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ Of a file of an ended session whose records are all accounted for, what no line 
 """
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -43,13 +44,19 @@ class Planned:
     """What was decided. `keep` writes it into a journal that counts from then on."""
 
     def __init__(
-        self, folder: CrawlFolder, rule: PruneRule, scratch: Scratch, strays: Sequence[tuple[str, str, int]]
+        self,
+        folder: CrawlFolder,
+        rule: PruneRule,
+        scratch: Scratch,
+        strays: Sequence[tuple[str, str, int]],
+        cursors: Sequence[str],
     ) -> None:
         """`strays`: (kind, name, bytes) of files that go although no line names them."""
         self._folder = folder
         self._rule = rule
         self._scratch = scratch
         self._strays = strays
+        self._cursors = cursors
         self.figures = self._figures()
 
     def keep(self) -> Journal:
@@ -72,13 +79,14 @@ class Planned:
         number = self._scratch.number
         whole = number("SELECT count(*) FROM touched WHERE kept = 0") + len(self._strays)
         taken = number("SELECT sum(size - kept) FROM touched") + sum(size for *_, size in self._strays)
-        waiting = self._scratch.db.execute(_WAITING).fetchall()
+        waiting = dict(self._scratch.db.execute(_WAITING).fetchall())
         return Figures(
             pages=number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM lines WHERE gone)"),
             bytes=taken,
             files_removed=whole,
             files_rewritten=number("SELECT count(*) FROM touched WHERE kept > 0"),
-            waiting=dict(waiting),
+            waiting=waiting,
+            cursors=list(self._cursors) if OUTPUTS in waiting else [],
         )
 
     # --- batches ---
@@ -175,17 +183,25 @@ class Planner:
         self._committed = committed
         self._is_alive = is_alive
         self._meter = meter
+        self._cursors = set[str]()  # of outputs that have not read everything
 
     @contextlib.contextmanager
     def plan(self, undrained: Iterable[CommitEntry]) -> Iterator[Planned]:
         """Read everything and decide. Blocks. Raises ArchiveError."""
         with Scratch(self._folder.tmp, self._rule) as scratch:
-            scratch.add("", undrained, busy=RUNNING)
-            self._read_index(scratch)
-            scratch.complete()
-            self._judge_files(scratch)
-            self._decide(scratch)
-            yield Planned(self._folder, self._rule, scratch, list(self._strays(scratch)))
+            try:
+                scratch.add("", undrained, busy=RUNNING)
+                self._read_index(scratch)
+                scratch.complete()
+                self._judge_files(scratch)
+                self._decide(scratch)
+                strays = list(self._strays(scratch))
+                planned = Planned(self._folder, self._rule, scratch, strays, sorted(self._cursors))
+            except sqlite3.Error as error:
+                raise ArchiveError(
+                    f"can't write to {self._folder.tmp}, where a prune needs some 100 bytes a page to decide: {error}"
+                ) from None
+            yield planned
 
     # --- index ---
 
@@ -197,7 +213,9 @@ class Planner:
         for number, final in enumerate(finals):
             if number % PULSE == 0:
                 self._meter.reached(number, number)
-            busy = RUNNING if final in opened else OUTPUTS if any(outputs.waiting_for(final)) else ""
+            waiting = outputs.waiting_for(final)
+            self._cursors.update(waiting)
+            busy = RUNNING if final in opened else OUTPUTS if waiting else ""
             scratch.add(final, self._entries(final, is_open=final in opened), busy=busy)
 
     def _entries(self, final: str, *, is_open: bool) -> Iterator[CommitEntry]:

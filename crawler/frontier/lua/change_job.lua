@@ -33,7 +33,7 @@ if definition == '' then
 end
 run_many(one[JobChange.drop], 'ZREM', ledger)
 run_many(one[JobChange.put], 'ZADD', ledger)
-call('ZREMRANGEBYRANK', ledger, 0, -one[JobChange.rows_max] - 1)
+if #one[JobChange.put] > 0 then call('ZREMRANGEBYRANK', ledger, 0, -one[JobChange.rows_max] - 1) end
 run_many(one[JobChange.starts], 'HSET', ctx.prefix .. 'runs')
 run_many(one[JobChange.failed], 'ZADD', ctx.prefix .. 'failed')
 if #one[JobChange.failed] > 0 then call('ZREMRANGEBYRANK', ctx.prefix .. 'failed', 0, -one[JobChange.rows_max] - 1) end

@@ -1,0 +1,106 @@
+"""Jobs, their history and their next times as commands print them. Pure."""
+
+import math
+from collections.abc import Sequence
+
+from crawler.reports.job_view import HistoryRow, JobView
+from crawler.rules.schedule_text import PreviewRow
+from crawler.rules.schedules import as_iso, moment_of
+from crawler.terminal.tables import facts, table
+from crawler.terminal.wording import counted, duration
+
+SEEDS_SHOWN = 3
+_RESULTS = {
+    "queued": "queued",
+    "skipped_overlap": "skipped (overlap)",
+    "missed_window": "missed",
+    "paused": "paused",
+    "failed_to_start": "failed to start",
+}
+
+
+def next_text(view: JobView, now_s: float) -> str:
+    """Like "next in 2 h 59 m"."""
+    if view.next is None:
+        return "paused" if view.state == "paused" else "no further time"
+    return f"next in {duration(max(0, math.ceil(moment_of(view.next) - now_s)))}"
+
+
+def jobs_table(views: Sequence[JobView], now_s: float) -> str:
+    """A row for each job."""
+    rows = [
+        (
+            view.name,
+            view.user,
+            view.state,
+            view.schedule,
+            "-" if view.next is None else next_text(view, now_s).removeprefix("next "),
+            str(len(view.running) or "-"),
+        )
+        for view in views
+    ]
+    return table(("job", "user", "state", "when", "next", "running"), rows, left=5)
+
+
+def job_facts(view: JobView, now_s: float) -> str:
+    """One job in full."""
+    limits = [f"{name} {value}" for name in ("scope", "depth", "pages") if (value := getattr(view, name)) is not None]
+    if view.priority:
+        limits.append(f"priority {view.priority:g}")
+    catching_up = "" if view.catchup == "none" else f", at most {duration(view.catchup_window_s)} back"
+    pairs = [
+        ("job", f"{view.name} of user {view.user}"),
+        ("state", view.state),
+        ("when", f"{view.schedule}, {next_text(view, now_s)}"),
+        ("seeds", _seeds_text(view)),
+        ("limits", ", ".join(limits) or "those of the crawl"),
+        ("retries", f"{view.retries}, after {duration(view.retry_delay_s)}" if view.retries else "none"),
+        ("overlap", view.overlap),
+        ("catch up", view.catchup + catching_up),
+        ("running", ", ".join(view.running) or "no run"),
+    ]
+    if view.waiting:
+        pairs.append(("waiting", counted(view.waiting, "run")))
+    return facts(pairs)
+
+
+def _seeds_text(view: JobView) -> str:
+    shown = list(view.seeds[:SEEDS_SHOWN])
+    more = view.seeds_total - len(shown)
+    if more:
+        shown.append(f"{more:,} more" if shown else counted(more, "URL"))
+    if view.sitemap:
+        shown.append(f"sitemap {view.sitemap}")
+    return ", ".join(shown)
+
+
+def history_table(rows: Sequence[HistoryRow]) -> str:
+    """A row for each nominal time, or range of them. Figures of a run are known when it has ended."""
+    cells = [
+        (
+            row.nominal or f"{row.from_} to {row.to} ({row.count:,})",
+            result_text(row),
+            row.run,
+            f"{row.pages:,}" if row.ended else "",
+            f"{row.errors:,}" if row.ended else "",
+            f"  {row.reason}" if row.reason else "",
+        )
+        for row in rows
+    ]
+    lines = table(("time", "result", "run", "pages", "errors", ""), cells, left=3).splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def result_text(row: HistoryRow) -> str:
+    """What became of a nominal time, in words."""
+    text = _RESULTS.get(row.state, row.outcome)
+    if row.attempts > 1:
+        text += f", attempt {row.attempts}"
+    return text + (", manual" if row.manual else "")
+
+
+def preview_table(rows: Sequence[PreviewRow], timezone: str) -> str:
+    """The next times, in UTC and by the clocks of the schedule's zone."""
+    if timezone == "UTC":
+        return "\n".join(["UTC", *(as_iso(row.nominal) for row in rows)])
+    return table(("UTC", timezone, ""), [(as_iso(row.nominal), row.local, row.note) for row in rows], left=3)

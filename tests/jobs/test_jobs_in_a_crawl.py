@@ -1,0 +1,293 @@
+"""Jobs that an instance triggers: limits of runs, failures, overlap, pauses, removal, and replies that are lost."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.engine.client import Engine as EngineClient
+from crawler.errors import EngineDown
+from crawler.frontier.jobs import Jobs
+from crawler.jobs.run_watch import RunWatch
+from crawler.rules.jobs import Outcome, State
+from crawler.service import jobs
+from tests.crawl.harness import crawl as crawl_all
+from tests.crawl.harness import lab_names, settings_of
+from tests.crawl.rebuild_lab import audit
+from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_lab, linked, until
+from tests.support.engine import Engine
+from tests.support.serving import serve_resources
+from tests.support.web import Resource
+
+CHAIN = {
+    ("d0.test", "/"): linked("/a", "/b", "http://d1.test/"),
+    ("d0.test", "/a"): linked("/c"),
+    ("d0.test", "/b"): linked(),
+    ("d0.test", "/c"): linked("/d"),
+    ("d0.test", "/d"): linked(),
+}
+WHOLE = {"d0.test/", "d0.test/a", "d0.test/b", "d0.test/c", "d0.test/d"}
+SLOW = {("d0.test", "/"): linked("/a", "/b"), ("d0.test", "/a"): linked(delay_s=1.3), ("d0.test", "/b"): linked()}
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    hasten(monkeypatch)
+
+
+async def finished(lab: Lab) -> str:
+    """The one run that there is, once it has finished."""
+    (row,) = await lab.ended()
+    assert (row.state, row.outcome, row.attempts) == (State.STARTED, Outcome.FINISHED, 1)
+    assert row.decided_at <= row.started_at + 1 <= row.ended_at + 1
+    await lab.nothing_left()
+    assert row.pages == len(lab.entries(row.run))
+    return row.run
+
+
+async def test_a_job_runs_at_each_of_its_times(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        await lab.add(lab.url("d0.test"), every="1", overlap="queue", run={"scope": "host"})
+        rows = await lab.ended(2)
+        await jobs.pause_job(lab.crawl, "default", NAME, actor=ME)
+        await until(lambda: all_ended(lab), "all runs to end")
+        await lab.nothing_left()
+        rows = [row for row in await lab.rows() if row.run]
+        assert {after.nominal - before.nominal for before, after in pairwise(rows)} == {1}
+        for row in rows:
+            assert (set(found := lab.fetched(row.run)), found.total()) == (WHOLE, len(WHOLE))
+        assert lab.site.requests()[0].is_robots
+        assert sum(one.is_robots for one in lab.site.requests()) == 1, "runs share what is known of a site"
+    assert await audit(lab.settings) == 0
+
+
+async def all_ended(lab: Lab) -> bool:
+    return not any(row.outcome in ("running", "retrying") or row.state is State.QUEUED for row in await lab.rows())
+
+
+@pytest.mark.parametrize(
+    ("run", "pages"),
+    [
+        ({"scope": "host"}, WHOLE),
+        ({"scope": "any", "depth": 0}, {"d0.test/"}),
+        ({"scope": "domain", "depth": 1}, {"d0.test/", "d0.test/a", "d0.test/b"}),
+        ({"scope": "prefix", "priority": 7.5}, WHOLE),
+    ],
+)
+async def test_a_run_has_the_limits_of_its_job(
+    tmp_path: Path, engine: Engine, run: dict[str, Any], pages: set[str]
+) -> None:
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        await lab.add(lab.url("d0.test"), run=run)
+        await lab.run()
+        assert set(lab.fetched(await finished(lab))) == pages
+    assert await audit(lab.settings) == 0
+
+
+async def test_a_run_ends_when_it_has_its_pages(tmp_path: Path, engine: Engine) -> None:
+    many = {("d0.test", "/"): linked(*(f"/{n}" for n in range(60)))}
+    many |= {("d0.test", f"/{n}"): linked(delay_s=0.02) for n in range(60)}
+    async with job_lab(tmp_path, engine, many, fetch__concurrency=1) as lab:
+        await lab.add(lab.url("d0.test"), run={"pages": 5})
+        await lab.run()
+        run = await finished(lab)
+        (row,) = await lab.rows()
+        assert row.reason == "limit of pages"
+        assert 5 <= len(lab.entries(run)) < 60
+    assert await audit(lab.settings) == 0
+
+
+async def test_a_sitemap_is_read_for_each_run(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        await lab.add(sitemap=lab.url("d0.test", "/sitemap.xml"), retries=1, retry_delay_s=0.1)
+        await lab.run()
+        (row,) = await lab.ended()
+        assert (row.state, row.outcome, row.attempts) == (State.FAILED_TO_START, Outcome.FAILED, 2)
+        assert "sitemap.xml" in row.reason
+        assert "404" in row.reason
+        await lab.nothing_left()
+        (failed,) = await lab.crawl.jobs.failed(10)
+        assert (failed.name, failed.row) == (NAME, row)
+        asked = [one.target for one in lab.site.requests() if one.target == "/sitemap.xml"]
+        assert len(asked) == 2, "once for each attempt"
+
+
+async def test_a_run_without_a_valid_seed_fails_to_start(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, CHAIN, scope__exclude=["d0.test"]) as lab:
+        await lab.add(lab.url("d0.test"))
+        await lab.run()
+        (row,) = await lab.ended()
+        assert (row.state, row.outcome, row.reason) == (State.FAILED_TO_START, Outcome.FAILED, "no valid seed URL")
+        await lab.nothing_left()
+        assert lab.site.requests() == []
+
+
+async def test_a_run_that_fails_is_repeated_after_a_delay(tmp_path: Path, engine: Engine) -> None:
+    web = {("d0.test", "/"): Resource(status=404), ("d0.test", "/robots.txt"): Resource(status=404)}
+    async with job_lab(tmp_path, engine, web) as lab:
+        await lab.add(lab.url("d0.test"), retries=2, retry_delay_s=0.3)
+        await lab.run()
+        (row,) = await lab.ended()
+        assert (row.outcome, row.attempts, row.errors) == (Outcome.FAILED, 3, 1)
+        assert row.reason == "no page came: 1 error page"
+        await lab.nothing_left()
+        asked = [one.start for one in lab.site.requests() if not one.is_robots]
+        assert len(asked) == 3, "each attempt fetches the seed again"
+        assert min(b - a for a, b in pairwise(asked)) > 0.3
+        assert [one.row.attempts for one in await lab.crawl.jobs.failed(10)] == [3]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
+async def test_a_time_that_comes_during_a_run(tmp_path: Path, engine: Engine, overlap: str) -> None:
+    async with job_lab(tmp_path, engine, SLOW) as lab:
+        await lab.add(lab.url("d0.test"), every="1", overlap=overlap)
+        states = {"skip": State.SKIPPED_OVERLAP, "queue": State.QUEUED, "allow": State.STARTED}
+
+        async def has_met() -> bool:
+            rows = await lab.rows()
+            return len(rows) > 1 and rows[1].state is states[overlap]
+
+        if overlap == "allow":
+
+            async def run_at_once() -> bool:
+                return len((await jobs.find_job(lab.crawl, "default", NAME)).running) > 1
+
+            await until(run_at_once, "two runs at once")
+        else:
+            await until(has_met, overlap)
+        await jobs.pause_job(lab.crawl, "default", NAME, actor=ME)
+        await until(lambda: all_ended(lab), "all runs to end")
+        await lab.nothing_left()
+        rows = [row for row in await lab.rows() if row.run]
+        assert {row.outcome for row in rows} == {Outcome.FINISHED}
+        assert all(lab.fetched(row.run).total() == len(SLOW) for row in rows)
+        spans = sorted((row.started_at, row.ended_at) for row in rows)
+        meet = any(after[0] < before[1] for before, after in pairwise(spans))
+        assert meet == (overlap == "allow")
+    assert await audit(lab.settings) == 0
+
+
+async def test_a_run_goes_on_while_its_job_is_paused(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, SLOW) as lab:
+        await lab.add(lab.url("d0.test"), every="1")
+        await until(lab.rows, "a run")
+        view = await jobs.pause_job(lab.crawl, "default", NAME, actor=ME)
+        assert (view.state, view.next) == ("paused", None)
+        await lab.ended()
+        await lab.nothing_left()
+        before = [row.run for row in await lab.rows() if row.run]
+        await asyncio.sleep(1.2)
+        assert [row.run for row in await lab.rows() if row.run] == before
+        await lab.run()
+        rows = await lab.ended(len(before) + 1)
+        assert [row.is_manual for row in rows if row.run][-1]
+        await jobs.resume_job(lab.crawl, "default", NAME, actor=ME)
+        await until(lambda: resumed(lab, len(before) + 2), "a run after the pause")
+        assert State.PAUSED in {row.state for row in await lab.rows()}
+
+
+async def resumed(lab: Lab, count: int) -> bool:
+    return sum(bool(row.run) for row in await lab.rows()) >= count
+
+
+async def test_nothing_of_a_job_is_left_when_it_is_removed_during_a_run(tmp_path: Path, engine: Engine) -> None:
+    many = {("d0.test", "/"): linked(*(f"/{n}" for n in range(40)))}
+    many |= {("d0.test", f"/{n}"): linked(delay_s=0.1) for n in range(40)}
+    async with job_lab(tmp_path, engine, many, fetch__concurrency=1) as lab:
+        await lab.add(lab.url("d0.test"))
+        await lab.run()
+
+        async def is_fetching() -> bool:
+            return len(lab.site.requests()) > 4
+
+        await until(is_fetching, "pages")
+        await jobs.remove_job(lab.crawl, "default", NAME, actor=ME)
+        await lab.nothing_left()
+
+        async def is_idle() -> bool:
+            return (await lab.crawl.stats.totals()).pending == 0
+
+        await until(is_idle, "its URLs to end")
+        assert len(lab.site.requests()) < 40
+        totals = await lab.crawl.stats.totals()
+        assert totals.refused["run_ended"] > 10
+        assert totals.deferred == 0
+        await lab.add(lab.url("d0.test"), run={"depth": 0})
+        await lab.run()
+        await finished(lab)
+    assert await audit(lab.settings) == 0
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+async def test_a_step_whose_reply_is_lost_happens_once(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """The first step starts the run, the second ends it. The engine has taken both."""
+    whole, calls = Jobs.change_all, list[int]()
+
+    async def change_all(self: Jobs, steps: Sequence[Any], **options: Any) -> list[Any]:
+        answers = await whole(self, steps, **options)
+        if any(fence is not None for _, _, fence in steps):
+            calls.append(len(steps))
+            if len(calls) == nth + 1:
+                return [EngineDown("the reply was lost") for _ in steps]
+        return answers
+
+    monkeypatch.setattr(Jobs, "change_all", change_all)
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        await lab.add(lab.url("d0.test"), run={"scope": "host"})
+        await lab.run()
+        run = await finished(lab)
+        assert set(found := lab.fetched(run)) == WHOLE
+        assert found.total() == len(WHOLE)
+    assert len(calls) >= 2
+    assert await audit(lab.settings) == 0
+
+
+async def test_an_engine_that_fails_in_the_middle_of_a_look_forgets_no_run(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run is to be stopped for its pages, and the engine does not take it, while others have ended."""
+    failed, whole = list[str](), RunWatch._stop_beyond_pages
+
+    async def fail_once(self: RunWatch, one: Any, counts: Any) -> None:
+        if not failed and any(run.last is not None and run is not one for run in self._active.values()):
+            failed.append(one.record.run)
+            raise EngineDown("no answer")
+        await whole(self, one, counts)
+
+    monkeypatch.setattr(RunWatch, "_stop_beyond_pages", fail_once)
+    async with job_lab(tmp_path, engine, SLOW) as lab:
+        await lab.add(lab.url("d0.test"))
+        for _ in range(4):
+            await lab.run()
+        rows = await lab.ended(4)
+        assert {row.outcome for row in rows} == {Outcome.FINISHED}
+        await lab.nothing_left()
+    assert failed
+
+
+async def test_a_crawl_without_jobs_makes_no_call_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
+    called, whole = list[tuple[Any, ...]](), EngineClient._pipeline
+
+    async def pipeline(self: EngineClient, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        called.extend(commands)
+        return await whole(self, commands)
+
+    monkeypatch.setattr(EngineClient, "_pipeline", pipeline)
+    with serve_resources(CHAIN) as site:
+        async with lab_names() as dns:
+            given = {"frontier__redis": engine.url, "dns__nameservers": [dns], "crawl__partitions": 16}
+            done = await crawl_all(settings_of(tmp_path / "c", **given), [site.url("d0.test")])
+    assert len(done.entries) == len(WHOLE)
+    names = (":jobs", ":jobdue", ":runs", ":closing", ":touched", ":roots")
+    words = [str(word) for command in called for word in command]
+    assert len(called) > 20
+    assert [command for command in called if command[0] == "TIME"] == []
+    assert [word for word in words if word.endswith(("change_job", "touch_run", "close_run"))] == []
+    assert [word for word in words if word.startswith("{main:") and word.endswith(names)] == []
