@@ -54,16 +54,11 @@ def _wrong_times(book: JobBook, job: Job) -> Iterator[tuple[int, str]]:
 
 
 def _begin(book: JobBook, job: Job) -> int:
-    """Up to when nothing is known."""
+    """Up to when nothing is known. Rows are dropped by when they begin, so one of a manual run tells nothing."""
     known = min((revision.since for revision in book.revisions.values()), default=job.done_to)
     if not book.rows:
         return known
-    oldest = book.rows[0]  # the row of a manual run may have the same time as a row that was dropped
-    return max(known, oldest.nominal if oldest.is_manual and not _has_row(book, oldest.nominal) else oldest.nominal - 1)
-
-
-def _has_row(book: JobBook, at: int) -> bool:
-    return any(row.nominal == at for row in book.rows if not row.is_manual)
+    return max(known, next((row.nominal - 1 for row in book.rows if not row.is_manual), job.done_to))
 
 
 def _unwritten(book: JobBook, after: int, until: int) -> Iterator[tuple[int, str]]:

@@ -131,6 +131,15 @@ async def test_a_manual_run_before_the_first_time_is_clean(door: Door) -> None:
     assert not await new.found()
 
 
+async def test_a_range_that_was_dropped_before_the_row_of_a_manual_run_in_it_is_clean(door: Door) -> None:
+    short = Lab(door, rows_max=2)
+    await short.create()
+    await short.by_people(requested, T0 + 35)
+    await short.decide(T0 + 300)  # a range that began before it was missed, and two were skipped
+    assert [(row.is_manual, row.nominal - T0) for row in await short.history()] == [(True, 35), (False, 290)]
+    assert not await short.found()
+
+
 async def test_a_row_that_is_not_there_is_named_by_job_and_time(lab: Lab) -> None:
     rows = await lab.history()
     await lab.drop(rows[1])
