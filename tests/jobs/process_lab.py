@@ -95,6 +95,7 @@ class Lab:
             out, err = self.capsys.readouterr()
             if code != EngineDown.exit_code:
                 break
+            time.sleep(0.5)
         return code, out, err
 
     def jobs(self, *words: str) -> Json:
