@@ -62,7 +62,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         one.set_defaults(act=act, parser=one)
         if has_name:
             one.add_argument("job", metavar="NAME", help="of the job")
-        one.add_argument("--user", metavar="U", help=f"whose job it is (default: {USER})")
+        whose = f"whose job it is (default: {USER})" if has_name else "jobs of this user alone (default: of all)"
+        one.add_argument("--user", metavar="U", help=whose)
         one.add_argument("--json", action="store_true", help="as JSON")
         add_common(one)
         return one
