@@ -50,7 +50,7 @@ def candidate(partition: int, host: int, path: int, depth: int, run: str = "") -
     queue, domain = HOSTS[host]
     host = f"{path}.{queue}" if path > PATHS - 4 and queue == domain else queue
     url = f"http://{host}/{partition}/{path}"
-    score = -depth - path / 1e3 - ("", *RUNS).index(run) / 1e2
+    score = -depth - path / 1e3 - (RUNS.index(run) + 1 if run else 0) / 1e2  # no two alike in a queue
     too_deep = "depth" if depth > DEPTH_MAX and not run else ""  # what is too deep for a run is never added
     return Candidate(
         url=url, fingerprint=fingerprint(url, run), run=run, partition=partition, domain=domain, queue=queue,

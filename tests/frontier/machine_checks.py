@@ -50,7 +50,7 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert raw.numbers("m", *LEASE, *SIZES, *others, *sets) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.of_run(""))
     for name in model.counts:
-        clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost", "runs")
+        clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")
         assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}

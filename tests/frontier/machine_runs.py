@@ -31,7 +31,7 @@ def check_runs(model: PartitionModel, raw: RawPartition, runs: Iterable[str]) ->
     assert set(raw.zset("closed")) == model.closed
     for name in model.names():
         waiting = Counter(run for f in model.of_queue(name, State.QUEUED) if (run := model.urls[f].candidate.run))
-        assert raw.record(name).get("runs", {}) == waiting
+        assert raw.numbers(f"j:{name}") == waiting
 
 
 def counts_of(model: PartitionModel, mine: Iterable[str]) -> RunCounts:

@@ -41,6 +41,7 @@ PATTERNS = {
 WHOLE = {
     ("drain_log", "'HGETALL', ctx.prefix .. 'busy'"): "at most 64 queues",
     ("claim", "'ZRANGE', ctx.prefix .. 'x', 0, -1"): "claims that are open, and only when a reply was lost",
+    ("_deferred", "'HGETALL', key"): "runs with URLs in a queue, and only when people or a budget stop it",
     ("claim", "'HGETALL', ctx.prefix .. 'k'"): "URLs that processes died with",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",
 }

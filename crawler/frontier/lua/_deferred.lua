@@ -81,24 +81,32 @@ local function deferring_stop(r)
   return reason ~= PAUSED and reason or nil
 end
 
+-- j:<queue>: hash of runs -> how many of their URLs are in the queue's blocks, because a queue is stopped as a whole.
+local function runs_key(queue) return ctx.prefix .. 'j:' .. queue end
+
 -- URLs of runs enter a queue's blocks (n is 1) or leave them (-1). While the queue is stopped they count as deferred. The list
 -- has other values between the members; the first member is at `first`.
 local function note_runs(r, list, first, n)
+  local changes
   for i = first, #list, 2 do
     local run = run_of(list[i])
     if run then
-      local runs = r[MORE].runs or {}
-      local left = (runs[run] or 0) + n
-      runs[run] = left > 0 and left or nil
-      set_more(r, 'runs', next(runs) and runs or nil)
-      if deferring_stop(r) then count_run(run, RunCounts.deferred, n) end
+      changes = changes or {}
+      changes[run] = (changes[run] or 0) + n
     end
+  end
+  if not changes then return end
+  for run, change in pairs(changes) do
+    if call('HINCRBY', runs_key(r.queue), run, change) == 0 then call('HDEL', runs_key(r.queue), run) end
+    if deferring_stop(r) then count_run(run, RunCounts.deferred, change) end
   end
 end
 
 -- The URLs of runs that are in a queue are deferred (sign is 1), or not any more (-1), because it was stopped or started.
 local function defer_runs(r, sign)
-  for run, n in pairs(r[MORE].runs or {}) do count_run(run, RunCounts.deferred, sign * n) end
+  local key = runs_key(r.queue)
+  local runs = call('HGETALL', key)
+  for i = 1, #runs, 2 do count_run(runs[i], RunCounts.deferred, sign * tonumber(runs[i + 1])) end
 end
 
 -- End a URL of a run, for a reason for which others are deferred.

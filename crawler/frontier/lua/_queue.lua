@@ -6,7 +6,7 @@
 -- borrow_slot.lua): its mark, and when the owner first saw it (ms); waiter: the borrower that waits for a slot, or GRANTED
 -- from a grant until the owner has had a turn; links: which domains link to it (see _admission.lua); stop: why none of its
 -- URLs is handed out; free:<reason>: its URLs are not deferred again for this reason (see defer.lua); boost;
--- at: how many of its URLs are scheduled (see _scheduled.lua); runs: run -> how many of its URLs are in its blocks.
+-- at: how many of its URLs are scheduled (see _scheduled.lua).
 -- The record of an idle queue is in a compact store instead (kind h).
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Queues with a boost
 -- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by

@@ -175,7 +175,7 @@ local function take_due(ready, taken, left, looks)
       if #best > 0 then
         taken[#taken + 1] = {r, best}
         add_to(r, OUT, #best / 2)
-        if r[MORE].runs then note_runs(r, best, 1, -1) end
+        note_runs(r, best, 1, -1)
         if r[MORE].waiter then
           set_more(r, 'waiter', nil)
           set_more(r, 'borrower_seen', nil)
