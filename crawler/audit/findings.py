@@ -55,6 +55,14 @@ class Findings:
     damage: Finding = field(default_factory=lambda: _violation("damaged or unreadable"))
     politeness: Finding = field(default_factory=lambda: _violation("politeness violations", "politeness violation"))
     robots: Finding = field(default_factory=lambda: _violation("robots violations", "robots violation"))
+    nominal: Finding = field(
+        default_factory=lambda: _violation(
+            "nominal times without a row, or with two", "nominal time without a row, or with two"
+        )
+    )
+    runs: Finding = field(
+        default_factory=lambda: _violation("runs that disagree with their job", "run that disagrees with its job")
+    )
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
     faults: Finding = field(default_factory=lambda: _information("pages the program failed on"))
     same_pages: Finding = field(default_factory=lambda: _information("pages that came from many domains"))
@@ -107,6 +115,8 @@ class Report:
     deferred: int = 0
     dead: int = 0
     refused: int = 0
+    jobs: int = 0
+    nominal_times: int = 0  # in their histories
     requests: int = 0  # of the web log
     pairs_too_coarse: int = 0  # of its requests, whose times are too coarse to say whether the delay was kept
     closest: Closest | None = None

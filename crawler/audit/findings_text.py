@@ -14,7 +14,7 @@ INFORMED_MAX = 3  # examples of anything else
 URL_COLUMNS = 100
 OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
 QUIET = frozenset(
-    {"blamed", "faults", "no_items", "outputs", "same_pages", "torn", "unparsed", "unjudged", "late"}
+    {"blamed", "faults", "no_items", "outputs", "runs", "same_pages", "torn", "unparsed", "unjudged", "late"}
 )  # told only when there is something to tell
 
 
@@ -55,6 +55,8 @@ def _looked_at(report: Report) -> list[tuple[str, str]]:
         ("index", f"{counted(r.commits, 'commit')} in {counted(r.segments, 'segment')}"),
         ("engine", f"{counted(r.seen, 'URL')} seen: {ends}, the rest committed"),
     ]
+    if r.jobs:
+        pairs.append(("jobs", f"{counted(r.jobs, 'job')}, {counted(r.nominal_times, 'time')} in their histories"))
     if r.has_web_log:
         c = r.closest
         near = f", closest pair {c.gap_s:.3f} s at a delay of {c.delay_s:g} s ({c.queue})" if c else ""
@@ -63,7 +65,8 @@ def _looked_at(report: Report) -> list[tuple[str, str]]:
 
 
 def _table(report: Report) -> Iterator[str]:
-    told = [(name, f) for name, f in report.findings.all() if f.count or name not in QUIET]
+    quiet = QUIET if report.jobs else QUIET | {"nominal"}
+    told = [(name, f) for name, f in report.findings.all() if f.count or name not in quiet]
     width = max(len(finding.title) for _, finding in told)
     for name, finding in told:
         if name in OF_WEB_LOG and not report.has_web_log:

@@ -18,6 +18,7 @@ from crawler.audit.findings import Report
 from crawler.audit.judge_archive import ArchiveJudge, late_pages
 from crawler.audit.judge_dead import judge_dead
 from crawler.audit.judge_frontier import FrontierJudge
+from crawler.audit.judge_jobs import judge_jobs
 from crawler.audit.judge_links import CrawlRules, LinkReader
 from crawler.audit.judge_politeness import judge_politeness
 from crawler.audit.judge_robots import judge_robots
@@ -28,6 +29,7 @@ from crawler.audit.same_pages import judge_same_pages
 from crawler.errors import UsageError
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.job_books import JobBooks
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.overrides import OverrideStore
 from crawler.rules.meter import SILENT, Meter
@@ -51,6 +53,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     rules: CrawlRules
     states: BulkLookup
     letters: DeadLetters
+    jobs: JobBooks
     takeovers: Takeovers
     overrides: OverrideStore
     web_logs: WebLogs
@@ -85,6 +88,7 @@ async def _judge(subject: Subject, ledger: Ledger, reader: LinkReader, report: R
         await frontier.read_log(partial(archive.add_commit, is_late=True))
         archive.read_index(is_late=True)
     await frontier.judge()
+    await judge_jobs(subject.jobs, report)
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report, meter)
     meter.begin("judging")

@@ -149,6 +149,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     from crawler.archive.crawl_folder import open_existing
     from crawler.audit.judge_links import CrawlRules
     from crawler.audit.run_audit import Subject
+    from crawler.frontier.job_books import JobBooks
     from crawler.frontier.leases import Takeovers
 
     return Subject(
@@ -157,6 +158,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
         states=crawl.states,
         letters=crawl.letters,
+        jobs=JobBooks(crawl.engine, crawl.keys, crawl.record.partitions),
         takeovers=Takeovers(crawl.engine, crawl.keys),
         overrides=crawl.operator.book,
         web_logs=logs,

@@ -5,6 +5,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
@@ -73,10 +74,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def since_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
     from crawler.rules.durations import parse_duration
-    from crawler.rules.schedules import moment_of
 
-    with contextlib.suppress(UsageError):
-        return moment_of(text)
+    with contextlib.suppress(ValueError):
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     try:
         return time.time() - parse_duration(text)
     except UsageError:

@@ -1,7 +1,8 @@
 """`crawler jobs`: crawls that run at a time, or again and again."""
 
 import argparse
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
@@ -10,7 +11,7 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.reports.job_view import HistoryRow, JobView
+    from crawler.reports.job_view import HistoryRow, JobView, RunCountsView
     from crawler.rules.jobs import JobSpec
     from crawler.rules.schedules import Schedule
     from crawler.settings import Settings
@@ -19,6 +20,7 @@ Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
 USER = "default"
 ROWS = 20  # of a history
 JOBS = 100  # that are listed
+RUNS_COUNTED = 5  # of those that go on
 PAGE = 1000  # of jobs or rows that one call reads
 SCHEDULES = ("every", "cron", "at")
 DEFINITION = (
@@ -60,7 +62,8 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         one.set_defaults(act=act, parser=one)
         if has_name:
             one.add_argument("job", metavar="NAME", help="of the job")
-        one.add_argument("--user", metavar="U", help=f"whose job it is (default: {USER})")
+        whose = f"whose job it is (default: {USER})" if has_name else "jobs of this user alone (default: of all)"
+        one.add_argument("--user", metavar="U", help=whose)
         one.add_argument("--json", action="store_true", help="as JSON")
         add_common(one)
         return one
@@ -357,10 +360,23 @@ async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     if arguments.json:
         out_json(_plain(view) | {"history": _plain(history.rows)})
         return
-    out(job_facts(view, wall_s()))
+    out(job_facts(view, wall_s(), await _counts_of(crawl, view.running[:RUNS_COUNTED])))
     if history.rows:
         out("")
         out(history_table(history.rows))
+
+
+async def _counts_of(crawl: "OpenCrawl", runs: Sequence[str]) -> "dict[str, RunCountsView]":
+    """Counts of runs that go on."""
+    from crawler.errors import NotMetError
+    from crawler.service import jobs
+
+    found = {}
+    for run in runs:
+        with contextlib.suppress(NotMetError):  # its job was removed meanwhile
+            if (counts := (await jobs.find_run(crawl, run)).counts) is not None:
+                found[run] = counts
+    return found
 
 
 async def _history(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:

@@ -1,9 +1,10 @@
 """Jobs, their history and their next times as commands print them. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from crawler.reports.job_view import HistoryRow, JobView
+from crawler.reports.job_view import HistoryRow, JobView, RunCountsView
 from crawler.rules.schedule_text import PreviewRow
 from crawler.rules.schedules import as_iso, moment_of
 from crawler.terminal.tables import facts, table
@@ -42,8 +43,8 @@ def jobs_table(views: Sequence[JobView], now_s: float) -> str:
     return table(("job", "user", "state", "when", "next", "running"), rows, left=5)
 
 
-def job_facts(view: JobView, now_s: float) -> str:
-    """One job in full."""
+def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] = MappingProxyType({})) -> str:
+    """One job in full. `running`: what has become of the URLs of its runs."""
     limits = [f"{name} {value}" for name in ("scope", "depth", "pages") if (value := getattr(view, name)) is not None]
     if view.priority:
         limits.append(f"priority {view.priority:g}")
@@ -57,11 +58,16 @@ def job_facts(view: JobView, now_s: float) -> str:
         ("retries", f"{view.retries}, after {duration(view.retry_delay_s)}" if view.retries else "none"),
         ("overlap", view.overlap),
         ("catch up", view.catchup + catching_up),
-        ("running", ", ".join(view.running) or "no run"),
+        *(("running", _run_text(run, running.get(run))) for run in view.running or ["no run"]),
     ]
     if view.waiting:
         pairs.append(("waiting", counted(view.waiting, "run")))
     return facts(pairs)
+
+
+def _run_text(run: str, counts: RunCountsView | None) -> str:
+    """Like "0k3v9x2m7q.1.trvm5c: 4 pages, 48 pending"."""
+    return run if counts is None else f"{run}: {counted(counts.pages, 'page')}, {counts.pending:,} pending"
 
 
 def _seeds_text(view: JobView) -> str:

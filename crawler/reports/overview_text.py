@@ -36,6 +36,7 @@ def state_text(o: Overview) -> str:
         CrawlState.PAUSED: "paused by an operator",
         CrawlState.SPENT: f"its budget of {o.spent.partition(':')[2]} is used up",
         CrawlState.IDLE: "no instance is running",
+        **({CrawlState.FINISHED: "waiting for jobs"} if o.jobs.next_at else {}),
     }.get(o.state, str(o.state))
 
 

@@ -9,6 +9,7 @@ BENCHES = {  # name: its module here, and what it measures
     "frontier": ("frontier_cost", "the frontier alone: CPU of each call for a URL, of engine and client"),
     "handlers": ("handlers", "what a handler adds to parsing"),
     "hostile": ("hostile", "whether thousands of hostile connections slow down good sites"),
+    "jobs": ("job_triggers", "triggers of jobs: what they cost the engine, and how late they are"),
     "latency": ("latency", "how late due queues and heartbeats are under load"),
     "lives": ("lives", "the frontier alone: URLs added, claimed and committed for a second of CPU"),
     "memory": ("memory", "bytes of the engine's memory for a URL and for an idle domain"),

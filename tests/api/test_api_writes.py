@@ -129,7 +129,7 @@ async def test_seeds_may_be_for_a_later_time(api: Served, token: dict[str, str])
     assert (await api.get("/v1/explain?url=https://a.example/"))[1]["visible_at"] == 4957070400.0
     assert [entry[2] for entry in await log_of(api)] == ["2 URLs, for 2127-01-31 12:00:00 UTC", "a stream of URLs"]
     status, found, _ = await api.send("POST", "/v1/seeds", token, json=document | {"at": "tomorrow"})
-    assert (status, "'tomorrow' is not a valid time" in found["detail"]) == (422, True)
+    assert (status, "at 'tomorrow': expected a time" in found["detail"]) == (422, True)
 
 
 async def test_a_wrong_line_names_itself_and_ends_the_stream(api: Served, token: dict[str, str]) -> None:

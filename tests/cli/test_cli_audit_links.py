@@ -34,7 +34,7 @@ def reader_of(
 
 
 def commit(*, depth: int = 0, redirects: int = 0, version: int = 1, status: int = 200) -> Commit:
-    return Commit(1, 1, 1, 0, PAGE, status, depth, redirects, version, "", "", 0)
+    return Commit(1, 1, 1, 0, PAGE, status, depth, redirects, version, "", "", 0, "")
 
 
 def stored(body: bytes = LINKS, *, status: str = "200 OK", headers: tuple[tuple[str, str], ...] = HEADERS) -> Any:

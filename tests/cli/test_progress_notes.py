@@ -9,7 +9,7 @@ from crawler.frontier.members import Awaited, Awaits, Member
 from crawler.frontier.series import Sample, Samples
 from crawler.reports.live_view import PlainLines, Shown
 from crawler.reports.overview import CrawlState, JobsAhead, jobs_ahead
-from crawler.reports.overview_text import notes, overview_parts
+from crawler.reports.overview_text import notes, overview_parts, state_text
 from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
 from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from crawler.terminal.wording import failure_reason
@@ -163,6 +163,8 @@ def test_a_crawl_that_waits_for_jobs_tells_when_the_next_one_is_due() -> None:
     ahead = JobsAhead(next_at=NOW + 2466.2)
     assert list(notes(overview(jobs=ahead))) == ["next job in 41 m 07 s"]
     assert list(notes(overview(jobs=ahead, pending=3))) == []
+    assert state_text(overview(jobs=ahead, state=CrawlState.FINISHED)) == "waiting for jobs"
+    assert state_text(overview(state=CrawlState.FINISHED)) == "finished"
     assert list(notes(overview(jobs=JobsAhead(next_at=NOW - 5)))) == ["next job in 0 s"]
 
 

@@ -10,7 +10,9 @@ import msgspec
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.frontier.runs import Runs
 from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.runs import RunCounts, RunRecord, RunSpec, total_of
+from crawler.rules.jobs import Job, JobSpec, Outcome, Revision, Row, State
+from crawler.rules.runs import RunCounts, RunRecord, RunSpec, job_of, total_of
+from crawler.rules.schedules import Schedule
 from crawler.seeding.run_seeder import RunSeeder
 from crawler.seeding.seeder import GivenUrl
 from tests.crawl.rebuild_lab import WebLab
@@ -27,6 +29,24 @@ def runs_of(crawl: OpenCrawl) -> Runs:
 async def write(crawl: OpenCrawl, record: RunRecord) -> None:
     key = crawl.keys.of(runs_of(crawl).home(record.run), "runs")
     await crawl.engine.command("HSET", key, record.run, msgspec.json.encode(record))
+    await write_job(crawl)
+
+
+async def write_job(crawl: OpenCrawl) -> None:
+    """The job of all runs knows those that are active, which audits look at."""
+    home = runs_of(crawl).home(ONE)
+    found = [run.decode() for run in await crawl.engine.command("HKEYS", crawl.keys.of(home, "runs"))]
+    rows = [
+        Row(nominal=1, to=1, count=1, state=State.STARTED, revision=1, is_manual=True, run=run, outcome=Outcome.RUNNING)
+        for run in sorted(found)
+    ]
+    spec = JobSpec(schedule=Schedule(at_s=4_000_000_000), seeds=("http://a.test/",))
+    job = Job(
+        id=job_of(ONE), user="ann", name="job", created_at=0.0, done_to=0, active=tuple(rows),
+        revisions=(Revision(number=1, since=0, spec=spec),),
+    )  # fmt: skip
+    text = b"mark " + msgspec.json.encode(job)
+    await crawl.engine.command("HSET", crawl.keys.of(home, "jobs"), job.id, text)
 
 
 async def start(
@@ -44,6 +64,7 @@ async def start(
 async def end(crawl: OpenCrawl, run: str) -> None:
     """It is not active any more."""
     await crawl.engine.command("HDEL", crawl.keys.of(runs_of(crawl).home(run), "runs"), run)
+    await write_job(crawl)
 
 
 async def close(crawl: OpenCrawl, run: str) -> None:

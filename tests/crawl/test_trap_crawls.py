@@ -17,6 +17,7 @@ from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
+from crawler.frontier.job_books import JobBooks
 from crawler.frontier.leases import Takeovers
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
@@ -44,6 +45,7 @@ async def violations(opened: OpenCrawl) -> str:
         rules=CrawlRules(record=opened.record, roots=opened.roots, history=await opened.crawls.history()),
         states=BulkLookup(opened.engine, opened.keys, opened.record.partitions),
         letters=DeadLetters(opened.frontier, opened.record.partitions),
+        jobs=JobBooks(opened.engine, opened.keys, opened.record.partitions),
         takeovers=Takeovers(opened.engine, opened.keys),
         overrides=opened.operator.book,
         web_logs=WebLogs(),

@@ -13,6 +13,7 @@ import pytest
 from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
+from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
 from crawler.frontier.operator_log import Actor, Via
 from crawler.jobs import run_watch, runner, triggers
@@ -96,9 +97,13 @@ class Lab:
 
 
 async def until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 40.0) -> None:
+    """Wait for it; an engine that is too busy to answer is asked again."""
     try:
         async with asyncio.timeout(timeout_s):
-            while not await condition():
+            while True:
+                with contextlib.suppress(EngineDown):
+                    if await condition():
+                        return
                 await asyncio.sleep(SOON_S)
     except TimeoutError:
         raise TimeoutError(f"waited {timeout_s:g} s for {what}") from None

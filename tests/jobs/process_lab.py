@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -95,6 +95,7 @@ class Lab:
             out, err = self.capsys.readouterr()
             if code != EngineDown.exit_code:
                 break
+            time.sleep(0.5)
         return code, out, err
 
     def jobs(self, *words: str) -> Json:
@@ -106,12 +107,12 @@ class Lab:
         """A job that crawls the whole web."""
         return self.jobs("add", name, *self.seeds, "--set", f"crawl.partitions={PARTITIONS}", *options)
 
-    def add_soon(self, name: str) -> None:
+    def add_soon(self, name: str, *, seeds: Sequence[str] = ()) -> None:
         """A job that runs once, in some seconds: more of them where a command takes as long."""
         for seconds in (3, 10, 30):
             at = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
             words = ("--at", at, "--catchup", "all", "--set", f"crawl.partitions={PARTITIONS}")
-            code, _, err = self.command("jobs", "add", name, *self.seeds, *words)
+            code, _, err = self.command("jobs", "add", name, *(seeds or self.seeds), *words)
             if code == 0 or "has passed" not in err:
                 break
         assert code == 0, err

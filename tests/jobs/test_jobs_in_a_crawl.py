@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crawler.cli.main import main
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import Jobs
@@ -291,3 +292,21 @@ async def test_a_crawl_without_jobs_makes_no_call_for_them(
     assert [command for command in called if command[0] == "TIME"] == []
     assert [word for word in words if word.endswith(("change_job", "touch_run", "close_run"))] == []
     assert [word for word in words if word.startswith("{main:") and word.endswith(names)] == []
+
+
+async def test_a_run_that_goes_on_is_shown_with_its_counts(
+    tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with job_lab(tmp_path, engine, SLOW | {("d0.test", "/a"): linked(delay_s=4.0)}) as lab:
+        await lab.add(lab.url("d0.test"))
+        await lab.run()
+
+        async def is_shown() -> bool:
+            words = ["jobs", "show", NAME, "--redis", engine.url]
+            await asyncio.to_thread(main, words)
+            return f"{lab_run}: 2 pages, 1 pending" in capsys.readouterr().out
+
+        await until(lab.rows, "the run")
+        lab_run = (await lab.rows())[0].run
+        await until(is_shown, "its counts")
+        await finished(lab)

@@ -34,6 +34,10 @@ STEPS = (
 )
 
 
+MANY_SEEDS = ("_seeds:LINDEX",)  # which the engine keeps beside the job
+PAGES = 12  # of each host, so that all of them are many
+
+
 def killed(step: str, end: str) -> dict[str, str]:
     return {"PYTHONPATH": f"{KILLER}:{ROOT}", "JOB_STEP": step, "JOB_STEP_END": end}
 
@@ -50,12 +54,12 @@ def assert_one_complete_run(lab: Lab) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["before", "after"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, *MANY_SEEDS])
 def test_an_instance_killed_at_a_step_leaves_one_complete_run(
     tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str], step: str, end: str
 ) -> None:
-    with job_lab(tmp_path, engine, capsys) as lab:
-        lab.add_soon("once")
+    with job_lab(tmp_path, engine, capsys, pages=PAGES if step in MANY_SEEDS else 4) as lab:
+        lab.add_soon("once", seeds=list(lab.expected) if step in MANY_SEEDS else ())
         first = lab.instance(0, **killed(step, end))
         assert first.wait(30) == -signal.SIGKILL, first.err
         lab.keep(0 if end == "before" else 1)  # itself again, or another one takes over

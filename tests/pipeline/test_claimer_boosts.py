@@ -39,6 +39,9 @@ class BoostedFrontier:
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
+    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
 
 async def claimer_of(frontier: BoostedFrontier, *, rounds: int) -> tuple[Claimer, DuePartitions]:
     """A claimer that has claimed from all partitions once, and then for this many rounds."""

@@ -28,6 +28,9 @@ class SlowFrontier:
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
+    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
 
 @asynccontextmanager
 async def leaving() -> AsyncIterator[tuple[SlowFrontier, Scheduler, Claimer]]:

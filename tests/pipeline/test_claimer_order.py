@@ -41,6 +41,9 @@ class OverdueFrontier:
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
+    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
 
 def fill(counters: Counters, claims: int) -> None:
     """Open this many more claims."""

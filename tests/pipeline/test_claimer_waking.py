@@ -28,6 +28,9 @@ class EmptyFrontier:
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
+    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
 
 async def test_a_queue_due_while_the_claimer_sleeps_wakes_it() -> None:
     """The last ack of a queue gives the time when it is due again, a moment from now."""
@@ -60,6 +63,9 @@ class Unheard:
 
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return [(p, self.due_ms) for p in partitions] if self.added else []
+
+    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
 
 
 async def swept(frontier: Any) -> tuple[Claimer, DuePartitions]:

@@ -5,9 +5,12 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from crawler.audit.findings import Report
 from crawler.audit.judge_frontier import Committed, disagreements, missing_of
+from crawler.audit.judge_jobs import judge_jobs
 from crawler.engine.client import Engine
 from crawler.frontier.bulk_lookup import BulkLookup, Tally
+from crawler.frontier.job_books import JobBooks
 from crawler.frontier.keys import Keys
 from tests.simulation.engine import Server
 
@@ -17,10 +20,13 @@ PAUSE_S = 0.2  # between two commands, at most; for most there is none
 class Auditor:
     """Reads at the engine itself, where nothing is late or lost: what happens meanwhile is what matters."""
 
-    def __init__(self, server: Server, partitions: int, rng: random.Random, blame: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, server: Server, partitions: int, rng: random.Random, blame: Callable[[str, str], None], *, has_jobs: bool
+    ) -> None:
         self._server = server
         self._partitions = partitions
         self._states = BulkLookup(cast("Engine", self), Keys("main"), partitions)
+        self._books = JobBooks(cast("Engine", self), Keys("main"), partitions) if has_jobs else None
         self._rng = rng
         self._blame = blame
 
@@ -32,6 +38,15 @@ class Auditor:
             tally = await self._states.tally(partition)
             if tally.is_steady and generation == self._server.generation:  # it has not fallen back meanwhile
                 self._judge(tally)
+            if self._books is not None and self._rng.random() < 0.2:
+                await self._judge_jobs(self._books)
+
+    async def _judge_jobs(self, books: JobBooks) -> None:
+        generation, report = self._server.generation, Report(crawl="main")
+        await judge_jobs(books, report)
+        if generation == self._server.generation:
+            for finding in report.findings.violations:
+                self._blame("audit", f"{finding.title}: {finding.examples}")
 
     def _judge(self, t: Tally) -> None:
         own = t.committed - t.run_pages

@@ -286,7 +286,7 @@ class Mutant:
     overflows: bool = False  # queues lie in files
     budgets: Mapping[str, int] = field(default_factory=dict)
     has_jobs: bool = False
-    latency_max_s: float = 0.0  # 0: as drawn
+    weather: Mapping[str, float] = field(default_factory=dict)  # what of it is not as drawn
 
 
 # anchor_at_send stands here for completeness: no reply is waited for longer than the silence outlasts the self-stop, so
@@ -314,11 +314,13 @@ MUTANTS = {
         Mutant(moves_not_marked, "graph", "kills", "audit"),
         Mutant(nothing_is_raised, "graph", "", "I12", budgets={"urls": 3}),
         Mutant(shown_early, "graph", "kills", "schedule"),
-        Mutant(job_unchecked, "graph", "", "I9", has_jobs=True, latency_max_s=SLOW_CALLS_S),
+        Mutant(job_unchecked, "graph", "", "I9", has_jobs=True, weather={"latency_max_s": SLOW_CALLS_S}),
         Mutant(job_unfenced, "graph", "cuts", "I2", has_jobs=True),
         Mutant(run_of_one_pass, "chain", "nothing", "run", has_jobs=True),
         Mutant(touch_after_add, "chain", "nothing", "run", has_jobs=True),
-        Mutant(no_tombstone, "graph", "cuts", "left", has_jobs=True),
+        Mutant(
+            no_tombstone, "graph", "nothing", "left", has_jobs=True, weather={"late_requests": 0.03, "late_max_s": 15.0}
+        ),
         Mutant(miss_undecided, "graph", "engine", "I9", has_jobs=True),
         Mutant(clock_unchecked, "graph", "kills", "clock", has_jobs=True),
     )
@@ -340,7 +342,7 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     with mutant.change():
         plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix, has_jobs=mutant.has_jobs)
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
-        climate = dataclasses.replace(plan.climate, latency_max_s=mutant.latency_max_s or plan.climate.latency_max_s)
+        climate = dataclasses.replace(plan.climate, **mutant.weather)
         return simulate(
             seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate)
         )

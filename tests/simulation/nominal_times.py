@@ -41,7 +41,7 @@ def wrong_rows(
 ) -> Iterator[str]:
     """What is wrong with the history of a job. `is_cut`: its oldest rows are gone."""
     planned = [row for row in rows if not row.is_manual]
-    oldest = min((row.nominal for row in rows), default=done_to + 1) if is_cut else 0
+    oldest = min((row.nominal for row in planned), default=done_to + 1) if is_cut else 0
     wanted = [(at, number) for at, number in decided(revisions, done_to) if at >= oldest]
     covered: Counter[tuple[int, int]] = Counter()
     for row in planned:
@@ -54,6 +54,5 @@ def wrong_rows(
             if is_paused != (row.state is State.PAUSED):
                 yield f"{at} is {row.state}; pauses are {pauses}"
     for one in wanted:
-        is_at_the_cut = is_cut and one[0] == oldest  # a manual run may have the same time, and be what is left of it
-        if covered[one] != 1 and not (is_at_the_cut and covered[one] == 0):
+        if covered[one] != 1:
             yield f"nominal time {one[0]} of revision {one[1]} has {covered[one]} rows"

@@ -79,7 +79,9 @@ class Simulation:
         files = Files(folder)
         self.fleet.files_of = files.of
         self.census = Census(real, s.crawl.partitions, files)
-        self.auditor = Auditor(self.server, s.crawl.partitions, rng_of(seed, "audits"), self.judge.blame)
+        self.auditor = Auditor(
+            self.server, s.crawl.partitions, rng_of(seed, "audits"), self.judge.blame, has_jobs=bool(plan.acts)
+        )
         calls = (*CALLS, *OF_JOBS) if plan.acts else CALLS
         self.faults = Faults(
             self.loop, self.server, self.fleet, self.disks, self.judge, self.census, rng_of(seed, "faults"), calls
