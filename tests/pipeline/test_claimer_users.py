@@ -58,6 +58,9 @@ class SharedFrontier:
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []
 
+    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+        return []
+
 
 def lab(frontier: SharedFrontier) -> tuple[Claimer, DuePartitions, Counters]:
     any_frontier: Any = frontier
