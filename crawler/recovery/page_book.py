@@ -4,20 +4,15 @@ A database in a temporary file, so that memory stays small for any crawl; the fi
 know what is done with what it remembers.
 """
 
-import contextlib
-import os
-import sqlite3
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from crawler.archive.crawl_folder import archive_error
+from crawler.archive.scratch_db import open_scratch
 from crawler.model import WarcLocation
 
 BATCH = 1000
-CACHE_KIB = 32 * 1024
 
 _TABLES = """
 CREATE TABLE pages (
@@ -61,20 +56,7 @@ class PageBook:
     """One rebuild's memory; use as a context manager. Fingerprints are decimal strings, as everywhere."""
 
     def __init__(self, home: Path) -> None:
-        try:
-            descriptor, path = tempfile.mkstemp(prefix="rebuild-", dir=home)
-        except OSError as error:
-            raise archive_error("write", home, error) from None
-        os.close(descriptor)
-        try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._db.executescript(_TABLES)
-            self._db.execute("BEGIN")
-        finally:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()  # it is open: its room is given back when this process ends, however it ends
+        self._db = open_scratch(home, "rebuild-", _TABLES)
 
     def __enter__(self) -> Self:
         return self

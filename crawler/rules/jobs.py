@@ -98,11 +98,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     bytes: int = 0
     reason: str = ""
 
-    @property
-    def is_gap(self) -> bool:
-        """Was it missed, so that a further miss may extend it?"""
-        return self.state in (State.SKIPPED_OVERLAP, State.MISSED_WINDOW, State.PAUSED)
-
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A run that failed and is repeated at a time (wall clock, s)."""
@@ -158,9 +153,9 @@ def check_name(name: str, what: str = "name of a job") -> str:
     return name
 
 
-def check_spec(spec: JobSpec) -> JobSpec:
-    """A definition whose parts fit together, as it came. Raises UsageError."""
-    if not (spec.seeds or spec.seeds_kept or spec.sitemap):
+def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:
+    """Do the parts of a definition fit together? `has_seeds`: it is to get some. Raises UsageError."""
+    if not (has_seeds or spec.seeds or spec.seeds_kept or spec.sitemap):
         raise UsageError("a job needs seeds: give URLs, --seeds FILE or --sitemap URL")
     if not 0 <= spec.retries <= RETRIES_MAX:
         raise UsageError(f"--retries must be from 0 to {RETRIES_MAX}")
@@ -174,4 +169,3 @@ def check_spec(spec: JobSpec) -> JobSpec:
         raise UsageError("--depth must be from 0 to 255")
     if not -PRIORITY_MAX <= spec.run.priority <= PRIORITY_MAX:  # also what is not a number
         raise UsageError(f"--priority must be from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
-    return spec

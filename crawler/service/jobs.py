@@ -47,14 +47,15 @@ async def add_job(
     check_name(user, "name of a user")
     check_name(name)
     now_s, number = wall_s(), job_id(user, name)
-    spec = await _with_seeds(crawl, number, _checked(crawl, spec, seeds), seeds)
+    spec, urls = _checked(crawl, spec, has_seeds=bool(seeds)), _canonical_urls(crawl, seeds)
     await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))
+    with contextlib.suppress(NotMetError):
+        await crawl.jobs.find(user, name)
+        raise ConflictError(f"there is a job {name!r} of user {user} already: change it by 'crawler jobs edit'")
+    spec = await _with_seeds(crawl, number, spec, urls)
     job = job_plan.created(number, user, name, spec, now_s)
+    await _note(crawl, line_of(job))
     try:
-        with contextlib.suppress(NotMetError):
-            await crawl.jobs.find(user, name)
-            raise ConflictError(f"there is a job {name!r} of user {user} already: change it by 'crawler jobs edit'")
-        await _note(crawl, line_of(job))
         await crawl.jobs.create(job, due=_first_look(job))
     except ConflictError:
         await crawl.jobs.drop_seeds(number, filter(None, [spec.seeds_key]))
@@ -68,22 +69,25 @@ def _first_look(job: Job) -> float | None:
     return None if following is None else float(following)
 
 
-def _checked(crawl: OpenCrawl, spec: JobSpec, seeds: Iterable[str]) -> JobSpec:
-    """The definition with a canonical sitemap, if it is valid with these seeds."""
-    has_seeds = bool(seeds) or bool(spec.seeds or spec.seeds_kept)
-    check_spec(spec if not has_seeds or spec.seeds or spec.seeds_kept else replace(spec, seeds=("-",)))
+def _checked(crawl: OpenCrawl, spec: JobSpec, *, has_seeds: bool) -> JobSpec:
+    """The definition with a canonical sitemap, if it is valid. `has_seeds`: it is to get some."""
+    check_spec(spec, has_seeds=has_seeds)
     return replace(spec, sitemap=spec.sitemap and _canonical(crawl, spec.sitemap))
 
 
-async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, given: Iterable[str]) -> JobSpec:
-    """The definition with seeds: a few in it, many beside it."""
-    urls = list(dict.fromkeys(_canonical(crawl, url) for url in given))
+async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, urls: Sequence[str]) -> JobSpec:
+    """The definition with canonical seeds: a few in it, many beside it."""
     if len(urls) <= SEEDS_INLINE_MAX:
         return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="")
     key = secrets.token_hex(4)
     await _note(crawl, *seed_lines(key, urls))
     kept = await crawl.jobs.keep_seeds(job, key, urls)
     return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key)
+
+
+def _canonical_urls(crawl: OpenCrawl, given: Iterable[str]) -> list[str]:
+    """Each once. Raises InvalidUrl."""
+    return list(dict.fromkeys(_canonical(crawl, url) for url in given))
 
 
 def _canonical(crawl: OpenCrawl, text: str) -> str:
@@ -111,9 +115,9 @@ async def edit_job(
         spec = change(stored.job.spec)
         if seeds is not None:
             spec = replace(spec, seeds=(), seeds_kept=0, seeds_key="")
-        spec = _checked(crawl, spec, seeds or ())
+        spec = _checked(crawl, spec, has_seeds=bool(seeds))
         if seeds is not None:
-            spec = await _with_seeds(crawl, stored.job.id, spec, seeds)
+            spec = await _with_seeds(crawl, stored.job.id, spec, _canonical_urls(crawl, seeds))
         job = job_plan.edited(stored.job, spec, now_s)
         try:
             await _note(crawl, line_of(job))

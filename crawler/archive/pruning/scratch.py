@@ -3,21 +3,16 @@
 Some 100 bytes a line of the index. The file has no name once it is open.
 """
 
-import contextlib
-import os
-import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from crawler.archive.crawl_folder import archive_error
 from crawler.archive.pruning.layout import Extent
+from crawler.archive.scratch_db import open_scratch
 from crawler.model import CommitEntry
 from crawler.rules.retention import PruneRule
 
-CACHE_KIB = 32 * 1024
 WARC, ITEMS = "warc", "items"  # kinds of files; also the folders in which they are
 _TABLES = """
 CREATE TABLE segments (id INTEGER PRIMARY KEY, name TEXT NOT NULL, busy TEXT NOT NULL);
@@ -57,20 +52,7 @@ class Scratch:
         """Raises ArchiveError."""
         self._rule = rule
         self._files: dict[tuple[str, str], int] = {}
-        try:
-            descriptor, path = tempfile.mkstemp(prefix="prune-", dir=home)
-        except OSError as error:
-            raise archive_error("write", home, error) from None
-        os.close(descriptor)
-        try:
-            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
-                self.db.execute(f"PRAGMA {pragma}")
-            self.db.executescript(_TABLES)
-            self.db.execute("BEGIN")
-        finally:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()  # it is open: its room is given back when this process ends, however it ends
+        self.db = open_scratch(home, "prune-", _TABLES)
 
     def __enter__(self) -> Self:
         return self
