@@ -73,24 +73,22 @@ class DomainLists:
 
         By the clock of its partition as it was last written, so it stands still while nobody claims there.
         """
-        metas = await self._engine.commands(
-            [("HMGET", self._keys.meta(p), "clock", "boosts") for p in self._partitions]
-        )
-        users = await self._users()
+        metas = [("HMGET", self._keys.meta(p), "clock", "boosts") for p in self._partitions]
+        found = await self._engine.commands([*metas, *self._users_of_each()])
         clocks, sets = list[int](), list[str]()
-        for p, (clock, boosts) in zip(self._partitions, metas, strict=True):
+        for p in self._partitions:
+            (clock, boosts), users = found[p], found[len(metas) + p]
             boosted = ["ready", *(f"ready:{boost}" for boost in (boosts or b"").decode().split())]
-            names = [name for one in boosted for name in (one, *(f"{one}@{user}" for user in users[p]))]
+            names = [name for one in boosted for name in (one, *(f"{one}@{user.decode()}" for user in users))]
             sets += [self._keys.of(p, name) for name in names]
             clocks += [int(clock or 0)] * len(names)
         firsts = await self._engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in sets])
         late = [clock - int(float(first[1])) for clock, first in zip(clocks, firsts, strict=True) if first]
         return max(0, *late) if late else 0
 
-    async def _users(self) -> list[list[str]]:
-        """The users with URLs in queues, of each partition."""
-        found = await self._engine.commands([("HKEYS", self._keys.of(p, "users")) for p in self._partitions])
-        return [[user.decode() for user in some] for some in found]
+    def _users_of_each(self) -> list[tuple[str, str]]:
+        """Commands that read the users with URLs in queues, one for each partition."""
+        return [("HKEYS", self._keys.of(p, "users")) for p in self._partitions]
 
     async def _ranked(self, name: str) -> list[_Place]:
         """The highest of a sorted set of each partition, a queue for each row."""
@@ -111,12 +109,15 @@ class DomainLists:
     async def _oldest_due(self, limit: int) -> list[_Place]:
         """Those that have been due for longest, or will be first; by their partition's clock as it was last written."""
         each = min(limit, self._each)
-        users = await self._users()
-        sets = [(p, name) for p in self._partitions for name in ("ready", *(f"ready@{user}" for user in users[p]))]
+        clock_reads = [("HGET", self._keys.meta(p), "clock") for p in self._partitions]
+        found = await self._engine.commands([*clock_reads, *self._users_of_each()])
+        clocks, users = found[: len(clock_reads)], found[len(clock_reads) :]
+        sets = [
+            (p, name) for p in self._partitions for name in ("ready", *(f"ready@{user.decode()}" for user in users[p]))
+        ]
         firsts = await self._engine.commands(
             [("ZRANGE", self._keys.of(*one), 0, each - 1, "WITHSCORES") for one in sets]
         )
-        clocks = await self._engine.commands([("HGET", self._keys.meta(p), "clock") for p in self._partitions])
         due: dict[_Place, float] = {}
         for (p, _), flat in zip(sets, firsts, strict=True):
             for i in range(0, len(flat), 2):

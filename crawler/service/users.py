@@ -8,7 +8,8 @@ from crawler.app.crawl import OpenCrawl
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.operator_log import Actor
 from crawler.frontier.overrides import OverrideKind
-from crawler.rules.users import CRAWL, check_user, check_weight
+from crawler.rules.names import check_user
+from crawler.rules.users import CRAWL, check_weight
 
 
 class UserView(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,9 +17,7 @@ class UserView(msgspec.Struct, frozen=True, kw_only=True):
 
     user: str
     weight: float
-    waiting: (
-        int | None
-    )  # URLs in queues, without those that are claimed; None for the crawl itself, where nobody counts
+    waiting: int | None  # URLs in queues, not those that are claimed; None for the crawl itself, where nobody counts
 
 
 async def list_users(crawl: OpenCrawl) -> list[UserView]:

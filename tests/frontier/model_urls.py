@@ -22,7 +22,7 @@ BORROWED_MS = 20_000
 LEFT_MS = 2500
 SHORT_MS = 1000
 GRANTED = "-"
-USERS = ("ann", "bob")  # besides the crawl itself
+USERS = ("ann", "bob@b.test")  # besides the crawl itself
 
 
 class State(StrEnum):
