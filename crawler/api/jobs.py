@@ -48,7 +48,7 @@ async def all_jobs(call: Call[JobsQuery, NoBody]) -> JobList:
 
 
 async def users(call: Call[NoQuery, NoBody]) -> UserList:
-    """Who shares what the crawl can fetch, with weights; with a token its user alone. "": URLs of no job."""
+    """Who shares what the crawl can fetch, with weights; with a token its user alone. null: URLs of no job."""
     found, own = await list_users(await call.crawl()), call.identity.jobs_of
     return UserList(users=[one for one in found if own in (None, one.user)])
 

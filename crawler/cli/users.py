@@ -81,6 +81,8 @@ async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -
 
 
 async def _list(crawl: "OpenCrawl", *, as_json: bool) -> None:
+    from msgspec import to_builtins
+
     from crawler.service.users import list_users
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.tables import table
@@ -88,8 +90,7 @@ async def _list(crawl: "OpenCrawl", *, as_json: bool) -> None:
 
     found = await list_users(crawl)
     if as_json:
-        rows = [{"user": one.user or None, "weight": one.weight, "waiting": one.waiting} for one in found]
-        out_json({"users": rows})
+        out_json({"users": to_builtins(found)})
         return
     waiting = ["-" if one.waiting is None else number(one.waiting) for one in found]
     shown = [(one.user or "(the crawl)", f"{one.weight:g}", n) for one, n in zip(found, waiting, strict=True)]

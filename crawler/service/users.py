@@ -13,9 +13,9 @@ from crawler.rules.users import CRAWL, check_weight
 
 
 class UserView(msgspec.Struct, frozen=True, kw_only=True):
-    """A user who has URLs in queues, or another weight than 1. `user` is "" for the crawl itself."""
+    """A user who has URLs in queues, or another weight than 1. `user` is None for the crawl itself."""
 
-    user: str
+    user: str | None
     weight: float
     waiting: int | None  # URLs in queues, not those that are claimed; None for the crawl itself, where nobody counts
 
@@ -27,7 +27,7 @@ async def list_users(crawl: OpenCrawl) -> list[UserView]:
     waiting: Counter[str] = Counter()
     for found in await crawl.engine.commands([("HGETALL", key) for key in keys]):
         waiting.update({user.decode(): int(n) for user, n in pairs_of(found)})
-    first = UserView(user=CRAWL, weight=weights.get(CRAWL, 1.0), waiting=None)
+    first = UserView(user=None, weight=weights.get(CRAWL, 1.0), waiting=None)
     names = sorted(({*weights} | {*waiting}) - {CRAWL})
     return [first, *(UserView(user=one, weight=weights.get(one, 1.0), waiting=waiting[one]) for one in names)]
 

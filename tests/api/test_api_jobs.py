@@ -367,7 +367,7 @@ async def test_users_and_weights_are_listed_with_a_token_its_user_alone(ann: Ann
     await set_weight(api.crawl, "ann", 3, actor=ACTOR)
     await set_weight(api.crawl, "ben@b.example", 0.5, actor=ACTOR)
     rows = [
-        {"user": "", "weight": 1.0, "waiting": None},
+        {"user": None, "weight": 1.0, "waiting": None},
         {"user": "ann", "weight": 3.0, "waiting": 0},
         {"user": "ben@b.example", "weight": 0.5, "waiting": 0},
     ]
