@@ -17,11 +17,13 @@ from crawler.reports.explanation import explanation
 from crawler.rules.runs import RunCounts
 from crawler.service.pruning import Wanted, prune
 from crawler.service.url_explanation import explain
+from tests.crawl import handlers_lab
+from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.harness import entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, given, page_of
 from tests.crawl.runs_lab import ONE, TWO, close, counts, end, finish, left_of, runs_of, start, write
 from tests.support.engine import Engine
-from tests.support.serving import serve_linked, serve_web
+from tests.support.serving import serve_linked, serve_resources, serve_web
 from tests.support.web import Resource
 
 
@@ -212,3 +214,26 @@ def with_port(page: Resource, port: int) -> Resource:
     where = f".test:{port}/"
     headers = {name: value.replace(".test/", where) for name, value in page.headers.items()}
     return Resource(status=page.status, body=page.body.replace(".test/", where), headers=headers)
+
+
+async def test_handlers_are_told_of_which_run_a_page_is(tmp_path: Path) -> None:
+    made = handlers_lab.lab(
+        tmp_path,
+        """
+        @app.page("*/other", processes=True)
+        def other(page):
+            yield {"title": page.title, "run": page.run}
+
+        @app.page("*")
+        def here(page):
+            yield {"title": page.title, "run": page.run}
+        """,
+    )
+    web = {(HOST, "/"): page("/other", title="/"), (HOST, "/other"): page(title="other")}
+    with serve_resources(web) as site:
+        async with open_crawl(made.settings, create=True) as crawl:
+            await make_seeder(crawl).add_all([given(site.url(HOST))])
+            await start(crawl, ONE, [site.url(HOST)])
+            await run_until_idle(crawl)
+    found = sorted((item["title"], item["run"]) for item in made.items)
+    assert found == [("/", ""), ("/", ONE), ("other", ""), ("other", ONE)]
