@@ -31,6 +31,7 @@ from crawler.api.job_types import (
 )
 from crawler.api.problem import ProblemError
 from crawler.errors import UsageError
+from crawler.reports.job_view import RunView
 from crawler.rules.durations import parse_duration
 from crawler.rules.jobs import JobSpec
 from crawler.rules.names import check_job, check_user
@@ -139,10 +140,7 @@ async def schedule_preview(call: Call[ScheduleQuery, NoBody]) -> Preview:
 
 async def run(call: Call[NoQuery, NoBody]) -> RunAnswer:
     """A run: what became of it, and the definition that it ran with."""
-    name = call.part("run")
-    view = await jobs.find_run(await call.crawl(), name)
-    if call.identity.jobs_of not in (None, view.user):
-        raise jobs.no_run(name)
+    view = await own_run(call, call.part("run"))
     return RunAnswer(
         run=view.run, user=view.user, job=view.job, row=view.row,
         counts=view.counts, definition=None if view.definition is None else definition_of(view.definition),
@@ -150,6 +148,14 @@ async def run(call: Call[NoQuery, NoBody]) -> RunAnswer:
 
 
 # Who.
+
+
+async def own_run(call: Call[Any, Any], run: str) -> RunView:
+    """A run of a job that the sender sees. Raises NotMetError."""
+    view = await jobs.find_run(await call.crawl(), run)
+    if call.identity.jobs_of not in (None, view.user):
+        raise jobs.no_run(run)
+    return view
 
 
 def _user(call: Call[Any, Any]) -> str:

@@ -173,6 +173,8 @@ async def test_a_token_sees_only_the_jobs_of_its_user(ann: Ann) -> None:
             assert (status, headers["Content-Type"]) == (404, PROBLEM), (method, path)
             answers.append(found)
         assert answers[0] == answers[1]
+    asked = [await api.send("GET", f"/v1/explain?url={SEED}&run={run}", who) for who in (ann.token, bob)]
+    assert [status for status, *_ in asked] == [200, 404]
     there, nowhere = [await api.send("GET", f"/v1/runs/{one}", bob) for one in (run, run.replace("-m", "0-m"))]
     assert (there[0], nowhere[0]) == (404, 404)
     assert there[1]["detail"].replace(run, "") == nowhere[1]["detail"].replace(run.replace("-m", "0-m"), "")

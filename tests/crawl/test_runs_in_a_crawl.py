@@ -11,9 +11,10 @@ from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
+from crawler.errors import NotMetError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
-from crawler.reports.explanation import explanation
+from crawler.reports.explanation import explanation, state_of
 from crawler.rules.runs import RunCounts
 from crawler.service.pruning import Wanted, prune
 from crawler.service.url_explanation import explain
@@ -108,16 +109,27 @@ async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
     async with open_crawl(lab.settings(), create=True) as crawl:
         await start(crawl, ONE, [seed], scope="domain")
         await start(crawl, TWO, [seed], depth=1, priority=5.0)
+        assert state_of(await explain(crawl, seed)) == "unknown", "to the crawl itself"
+        waits = await explain(crawl, seed, run=TWO)
+        assert (state_of(waits), waits.where.place) == ("queued", 0)
+        outside = "http://elsewhere.test/"
+        allowed = [(await explain(crawl, outside, run=run)).scope.allowed for run in (ONE, TWO)]
+        assert allowed == [False, True]
         await run_until_idle(crawl)
         entries = entries_of(lab.home / "c")
         explained = await explain(crawl, seed)
         assert ([*explained.commits], explained.where.seen) == ([], False), "it is not of the crawl itself"
         assert [entry.run for entry in explained.of_runs] == [TWO, ONE], "by their priority"
         assert f", for run {ONE}" in explanation(explained)
+        of_one = await explain(crawl, seed, run=ONE)
+        assert ([entry.run for entry in of_one.commits], of_one.of_runs, of_one.where.seen) == ([ONE], [], True)
+        assert explanation(of_one).startswith("Crawled: status 200")
         assert_exact(lab, of_run(entries, ONE), [seed], "domain")
         assert {e.depth for e in entries if e.run == TWO} == {0, 1}
         await finish(crawl, ONE)
         await finish(crawl, TWO)
+        with pytest.raises(NotMetError, match=f"run {ONE} is not active"):
+            await explain(crawl, seed, run=ONE)
     assert await audit(lab.settings()) == 0
 
 
