@@ -17,6 +17,7 @@ from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, failure_text, moment
 
 WAIT_SHOWN_MS = 50
+RUNS_SHOWN = 10  # the last that have fetched a URL
 
 
 class RobotsFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +156,7 @@ def explanation(f: Facts) -> str:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
     pairs.append(("seen", "yes" if f.where.seen else f"no: not added to this {'run' if f.run else 'crawl'} so far"))
     pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
-    pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs)
+    pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
     pairs.append(("next fetch", _next(f.where)))
@@ -243,6 +244,12 @@ def _ended(f: Facts) -> str:
 
 
 def _unknown(f: Facts) -> str:
+    if f.of_runs:
+        last = f.of_runs[-1]
+        return (
+            f"Crawled for {counted(len(f.of_runs), 'run')} of jobs: status {last.status} at {moment(last.fetched_at)}, "
+            f"for run {last.run}. The crawl itself does not know it."
+        )
     if not f.scope.allowed:
         return f"Not crawled: out of scope ({f.scope.rule})."
     if f.robots.verdict is not None and not f.robots.verdict.allowed:

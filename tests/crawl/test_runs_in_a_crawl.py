@@ -120,6 +120,7 @@ async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
         explained = await explain(crawl, seed)
         assert ([*explained.commits], explained.where.seen) == ([], False), "it is not of the crawl itself"
         assert [entry.run for entry in explained.of_runs] == [TWO, ONE], "by their priority"
+        assert explanation(explained).startswith("Crawled for 2 runs of jobs: status 200 at ")
         assert f", for run {ONE}" in explanation(explained)
         of_one = await explain(crawl, seed, run=ONE)
         assert ([entry.run for entry in of_one.commits], of_one.of_runs, of_one.where.seen) == ([ONE], [], True)
