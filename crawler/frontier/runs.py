@@ -91,6 +91,12 @@ class Runs:
         """The partitions that have, or had, URLs of the run."""
         return frozenset(int(p) for p in await self._engine.command("SMEMBERS", self._of(run, "touched")))
 
+    async def seen_in(self, run: str, partitions: Iterable[int]) -> set[int]:
+        """Those of the partitions that have a seen-set of the run."""
+        asked = list(partitions)
+        found = await self._engine.commands([("HEXISTS", self._keys.meta(p), f"seen{run}") for p in asked])
+        return {p for p, is_there in zip(asked, found, strict=True) if is_there}
+
     async def counts(self, run: str, partitions: Collection[int]) -> dict[int, RunCounts]:
         """What became of its URLs, by partition. Partitions are read one by one, so the sums are no snapshot."""
         calls = [Call("read_queues", (self._keys.meta(p),), ("counts", run)) for p in partitions]
