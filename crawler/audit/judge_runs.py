@@ -16,9 +16,11 @@ async def still_active(runs: Runs, asked: Collection[str]) -> frozenset[str]:
 async def judge_runs(runs: Runs, seen: Mapping[str, Collection[int]], report: Report) -> None:
     """`seen`: partitions that have seen URLs of runs. Runs may begin and end meanwhile. Raises EngineError."""
     active = await still_active(runs, seen)
-    touched = {run: await runs.touched(run) for run in sorted(active)}
+    touched, closing = {run: await runs.touched(run) for run in sorted(active)}, await runs.all_closing()
     going_on, found = await still_active(runs, seen), report.findings.runs
     for run in sorted(going_on & active):
+        if run in closing:
+            found.add(run=run, reason="it goes on, and is noted as one to be removed")
         for partition in sorted({*seen[run]} - touched[run]):
             found.add(run=run, partition=partition, reason="it has URLs there, and the partition is not noted for it")
     for run in sorted({*seen} - going_on):
@@ -26,3 +28,6 @@ async def judge_runs(runs: Runs, seen: Mapping[str, Collection[int]], report: Re
             continue
         for partition in sorted(await runs.seen_in(run, seen[run])):
             found.add(run=run, partition=partition, reason="it has ended, and the partition has not forgotten it")
+    if left := closing - going_on:
+        what = "ended run is" if len(left) == 1 else "ended runs are"
+        report.notes.append(f"{len(left):,} {what} still to be removed from partitions: instances do so within seconds")

@@ -127,6 +127,10 @@ class Runs:
         raw = await self._engine.commands([("SMEMBERS", self._keys.of(p, "closing")) for p in wanted])
         return {p: sorted(run.decode() for run in members) for p, members in zip(wanted, raw, strict=True)}
 
+    async def all_closing(self) -> frozenset[str]:
+        """Ended runs that may have left something, by a look at each partition."""
+        return frozenset(run for runs in (await self.closing_in(range(self._partitions))).values() for run in runs)
+
     async def close(self, what: Iterable[tuple[str, int]]) -> None:
         """Forget ended runs in these partitions: seen-sets and counts. Nothing is added for them there any more."""
         left = list(what)
