@@ -233,7 +233,7 @@ class RunWatch:
         if stored is not None and fence is not None and _knows(stored, one.record.run):
             record = replace(one.record, stopped="pages")
             with contextlib.suppress(Changed):
-                made = replace(undecided(stored.job), starts=(record,))
+                made = replace(undecided(stored.job, self._clock.engine_s()), starts=(record,))
                 await self._jobs.change(stored, made, fence)
                 one.record = record
                 self._on_plan(made)

@@ -84,9 +84,12 @@ def recovered(job: Job, found: Iterable[FoundRun], now_s: float) -> Plan:
     return draft.undecided()
 
 
-def undecided(job: Job) -> Plan:
-    """Change nothing and decide nothing: what is due is decided at the next look."""
-    return Plan(job=job, due=float(job.done_to))
+def undecided(job: Job, now_s: float) -> Plan:
+    """Change nothing and decide nothing: what is due is decided at the next look.
+
+    What was decided last may be later than now, if clocks were set back.
+    """
+    return Plan(job=job, due=min(float(job.done_to), now_s))
 
 
 def created(job_id: str, user: str, name: str, spec: JobSpec, now_s: float, *, revision: int = 1) -> Job:
@@ -174,7 +177,7 @@ class _Draft:
 
     def undecided(self) -> Plan:
         """The plan without deciding: somebody looks at once."""
-        plan = undecided(self._new_job())
+        plan = undecided(self._new_job(), self._now_s)
         return replace(plan, put=tuple(self._put.values()), drop=tuple(self._drop), ends=tuple(self._ends))
 
     def _new_job(self) -> Job:

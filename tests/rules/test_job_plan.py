@@ -222,6 +222,10 @@ def test_a_run_may_end_without_anything_being_decided() -> None:
     assert not book.at(T0 + 29).starts
     assert book.due == T0 + 30
     assert len(book.at(T0 + 51).starts) == 1, "it is repeated"
+    (row,) = book.job.active
+    book.change(requested(book.job, T0 + 52))
+    book.take(ended(book.job, RunResult(run=row.run, is_success=True), T0 - 3600, decides=False))
+    assert book.due == T0 - 3600, "a manual run does not wait until clocks that were set back have caught up"
 
 
 def test_a_manual_run_starts_whatever_else_runs() -> None:
