@@ -45,6 +45,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seed_number: int = 0  # of the seed it descends from; 0: not known
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     label: str = ""  # of the handler for its page
+    user: str = ""  # whose job it was found for; "": the crawl itself
     linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
 
 
@@ -71,6 +72,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     score: float = 0.0
     label: str = ""  # of the handler for its page
+    user: str = ""  # whose job it was found for; "": the crawl itself
 
 
 class FailureKind(enum.StrEnum):

@@ -10,10 +10,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from crawler.reports.job_view import DefinitionView, HistoryRow, JobView, RunCountsView
-from crawler.rules.jobs import NAME_MAX, RETRIES_MAX
+from crawler.rules.jobs import RETRIES_MAX
+from crawler.rules.names import NAME_MAX
 from crawler.rules.schedule_text import PREVIEW_MAX, PreviewRow
 from crawler.rules.schedules import AT_CHARS_MAX, as_iso
 from crawler.service.command_input import DEPTH_MAX
+from crawler.service.users import UserView
 from crawler.settings.schema import PRIORITY_MAX
 
 URL_CHARS_MAX = 8_192
@@ -180,6 +182,12 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     row: HistoryRow
     counts: RunCountsView | None
     definition: Definition | None
+
+
+class UserList(msgspec.Struct, frozen=True, kw_only=True):
+    """The users who have URLs that wait, or another weight than 1."""
+
+    users: Sequence[UserView]
 
 
 class JobsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,26 +24,34 @@ from crawler.api.job_types import (
     RunAnswer,
     ScheduleQuery,
     TimesQuery,
+    UserList,
     definition_of,
     job_answer,
     preview_answer,
 )
 from crawler.api.problem import ProblemError
 from crawler.errors import UsageError
+from crawler.reports.job_view import RunView
 from crawler.rules.durations import parse_duration
-from crawler.rules.jobs import JobSpec, check_name
+from crawler.rules.jobs import JobSpec
+from crawler.rules.names import check_job, check_user
 from crawler.rules.schedule_text import describe, preview
 from crawler.rules.schedules import Schedule
 from crawler.runtime.clock import wall_s
 from crawler.service import jobs
 from crawler.service.job_schedule import changed_schedule
-
-USER = "name of a user"
+from crawler.service.users import list_users
 
 
 async def all_jobs(call: Call[JobsQuery, NoBody]) -> JobList:
     """The jobs that the sender sees, page by page: those of all users, or with a token those of its user."""
     return await _list(call, call.identity.jobs_of)
+
+
+async def users(call: Call[NoQuery, NoBody]) -> UserList:
+    """Who shares what the crawl can fetch, with weights; with a token its user alone. null: URLs of no job."""
+    found, own = await list_users(await call.crawl()), call.identity.jobs_of
+    return UserList(users=[one for one in found if own in (None, one.user)])
 
 
 async def page(call: Call[JobsQuery, NoBody]) -> JobList:
@@ -132,10 +140,7 @@ async def schedule_preview(call: Call[ScheduleQuery, NoBody]) -> Preview:
 
 async def run(call: Call[NoQuery, NoBody]) -> RunAnswer:
     """A run: what became of it, and the definition that it ran with."""
-    name = call.part("run")
-    view = await jobs.find_run(await call.crawl(), name)
-    if call.identity.jobs_of not in (None, view.user):
-        raise jobs.no_run(name)
+    view = await own_run(call, call.part("run"))
     return RunAnswer(
         run=view.run, user=view.user, job=view.job, row=view.row,
         counts=view.counts, definition=None if view.definition is None else definition_of(view.definition),
@@ -145,9 +150,17 @@ async def run(call: Call[NoQuery, NoBody]) -> RunAnswer:
 # Who.
 
 
+async def own_run(call: Call[Any, Any], run: str) -> RunView:
+    """A run of a job that the sender sees. Raises NotMetError."""
+    view = await jobs.find_run(await call.crawl(), run)
+    if call.identity.jobs_of not in (None, view.user):
+        raise jobs.no_run(run)
+    return view
+
+
 def _user(call: Call[Any, Any]) -> str:
     """The user in the path, if the sender sees their jobs. Raises ProblemError: names of others are not told."""
-    user, own = check_name(call.part("user"), USER), call.identity.jobs_of
+    user, own = check_user(call.part("user")), call.identity.jobs_of
     if own not in (None, user):
         raise ProblemError(
             HTTPStatus.NOT_FOUND, f"this token is of user {own}: its jobs are under /v1/users/{own}/jobs"
@@ -156,7 +169,7 @@ def _user(call: Call[Any, Any]) -> str:
 
 
 def _job(call: Call[Any, Any]) -> tuple[str, str]:
-    return _user(call), check_name(call.name)
+    return _user(call), check_job(call.name)
 
 
 # What.

@@ -19,7 +19,8 @@ from crawler.errors import EngineError
 FOLDER = Path(__file__).with_name("dashboard")
 SCRIPTS = (
     "api.js", "app.js", "charts.js", "dead.js", "dialog.js", "dom.js", "domain.js", "domains.js", "explain.js",
-    "format.js", "instances.js", "job.js", "job_form.js", "job_parts.js", "jobs.js", "operate.js", "ring.js", "run.js",
+    "format.js", "instances.js", "job.js", "job_form.js", "job_parts.js", "jobs.js", "operate.js", "pages.js",
+    "ring.js", "run.js",
 )  # fmt: skip
 FILES = {
     "/": ("index.html", "text/html"),

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from crawler.api.call import Call, NoBody, NoQuery
+from crawler.api.jobs import own_run
 from crawler.api.problem import ProblemError
 from crawler.frontier.operator_log import LogEntry
 from crawler.reports.domain_detail import DomainDetail
@@ -63,9 +64,10 @@ class PlaceQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class UrlQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A URL with its scheme."""
+    """A URL with its scheme. `run`: an active run of a job, for which it is looked at."""
 
     url: Name
+    run: Name = ""
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -182,7 +184,10 @@ async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:
 
 async def explain(call: Call[UrlQuery, NoBody]) -> Explanation:
     """Why a URL is, is not or will be crawled. Nothing is fetched for it."""
-    return record_of(await explain_url(await call.crawl(), canonicalize(call.query.url), given=call.query.url))
+    crawl, query = await call.crawl(), call.query
+    if query.run:
+        await own_run(call, query.run)
+    return record_of(await explain_url(crawl, canonicalize(query.url), given=query.url, run=query.run))
 
 
 async def history(call: Call[HistoryQuery, NoBody]) -> Attempts:

@@ -48,6 +48,7 @@ ROUTES: tuple[Route, ...] = (
     Route(method="POST", path="/v1/dead-letters/retry", handler=dead_letters.retry),
     Route(method="POST", path="/v1/dead-letters/purge", handler=dead_letters.purge),
     Route(method="POST", path="/v1/seeds", handler=seeds.add, body_media=(JSON, seeds.NDJSON)),
+    Route(method="GET", path="/v1/users", handler=jobs.users),
     Route(method="GET", path="/v1/jobs", handler=jobs.all_jobs),
     Route(method="GET", path=JOBS, handler=jobs.page),
     Route(method="POST", path=JOBS, handler=jobs.create, status=HTTPStatus.CREATED),

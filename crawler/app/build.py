@@ -151,9 +151,9 @@ def _build(
     counters = Counters(open_claims)
     scheduler = Scheduler(
         open_claims, concurrency_per_queue=s.politeness.concurrency_per_queue,
-        concurrency_of=of_queues(s.sites, "concurrency"),
+        concurrency_of=of_queues(s.sites, "concurrency"), weight_of=counters.weight_of,
     )  # fmt: skip
-    due, unsaved, backlog = DuePartitions(open_claims), UnsavedClocks(scheduler), CommitBacklog()
+    due, unsaved, backlog = DuePartitions(open_claims, counters.weight_of), UnsavedClocks(scheduler), CommitBacklog()
     activity = Activity(partitions, lambda: fetching.open_requests)
     held = HeldPartitions(crawl.session, (due, scheduler, unsaved, backlog, activity))
     liveness = SessionLiveness(s.membership)

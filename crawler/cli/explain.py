@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from crawler.settings import Settings
 
 EPILOG = """\
-example:
+examples:
   crawler explain https://docs.example/private/page
+  crawler explain https://news.example/ --run 0k3v9x2m7q.1.trvm5c
 
-exit codes: 0 answered, 2 no such crawl or not a URL, 3 engine
+exit codes: 0 answered, 2 no such crawl or run, or not a URL, 3 engine
 """
 
 
@@ -26,6 +27,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     p.add_argument("url", metavar="URL")
+    p.add_argument("--run", dest="of_run", default="", metavar="RUN", help="for this active run of a job")
     p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
     p.add_argument(
         "--fetch-robots", action="store_true", help="ask the site for robots.txt, politely, when nobody has read it yet"
@@ -55,7 +57,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
         from crawler.service.url_explanation import explain
 
         given, url = arguments.url.strip(), arguments.canonical
-        facts = await explain(crawl, url, given=given, fetch_robots=arguments.fetch_robots)
+        facts = await explain(crawl, url, given=given, run=arguments.of_run, fetch_robots=arguments.fetch_robots)
     if arguments.json:
         out_json(msgspec.to_builtins(record_of(facts)))
     else:

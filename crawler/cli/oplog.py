@@ -20,7 +20,7 @@ examples:
 
 Commands that change a crawl are noted before they act, also those that then fail: pause, block,
 delay, boost and their opposites, purge, release, dead retry and dead purge, ring pin, unpin and
-evict, scale, seed, and prune. The engine keeps the newest 1,000.
+evict, scale, users, seed, and prune. The engine keeps the newest 1,000.
 
 With --json, one object a line, the newest last; all of them unless --limit is given.
 

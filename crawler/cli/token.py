@@ -1,7 +1,6 @@
 """`crawler token`: makes, lists and removes the tokens of the HTTP API."""
 
 import argparse
-import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
 
 Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
-USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 EPILOG = """\
 examples:
@@ -57,11 +55,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Open the crawl and act on its tokens. Raises UsageError."""
     from crawler.cli.event_loop import run_async
+    from crawler.rules.names import check_user
 
     if arguments.act is None:
         raise UsageError("token: give an action: add, list or rm (see 'crawler token --help')")
-    if getattr(arguments, "user", None) is not None and not USER.fullmatch(arguments.user):
-        raise UsageError(f"--user {arguments.user}: expected 1 to 64 letters, digits and . _ @ -")
+    if getattr(arguments, "user", None) is not None:
+        check_user(arguments.user)
     return run_async(_run(arguments))
 
 

@@ -27,6 +27,7 @@ DETAIL_MAX = 100  # characters of each attempt's detail: the engine keeps them w
 ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://www."}
 INLINE = " "
 TOO_DEEP = "|depth:"  # in the name of a row; see lua/_deferred.lua
+OF_USER = "|@"  # in the name of a user's row; see lua/_queue.lua
 
 # Of stamps.
 DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
@@ -71,6 +72,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     label: str = ""
     trace: str = ""  # of the failure of a user's function
     run: str = ""
+    user: str = ""
 
 
 class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,7 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
     seed_number: int = 0  # of the seed it descends from; 0: not known
     run: str = ""
     label: str = ""
+    user: str = ""
 
 
 class Stamp(NamedTuple):
@@ -173,12 +176,25 @@ def as_queued(row: str, member: str, score: int) -> tuple[str, int]:
     return inner, int(text)
 
 
+def row_of(queue: str, user: str) -> str:
+    """The name of the row that a user's URLs in a queue are in; for "" it is the queue itself."""
+    return f"{queue}{OF_USER}{user}" if user else queue
+
+
+def split_row(row: str) -> tuple[str, str]:
+    """(queue, user) of such a name."""
+    queue, _, user = row.partition(OF_USER)
+    return queue, user
+
+
 def listed(member: str, origins: Mapping[str, str]) -> str:
     """The origin of a member from the engine's list of letters, or ""."""
     return origins.get(member[:1], "")
 
 
-def pending_url(queue: str, domain: str, score: int, member: str, origin: str, now_s: float = 0.0) -> PendingUrl:
+def pending_url(
+    queue: str, domain: str, score: int, member: str, origin: str, now_s: float = 0.0, user: str = ""
+) -> PendingUrl:
     """The URL of a stored member and score; `now_s`: wall clock, to find the year of the time in the stamp."""
     url, stamp = parts_of(member, queue, origin)
     known = read_stamp(stamp, now_s)
@@ -186,7 +202,7 @@ def pending_url(queue: str, domain: str, score: int, member: str, origin: str, n
         url=url, queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
         redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
         score=order_of(score), queued_at=known.queued_at, seed_number=known.seed_number, run=known.run,
-        label=known.label,
+        label=known.label, user=user,
     )  # fmt: skip
 
 
@@ -227,7 +243,7 @@ def item_of_letter(fingerprint: str, letter: DeadLetter, visible_at: float = 0.0
         Candidate(
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
             depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
-            found_at=letter.failed_at, seed_number=letter.seed_number, run=letter.run,
+            found_at=letter.failed_at, seed_number=letter.seed_number, run=letter.run, user=letter.user,
             label=letter.label, visible_at=visible_at,
         )
     )  # fmt: skip

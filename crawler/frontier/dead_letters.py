@@ -11,6 +11,7 @@ from crawler.engine.client import Call, Engine
 from crawler.frontier.codec import DeadLetter, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.runs import Runs
+from crawler.frontier.script_args import AddArgs
 
 SCAN_COUNT = 500  # dead letters a call: about 150 kB
 CHANGE_MAX = 64  # dead letters a call: a millisecond of the engine if each is of another queue
@@ -83,11 +84,13 @@ class DeadLetters:
         f, calls = self._frontier, []
         given = list(letters)
         ended = await self._ended(given)
-        for (partition, run), some in _by_call(one for one in given if one.letter.run not in ended):
+        for (partition, run, user), some in _by_call(one for one in given if one.letter.run not in ended):
             at = {one.fingerprint: visible_at.get(one.fingerprint, 0.0) for one in some}
             items = [v for one in some for v in item_of_letter(one.fingerprint, one.letter, at[one.fingerprint])]
-            is_limited = int(f.is_limited or run != "")
-            args = (run or f.run, f.default_delay_ms, pack(items), f.keys.hints, f.session, is_limited)
+            args = AddArgs(
+                run=run or f.run, default_delay_ms=f.default_delay_ms, urls=pack(items), hints=f.keys.hints,
+                session=f.session, is_limited=int(f.is_limited or run != ""), quota=b"", hash_key="", user=user,
+            )  # fmt: skip
             calls.append(Call("requeue_dead", (f.keys.meta(partition),), args))
         return sum(int(reply[0]) for reply in await self._engine.run_all(calls))
 
@@ -102,7 +105,7 @@ class DeadLetters:
     async def discard(self, letters: Iterable[StoredLetter], reason: str) -> int:
         """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""
         calls = []
-        for (partition, _), some in _by_call(letters):
+        for (partition, _, _), some in _by_call(letters):
             items = [(one.fingerprint, one.letter.queue, one.letter.run or one.letter.seed_number) for one in some]
             calls.append(Call("discard_dead", (self._frontier.keys.meta(partition),), (reason, pack(items))))
         return sum(int(reply) for reply in await self._engine.run_all(calls))
@@ -115,11 +118,11 @@ class DeadLetters:
         return self._frontier.keys.of(partition, "dead")
 
 
-def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[tuple[int, str], list[StoredLetter]]]:
-    """Some letters at a time, with their partition and run."""
-    places: dict[tuple[int, str], list[StoredLetter]] = {}
+def _by_call(letters: Iterable[StoredLetter]) -> Iterable[tuple[tuple[int, str, str], list[StoredLetter]]]:
+    """Some letters at a time, with their partition, run and user."""
+    places: dict[tuple[int, str, str], list[StoredLetter]] = {}
     for one in letters:
-        places.setdefault((one.partition, one.letter.run), []).append(one)
+        places.setdefault((one.partition, one.letter.run, one.letter.user), []).append(one)
     for place, mine in places.items():
         for start in range(0, len(mine), CHANGE_MAX):
             yield place, mine[start : start + CHANGE_MAX]

@@ -11,6 +11,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.frontier.busy import BusyQueue, BusyQueues
+from crawler.frontier.codec import split_row
 from crawler.frontier.keys import Keys
 from crawler.frontier.series import busiest_max
 from crawler.frontier.stats import DomainStats, Stats
@@ -72,24 +73,30 @@ class DomainLists:
 
         By the clock of its partition as it was last written, so it stands still while nobody claims there.
         """
-        metas = await self._engine.commands(
-            [("HMGET", self._keys.meta(p), "clock", "boosts") for p in self._partitions]
-        )
+        metas = [("HMGET", self._keys.meta(p), "clock", "boosts") for p in self._partitions]
+        found = await self._engine.commands([*metas, *self._users_of_each()])
         clocks, sets = list[int](), list[str]()
-        for p, (clock, boosts) in zip(self._partitions, metas, strict=True):
-            names = ["ready", *(f"ready:{boost}" for boost in (boosts or b"").decode().split())]
+        for p in self._partitions:
+            (clock, boosts), users = found[p], found[len(metas) + p]
+            boosted = ["ready", *(f"ready:{boost}" for boost in (boosts or b"").decode().split())]
+            names = [name for one in boosted for name in (one, *(f"{one}@{user.decode()}" for user in users))]
             sets += [self._keys.of(p, name) for name in names]
             clocks += [int(clock or 0)] * len(names)
         firsts = await self._engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in sets])
         late = [clock - int(float(first[1])) for clock, first in zip(clocks, firsts, strict=True) if first]
         return max(0, *late) if late else 0
 
+    def _users_of_each(self) -> list[tuple[str, str]]:
+        """Commands that read the users with URLs in queues, one for each partition."""
+        return [("HKEYS", self._keys.of(p, "users")) for p in self._partitions]
+
     async def _ranked(self, name: str) -> list[_Place]:
-        """The highest of a sorted set of each partition."""
+        """The highest of a sorted set of each partition, a queue for each row."""
         raw = await self._engine.commands(
             [("ZREVRANGE", self._keys.of(p, name), 0, self._each - 1) for p in self._partitions]
         )
-        return [(queue.decode(), p) for p, queues in zip(self._partitions, raw, strict=True) for queue in queues]
+        found = ((split_row(row.decode())[0], p) for p, rows in zip(self._partitions, raw, strict=True) for row in rows)
+        return list(dict.fromkeys(found))
 
     async def _by_record(
         self, key: Callable[[Mapping[str, Any]], int], places: set[_Place], limit: int
@@ -102,14 +109,21 @@ class DomainLists:
     async def _oldest_due(self, limit: int) -> list[_Place]:
         """Those that have been due for longest, or will be first; by their partition's clock as it was last written."""
         each = min(limit, self._each)
+        clock_reads = [("HGET", self._keys.meta(p), "clock") for p in self._partitions]
+        found = await self._engine.commands([*clock_reads, *self._users_of_each()])
+        clocks, users = found[: len(clock_reads)], found[len(clock_reads) :]
+        sets = [
+            (p, name) for p in self._partitions for name in ("ready", *(f"ready@{user.decode()}" for user in users[p]))
+        ]
         firsts = await self._engine.commands(
-            [("ZRANGE", self._keys.of(p, "ready"), 0, each - 1, "WITHSCORES") for p in self._partitions]
+            [("ZRANGE", self._keys.of(*one), 0, each - 1, "WITHSCORES") for one in sets]
         )
-        clocks = await self._engine.commands([("HGET", self._keys.meta(p), "clock") for p in self._partitions])
-        found: list[tuple[float, _Place]] = []
-        for p, flat, clock in zip(self._partitions, firsts, clocks, strict=True):
-            found += [(float(flat[i + 1]) - int(clock or 0), (flat[i].decode(), p)) for i in range(0, len(flat), 2)]
-        return [place for _, place in sorted(found)[:limit]]
+        due: dict[_Place, float] = {}
+        for (p, _), flat in zip(sets, firsts, strict=True):
+            for i in range(0, len(flat), 2):
+                place, since = (flat[i].decode(), p), float(flat[i + 1]) - int(clocks[p] or 0)
+                due[place] = min(since, due.get(place, since))
+        return [place for _, place in sorted((since, place) for place, since in due.items())[:limit]]
 
 
 def _errors(record: Mapping[str, Any]) -> int:

@@ -81,6 +81,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     lead_ms: int = 0
     at_s: float = 0.0
     budget: FetchQuota = NO_BUDGET
+    weights: Mapping[str, float] = {}  # of users; 1 for all others
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -91,7 +92,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit: the claim, its entry, the out-links of its own partition, the queue's clock.
+    """One commit: the claim, its entry, the out-links of its own partition (of the same user), the queue's clock.
 
     `counts`: further counters of the statistics, by their names.
     """
@@ -135,13 +136,14 @@ class Frontier:
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
-        runs = {c.run for candidates in by_partition.values() for c in candidates}
+        runs = {(c.run, c.user) for candidates in by_partition.values() for c in candidates}
         if len(runs) > 1:
             return await self._add_by_run(by_partition)
-        run, calls, owners = "".join(runs), [], []
+        (run, user), calls, owners = next(iter(runs), ("", "")), [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
-                calls.append(self._call_add(partition, run, self._values(candidates[start : start + ADD_ITEMS_MAX])))
+                values = self._values(candidates[start : start + ADD_ITEMS_MAX])
+                calls.append(self._call_add(partition, run, user, values))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
         for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
@@ -149,16 +151,16 @@ class Frontier:
         return replies
 
     async def _add_by_run(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
-        """The same for URLs of several runs."""
+        """The same for URLs of several runs and users."""
         calls, asked = [], list[tuple[int, list[int]]]()
         for partition, candidates in by_partition.items():
-            by_run: dict[str, list[int]] = {}
+            by_run: dict[tuple[str, str], list[int]] = {}
             for number, c in enumerate(candidates):
-                by_run.setdefault(c.run, []).append(number)
-            for run, numbers in by_run.items():
+                by_run.setdefault((c.run, c.user), []).append(number)
+            for (run, user), numbers in by_run.items():
                 for start in range(0, len(numbers), ADD_ITEMS_MAX):
                     some = numbers[start : start + ADD_ITEMS_MAX]
-                    calls.append(self._call_add(partition, run, self._values(candidates[n] for n in some)))
+                    calls.append(self._call_add(partition, run, user, self._values(candidates[n] for n in some)))
                     asked.append((partition, some))
         parts: dict[int, list[tuple[list[int], AddReply | EngineError]]] = {}
         for (partition, some), raw in zip(asked, await self.engine.run_many(calls), strict=True):
@@ -177,10 +179,11 @@ class Frontier:
         i = self.add_quota
         return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
 
-    def _call_add(self, partition: int, run: str, items: list[Any]) -> Call:
+    def _call_add(self, partition: int, run: str, user: str, items: list[Any]) -> Call:
         args = AddArgs(
             run=run or self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
             session=self.session, is_limited=self._limits(run), quota=self._add_quota(), hash_key=self._hash_key,
+            user=user,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
 
@@ -196,6 +199,7 @@ class Frontier:
                         per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms, visibility_ms=r.visibility_ms,
                         default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
                         bytes_max=r.budget.bytes, lead_ms=r.lead_ms, at_ms=round(r.at_s * 1000),
+                        weights=[value for pair in r.weights.items() for value in pair],
                     )
                 ),
             )
@@ -226,15 +230,16 @@ class Frontier:
 
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | EngineError]:
         """Commit fetched URLs, many of a partition in one call; safe to repeat."""
-        groups: dict[tuple[Fence, str], list[int]] = {}
+        groups: dict[tuple[Fence, str, str], list[int]] = {}
         for number, a in enumerate(acks):
-            groups.setdefault((a.fence, a.claim.run), []).append(number)
+            groups.setdefault((a.fence, a.claim.run, a.claim.user), []).append(number)
         calls, asked = [], []
-        for (fence, run), numbers in groups.items():
+        for (fence, run, user), numbers in groups.items():
             for some in _bounded(acks, numbers):
                 args = AckArgs(
                     session=fence.session, epoch=fence.epoch, now_ms=fence.now_ms, run=run or self.run,
                     default_delay_ms=self.default_delay_ms, is_limited=self._limits(run), quota=self._add_quota(),
+                    user=user,
                 )  # fmt: skip
                 items = (self.pack_ack(acks[i]) for i in some)
                 calls.append(Call("ack", (self.keys.meta(fence.partition),), (*args, *items)))
@@ -358,18 +363,26 @@ class Frontier:
         return bytes(blob) or None
 
     async def awake(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock)."""
-        return await self._firsts("ready", partitions)
+        """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock).
+
+        Where users have URLs it may be at any time: 0.
+        """
+        if not partitions:
+            return []
+        ready = [self.keys.of(p, "ready") for p in partitions]
+        users = [self.keys.of(p, "users") for p in partitions]
+        if not self.engine.is_cluster and not await self.engine.command("EXISTS", *ready, *users):
+            return []  # the common case, in one command
+        firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in ready])
+        known = await self.engine.commands([("EXISTS", key) for key in users])
+        both = zip(partitions, firsts, known, strict=True)
+        return [(p, 0 if has_users else int(float(first[1]))) for p, first, has_users in both if first or has_users]
 
     async def visible(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
         """Those of the partitions that have scheduled URLs, and when the first becomes visible (wall time, ms)."""
-        return await self._firsts("at", partitions)
-
-    async def _firsts(self, name: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """The lowest score of a sorted set of each partition that has one."""
         if not partitions:
             return []
-        keys = [self.keys.of(p, name) for p in partitions]
+        keys = [self.keys.of(p, "at") for p in partitions]
         if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
             return []  # the common case, in one command
         firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])

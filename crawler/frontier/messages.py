@@ -7,36 +7,37 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of, read_stamp
+from crawler.frontier.codec import DEPTH_MAX, order_of, pairs_of, parts_of, read_stamp, split_row
 from crawler.model import AckOutcome, AddOutcome, Claim
 from crawler.rules.identity import Fingerprints
 
 
 class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Claims of one queue, best first.
+    """Claims of one user in one queue, best first.
 
     `delay_ms` is -1 until its robots.txt was read. `start_ms` is when its next request may start (on the partition
-    clock), 0 for now.
+    clock), 0 for now. `waiting`: the users that have further URLs in the queue; empty where it has only the crawl's.
     """
 
     queue: str
     delay_ms: int
     start_ms: int = 0
     claims: tuple[Claim, ...]
+    waiting: tuple[str, ...] = ()
 
 
 class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
     """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
 
-    `short`: some of the queues whose next block is in a file and should be brought back. `boosts`: boost -> when the
-    first of its queues is due, -1 for none; empty where no queue has a boost.
+    `short`: some of the queues and rows whose next block is in a file and should be brought back. `waits`: boost and
+    user -> when the first of their queues is due, -1 for none; empty where there are neither boosts nor users.
     """
 
     status: str
     next_due_ms: int = -1
     batches: tuple[QueueBatch, ...] = ()
     short: tuple[str, ...] = ()
-    boosts: Mapping[int, int] = msgspec.field(default_factory=dict)
+    waits: Mapping[tuple[int, str], int] = msgspec.field(default_factory=dict)
 
 
 class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -111,21 +112,31 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Finger
     deaths = {fp.decode(): int(noted.split(b" ")[0]) for fp, noted in pairs_of(raw[3])}
     while position < len(flat):
         queue, domain = flat[position].decode(), flat[position + 1].decode()
+        user, waiting = "", tuple[str, ...]()
+        if "|" in queue:
+            queue, user, waiting = _shared(queue)
         delay, start, n = int(flat[position + 2]), int(flat[position + 3]), int(flat[position + 4])
         position += 5
         end = position + 4 * n
-        claims = [_claim(lease, queue, domain, fingerprints, at_s, deaths, flat, i) for i in range(position, end, 4)]
-        batches.append(QueueBatch(queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims)))
+        of_queue = (queue, domain, user)
+        claims = [_claim(lease, of_queue, fingerprints, at_s, deaths, flat, i) for i in range(position, end, 4)]
+        batches.append(QueueBatch(queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims), waiting=waiting))
         position = end
     short = tuple(queue.decode() for queue in raw[4])
-    boosts = {int(boost): int(due) for boost, due in pairs_of(raw[5])}
-    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, boosts=boosts)
+    due = raw[5]
+    waits = {(int(due[i]), due[i + 1].decode()): int(due[i + 2]) for i in range(0, len(due), 3)}
+    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, waits=waits)
+
+
+def _shared(row: str) -> tuple[str, str, tuple[str, ...]]:
+    """(queue, user, users that have further URLs) of 'QUEUE|USERS' or 'QUEUE|@USER|USERS'."""
+    name, _, users = row.rpartition("|")
+    return *split_row(name), tuple(users.split(",")[:-1])
 
 
 def _claim(
     lease: tuple[int, int],
-    queue: str,
-    domain: str,
+    of_queue: tuple[str, str, str],
     fingerprints: Fingerprints,
     at_s: float,
     deaths: Mapping[str, int],
@@ -133,6 +144,7 @@ def _claim(
     at: int,
 ) -> Claim:
     """A claim from token, score, member and origin, which start at `at`; cheaper than `pending_url`."""
+    queue, domain, user = of_queue
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
     known = read_stamp(stamp, at_s)
@@ -142,7 +154,7 @@ def _claim(
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
         attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
         deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=known.queued_at,
-        seed_number=known.seed_number, run=known.run, label=known.label,
+        seed_number=known.seed_number, run=known.run, label=known.label, user=user,
     )  # fmt: skip
 
 

@@ -171,6 +171,7 @@ class Purge:
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         dropped = await self._single(partition, queue, RETRIES, pending.deliveries(partition))
         dropped += await self._single(partition, queue, SCHEDULED, pending.scheduled(partition))
+        rows |= {row.partition("|")[2] for row in await pending.with_users(partition, [queue])} - {QUEUE}
         for reason in (QUEUE, *sorted(rows)):
             dropped += await self._row(partition, queue, reason)
         return dropped

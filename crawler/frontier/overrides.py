@@ -1,4 +1,4 @@
-"""An operator's overrides: what is paused or blocked, and domains with their own delay or boost.
+"""An operator's overrides: what is paused or blocked, domains with their own delay or boost, and users' weights.
 
 They are stored in the engine, so they survive instances.
 """
@@ -24,10 +24,14 @@ class OverrideKind(StrEnum):
     DELAY = "delay"
     BOOST = "boost"
     LEAST = "least"
+    WEIGHT = "weight"  # of a user, not of a domain
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """All overrides at one time; delays in ms, boosts from -9 to 9. `version` grows with each change."""
+    """All overrides at one time; delays in ms, boosts from -9 to 9. `version` grows with each change.
+
+    `weights`: of the users that have another one than 1.
+    """
 
     version: int = 0
     paused: frozenset[str] = frozenset()
@@ -35,6 +39,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     delays_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
     least_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
     boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    weights: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def is_paused(self) -> bool:
@@ -65,9 +70,13 @@ class OverrideStore:
             [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.overrides)]
         )
         found: dict[str, dict[str, int]] = {kind: {} for kind in OverrideKind}
+        weights: dict[str, float] = {}
         for name, value in pairs_of(raw):
             kind, _, domain = name.decode().partition(" ")
-            found[kind][domain] = int(value)
+            if kind == OverrideKind.WEIGHT:
+                weights[domain] = float(value)
+            else:
+                found[kind][domain] = int(value)
         return Overrides(
             version=int(version or 0),
             paused=frozenset(found[OverrideKind.PAUSED]),
@@ -75,9 +84,10 @@ class OverrideStore:
             delays_ms=found[OverrideKind.DELAY],
             least_ms=found[OverrideKind.LEAST],
             boosts=found[OverrideKind.BOOST],
+            weights=weights,
         )
 
-    async def give(self, kind: OverrideKind, domain: str, value: int = 1) -> bool:
+    async def give(self, kind: OverrideKind, domain: str, value: float = 1) -> bool:
         """Set an override; False when it had this value already. Instances read it within a second."""
         before, *_ = await self._engine.commands(
             [
@@ -86,7 +96,7 @@ class OverrideStore:
                 ("HINCRBY", self._keys.crawl, "orders", 1),
             ]
         )
-        return before is None or int(before) != value
+        return before is None or float(before) != value
 
     async def cancel(self, kind: OverrideKind, domain: str) -> bool:
         """Remove an override; False when there was none."""

@@ -13,7 +13,18 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.frontier.codec import INLINE, ORIGINS, PendingUrl, as_queued, listed, pairs_of, pending_url, unpack_queue
+from crawler.frontier.codec import (
+    INLINE,
+    ORIGINS,
+    PendingUrl,
+    as_queued,
+    listed,
+    pairs_of,
+    pending_url,
+    row_of,
+    split_row,
+    unpack_queue,
+)
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.identity import Fingerprints, registrable_domain
@@ -54,9 +65,9 @@ class PendingUrls:
             yield some
         async for some in self.deliveries(partition):
             yield some
-        queues = await self._queues(partition)
-        for start in range(0, len(queues), QUEUES_MAX):
-            async for some in self._queued(partition, queues[start : start + QUEUES_MAX]):
+        rows = await self.with_users(partition, await self._queues(partition))
+        for start in range(0, len(rows), QUEUES_MAX):
+            async for some in self._queued(partition, rows[start : start + QUEUES_MAX]):
                 yield some
         async for some in self.deliveries(partition):  # claimed since
             yield some
@@ -65,7 +76,8 @@ class PendingUrls:
         """All deferred URLs of a partition, in rows and in stopped queues."""
         names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
         queues = {name.partition("|")[0] for name in names}
-        rows = sorted({*names, *queues} - {*await self._queues(partition)})
+        stopped = await self.with_users(partition, sorted(queues - {*await self._queues(partition)}))
+        rows = [*names, *stopped]
         for start in range(0, len(rows), QUEUES_MAX):
             async for some in self._queued(partition, rows[start : start + QUEUES_MAX]):
                 yield some
@@ -81,8 +93,8 @@ class PendingUrls:
     async def count(self, partition: int) -> int:
         """The number of pending URLs, by the sizes of all blocks."""
         scheduled = await self._engine.command("ZCARD", self._keys.of(partition, "at"))
-        queues = await self._queues(partition)
-        named = zip(queues, await self._blocks(partition, queues), strict=True)
+        rows = await self.with_users(partition, await self._queues(partition))
+        named = zip(rows, await self._blocks(partition, rows), strict=True)
         blocks = [(queue, block) for queue, some in named for block in some]
         stubs = [Stub.of(block) for _, block in blocks]
         in_memory = [self._key(partition, *one) for one, stub in zip(blocks, stubs, strict=True) if stub is None]
@@ -95,22 +107,23 @@ class PendingUrls:
     ) -> tuple[int, PendingUrl] | None:
         """(place from the front of its queue, URL) of a queued URL of a run, or of one that is deferred for a reason.
 
-        Its domain is not looked up.
+        The place is that among the URLs of its user. Its domain is not looked up.
         """
         path = url[len(origin_of(url)) :]
         (origins,) = await self._origins(partition, [queue])
-        row = f"{queue}|{reason}" if reason else queue
-        (blocks,) = await self._blocks(partition, [row])
-        before = 0
-        for block in blocks:
-            (urls,) = await self._read(partition, [(row, block)])
-            for rank, (name, stored) in enumerate(urls):
-                if name.endswith(path):
-                    member, score = as_queued(row, name, stored)
-                    found = pending_url(queue, "", score, member, listed(member, origins), now_s)
-                    if (found.url, found.run) == (url, run):
-                        return before + rank, found
-            before += len(urls)
+        rows = [f"{queue}|{reason}"] if reason else await self.with_users(partition, [queue])
+        for row, blocks in zip(rows, await self._blocks(partition, rows), strict=True):
+            before = 0
+            for block in blocks:
+                (urls,) = await self._read(partition, [(row, block)])
+                for rank, (name, stored) in enumerate(urls):
+                    if name.endswith(path):
+                        member, score = as_queued(row, name, stored)
+                        user = split_row(row)[1]
+                        found = pending_url(queue, "", score, member, listed(member, origins), now_s, user)
+                        if (found.url, found.run) == (url, run):
+                            return before + rank, found
+                before += len(urls)
         return None
 
     async def origins(self, partition: int, queue: str) -> list[str]:
@@ -130,6 +143,16 @@ class PendingUrls:
         """The URLs of a queue that are deferred for a reason, block by block, the best first."""
         async for some in self._queued(partition, [f"{queue}|{reason}"]):
             yield some
+
+    async def with_users(self, partition: int, queues: Sequence[str]) -> list[str]:
+        """The queues, and the rows of the users that have URLs in them."""
+        rows = list(queues)
+        for start in range(0, len(queues), QUEUES_MAX):
+            some = queues[start : start + QUEUES_MAX]
+            records = await self._run([("GET", self._keys.of(partition, f"w:{queue}")) for queue in some])
+            for queue, raw in zip(some, records, strict=True):
+                rows += [row_of(queue, user) for user in unpack_queue(raw or b"").get("users", ())]
+        return rows
 
     async def queues(self, partition: int) -> set[str]:
         """All queues with pending URLs."""
@@ -166,10 +189,11 @@ class PendingUrls:
             cursor = int(reply[0])
             found = []
             for token, packed in pairs_of(reply[1]):
-                score, queue, domain, member = packed.decode().split(" ", 3)
+                score, row, domain, member = packed.decode().split(" ", 3)
+                queue, user = split_row(row)
                 if queue not in origins:
                     (origins[queue],) = await self._origins(partition, [queue])
-                url = pending_url(queue, domain, int(score), member, listed(member, origins[queue]))
+                url = pending_url(queue, domain, int(score), member, listed(member, origins[queue]), user=user)
                 found.append(Found(url, DELIVERED, token.decode()))
             yield found
             if cursor == 0:
@@ -183,16 +207,18 @@ class PendingUrls:
         All queues with a boost are among them.
         """
         of = self._keys.of
-        asked = [("ZRANGE", of(partition, name), 0, -1) for name in ("ready", "short", "boosts")]
-        *rows, stops = await self._engine.commands([*asked, ("HGETALL", of(partition, "stops"))])
+        users = await self._engine.command("HKEYS", of(partition, "users"))
+        ready = ["ready", *(f"ready@{user.decode()}" for user in users)]
+        asked = [("ZRANGE", of(partition, name), 0, -1) for name in (*ready, "short", "boosts")]
+        *found, stops = await self._engine.commands([*asked, ("HGETALL", of(partition, "stops"))])
         stopped = {queue.decode(): reason for queue, reason in pairs_of(stops)}
-        names = {name.decode() for row in rows for name in row} | {*stopped}
+        names = {split_row(name.decode())[0] for some in found for name in some} | {*stopped}
         async for some in self.deliveries(partition):
             names.update(found.url.queue for found in some)
         return sorted(queue for queue in names if stopped.get(queue, b"paused") == b"paused")
 
     async def _queued(self, partition: int, rows: Sequence[str]) -> AsyncIterator[list[Found]]:
-        """The URLs in the blocks of queues and of rows QUEUE|REASON."""
+        """The URLs in the blocks of queues and of rows QUEUE|REASON and QUEUE|@USER."""
         queues = [row.partition("|")[0] for row in rows]
         origins = await self._origins(partition, queues)
         records = await self._run([("GET", self._keys.of(partition, f"w:{queue}")) for queue in queues])
@@ -211,7 +237,8 @@ class PendingUrls:
                 found = []
                 for name, stored in urls:
                     member, score = as_queued(row, name, stored)
-                    url = pending_url(queue, domain, score, member, listed(member, known))
+                    origin, user = listed(member, known), split_row(row)[1]
+                    url = pending_url(queue, domain, score, member, origin, user=user)
                     found.append(Found(url, block, name))
                 yield found
 

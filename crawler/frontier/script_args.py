@@ -65,6 +65,7 @@ class AddArgs(NamedTuple):
     is_limited: int
     quota: bytes  # packed AddQuotaArgs
     hash_key: str
+    user: str = ""
 
 
 class UrlItem(NamedTuple):
@@ -97,6 +98,7 @@ class ClaimArgs(NamedTuple):
     bytes_max: int
     lead_ms: int
     at_ms: int  # wall time
+    weights: list[str | float]  # flat: user, weight
 
 
 class AckArgs(NamedTuple):
@@ -109,6 +111,7 @@ class AckArgs(NamedTuple):
     default_delay_ms: int
     is_limited: int
     quota: bytes  # packed AddQuotaArgs
+    user: str = ""  # of the out-links
 
 
 class AckItem(NamedTuple):

@@ -1,6 +1,7 @@
 """Blocks of queues in files: their format, and the calls that move blocks out of the engine's memory and back.
 
-A row of deferred URLs is a queue here, with the name QUEUE|REASON. The files themselves are behind `BlockFiles`.
+A row of deferred URLs is a queue here, with the name QUEUE|REASON, and so is a user's row, QUEUE|@USER. The files
+themselves are behind `BlockFiles`.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import ArchiveError
-from crawler.frontier.codec import pack, pairs_of
+from crawler.frontier.codec import OF_USER, pack, pairs_of
 from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 
@@ -32,8 +33,8 @@ class BlockFiles(Protocol):
 
 
 def is_row(queue: str) -> bool:
-    """Is this the name of a row of deferred URLs?"""
-    return "|" in queue
+    """Is this the name of a row of deferred URLs? The row of a user is not."""
+    return "|" in queue and OF_USER not in queue
 
 
 class NoFiles:

@@ -18,7 +18,8 @@ TOTAL_FIELDS = (
 READ_MAX = 256  # queues that one call reads
 NAMES_MAX = 256  # names that one call of names_after returns
 NAMES_TO_SPARE = 4  # more than a partition's share of a page, so that few are asked twice
-_TEXTS = frozenset({"borrower", "waiter", "domain", "stop"})  # values of a queue's record that are not numbers
+# Values of a queue's record that are not numbers.
+_TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):

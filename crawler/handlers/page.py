@@ -54,6 +54,7 @@ class Page:
 
     def __init__(
         self, response: Response, parsed: ParsedPage, *, domain: str, depth: int = 0, label: str = "",
+        run: str = "",
         tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
         may_parse: bool = True,
     ) -> None:  # fmt: skip
@@ -67,6 +68,7 @@ class Page:
         self.domain = domain
         self.depth = depth  # links from a seed
         self.label = label
+        self.run = run  # of the job that it was fetched for; "": of none
         self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"

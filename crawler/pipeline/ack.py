@@ -137,6 +137,7 @@ def _dead_letter_of(outcome: Failed) -> DeadLetter:
         score=claim.score,
         label=claim.label,
         trace=outcome.trace,
+        user=claim.user,
     )
 
 

@@ -30,12 +30,15 @@ NOTHING_MS = 20  # pause after a due queue gave nothing: it is at its cap, and a
 RECONNECT_PAUSE_S = 1.0
 
 
-async def listen_for_hints(engine: Engine, channel: str, on_hint: Callable[[int], None]) -> None:
-    """Receive hints of partitions that others have woken, until cancelled. A lost hint costs one sweep interval."""
+async def listen_for_hints(engine: Engine, channel: str, on_hint: Callable[[int, str], None]) -> None:
+    """Receive hints of partitions that others have woken for a user, until cancelled. A lost hint costs one sweep
+    interval.
+    """
     while True:
         try:
             async for message in engine.subscribe(channel):
-                on_hint(Keys.partition_of_meta(message.decode()))
+                meta, _, user = message.decode().partition(" ")
+                on_hint(Keys.partition_of_meta(meta), user)
         except EngineError:
             await asyncio.sleep(RECONNECT_PAUSE_S)
 
@@ -168,6 +171,7 @@ class Claimer:
             lead_ms=self._due.lead_ms,
             budget=FetchQuota(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),
+            weights=self._counters.overrides.weights,
         )
 
     def _take_in(self, fence: Fence, request: ClaimRequest, reply: ClaimReply | EngineError) -> None:
@@ -189,7 +193,8 @@ class Claimer:
             reached("claim.taken", batch.claims[0].url)
         if reply.short:
             self._on_short(partition, reply.short)
-        self._due.note_boosts(partition, reply.boosts, later_ms=monotonic_ms() - self._held.now_of(partition))
+        later_ms = monotonic_ms() - self._held.now_of(partition)
+        self._due.note_reply(partition, reply.waits, reply.batches, later_ms=later_ms)
         if reply.next_due_ms >= 0:
             wait_ms = reply.next_due_ms - self._held.now_of(partition)  # negative: due since then, and goes first
             if not reply.batches:
@@ -214,7 +219,7 @@ class Claimer:
             if self._held.is_open(partition):
                 self._due.queue_due(partition, self._here(partition, due_ms))
         for partition in waiting:
-            if self._due.has_boosts(partition):  # `awake` does not cover queues with a boost
+            if self._due.has_waits(partition):  # `awake` does not cover queues with a boost
                 self._due.schedule(partition)
         for partition, visible_ms in await self._frontier.visible(waiting):  # added since, or the wall clock stepped
             if self._held.is_open(partition):

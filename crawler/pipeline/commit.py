@@ -278,7 +278,7 @@ class Committer:
         counters.bytes += ack.entry.body_bytes
         self._activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
         self._archive.committed(partition, ack.entry)
-        self._wake_queue(partition, ack.settlement.next_fetch_ms)
+        self._wake_queue(outcome.claim, ack.settlement.next_fetch_ms)
 
     def _ended(self, outcome: Failed | Refused | Deferred, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
@@ -296,20 +296,20 @@ class Committer:
         if isinstance(outcome, Deferred) and reply is AckOutcome.RELEASED:
             self._route.traps.release(outcome.claim.queue, outcome.reason)
         if isinstance(outcome, Refused | Deferred):
-            self._wake_queue(partition, 0)
+            self._wake_queue(outcome.claim, 0)
             return
         self._counters.errors += 1
         self._activity.failure(partition, outcome.claim.queue, failure_reason(outcome.kind, outcome.detail))
         self._counters.last_error = LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at)
-        self._wake_queue(partition, outcome.settlement.next_fetch_ms)
+        self._wake_queue(outcome.claim, outcome.settlement.next_fetch_ms)
         if outcome.retry_in_ms >= 0 and self._held.is_open(partition):
             self._due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)
 
-    def _wake_queue(self, partition: int, next_fetch_ms: int) -> None:
-        """The queue may be claimed from again at its next fetch time."""
-        if self._held.is_open(partition):
-            wait_ms = max(0, next_fetch_ms - self._held.now_of(partition))
-            self._due.queue_due(partition, monotonic_ms() + wait_ms)
+    def _wake_queue(self, claim: Claim, next_fetch_ms: int) -> None:
+        """The claim's queue may be claimed from again at its next fetch time."""
+        if self._held.is_open(claim.partition):
+            wait_ms = max(0, next_fetch_ms - self._held.now_of(claim.partition))
+            self._due.queue_due(claim.partition, monotonic_ms() + wait_ms, claim.queue)
 
 
 def _counts(outcome: Committable) -> dict[str, int]:

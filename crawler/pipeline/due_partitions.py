@@ -2,8 +2,11 @@
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from crawler.frontier.messages import QueueBatch
+from crawler.pipeline.due_users import DueUsers
+from crawler.rules.fair_turns import FairTurns
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 
@@ -15,13 +18,19 @@ OUTDATED_MAX = 1024  # entries of the heap that were replaced by an earlier one,
 
 
 class DuePartitions:
-    """Due times by partition (monotonic ms), in a heap that the claimer empties. `wake` is set when it should check."""
+    """Due times by partition (monotonic ms), in a heap that the claimer empties. `wake` is set when it should check.
 
-    def __init__(self, open_claims: OpenClaims) -> None:
+    Where queues have boosts or users have URLs, it knows when those of each boost and user are due.
+    """
+
+    def __init__(self, open_claims: OpenClaims, weight_of: Callable[[str], float] = lambda _: 1.0) -> None:
+        """`weight_of`: the weight of a user among others."""
         self._open_claims = open_claims
+        self._turns = FairTurns(weight_of)
         self._due: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
-        self._boosts: dict[int, dict[int, int]] = {}  # of partitions where queues have one: boost -> due time
+        self._users = DueUsers(self._due, self._turns)
+        self._shared: dict[int, dict[str, tuple[str, ...]]] = {}  # partition -> queue -> users that wait in it
         self.wake = asyncio.Event()
 
     def schedule(self, partition: int, at_ms: int = 0) -> None:
@@ -30,6 +39,7 @@ class DuePartitions:
         if known is not None and known <= at_ms:
             return
         self._due[partition] = at_ms
+        self._users.scheduled(partition)
         heapq.heappush(self._heap, (at_ms, partition))
         if len(self._heap) > len(self._due) + OUTDATED_MAX:
             self._heap = [(due_ms, number) for number, due_ms in self._due.items()]
@@ -37,21 +47,25 @@ class DuePartitions:
         if self._heap[0] == (at_ms, partition):
             self.wake.set()  # also for a future time: the claimer's sleep may end later
 
-    def queue_due(self, partition: int, at_ms: int) -> None:
+    def queue_due(self, partition: int, at_ms: int, queue: str = "") -> None:
         """A queue of this partition is due at that time: its next claim must be here by then."""
-        self.schedule(partition, at_ms - self.lead_ms)
+        at_ms -= self.lead_ms
+        for user in self._shared.get(partition, {}).pop(queue, ()):
+            self._users.note(partition, user, at_ms)
+        self.schedule(partition, at_ms)
 
-    def hint(self, partition: int) -> None:
-        """A sleeping queue of this partition woke."""
-        if partition in self._boosts:
-            self._boosts[partition][0] = 0  # the claim will tell which boost the queue has
+    def hint(self, partition: int, user: str = "") -> None:
+        """A sleeping queue of this partition woke, or got its first URLs of this user."""
+        if user or partition in self._users:
+            self._users.note(partition, user, 0)
         self.schedule(partition)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """These partitions are lost."""
         for partition in partitions:
             self._due.pop(partition, None)
-            self._boosts.pop(partition, None)
+            self._users.drop(partition)
+            self._shared.pop(partition, None)
 
     @property
     def lead_ms(self) -> int:
@@ -82,24 +96,33 @@ class DuePartitions:
         """Has this partition no due time, or one after that time?"""
         return self._due.get(partition, at_ms + 1) > at_ms
 
-    def has_boosts(self, partition: int) -> bool:
-        """Do queues of this partition have a boost?"""
-        return partition in self._boosts
+    def has_waits(self, partition: int) -> bool:
+        """Do queues of this partition have a boost, or users URLs in them?"""
+        return partition in self._users
 
-    def note_boosts(self, partition: int, boosts: Mapping[int, int], *, later_ms: int) -> None:
-        """`boosts`: boost -> when a queue with it is due, on a clock that ours is `later_ms` ahead of. Empty: no queue
-        has one.
+    def note_reply(
+        self, partition: int, waits: Mapping[tuple[int, str], int], batches: Iterable[QueueBatch], *, later_ms: int
+    ) -> None:
+        """`waits`: boost and user -> when a queue of theirs is due, on a clock that ours is `later_ms` ahead of. Empty:
+        there are neither boosts nor users. `batches`: what they got.
         """
-        if boosts:
-            self._boosts[partition] = {boost: at_ms + later_ms for boost, at_ms in boosts.items() if at_ms >= 0}
-        else:
-            self._boosts.pop(partition, None)
+        if not waits:
+            self._users.drop(partition)
+            self._shared.pop(partition, None)
+            return
+        self._users.replace(partition, {key: at_ms + later_ms for key, at_ms in waits.items() if at_ms >= 0})
+        for batch in batches:
+            self._turns.charge(batch.claims[0].user, len(batch.claims))
+            if batch.waiting:
+                self._shared.setdefault(partition, {})[batch.queue] = batch.waiting
 
     def take(self, most: int) -> list[int]:
-        """Remove at most `most` partitions that are due now: those with the highest boost, else the longest due."""
+        """Remove at most `most` partitions that are due now: those with the highest boost, of them one for each user in
+        turn, else the longest due.
+        """
         now_ms = monotonic_ms()
-        if self._boosts and most > 0:
-            return self._take_most_boosted(now_ms, most)
+        if self._users and most > 0:
+            return self._take_in_turn(now_ms, most)
         found: list[int] = []
         while self._heap and len(found) < most:
             at_ms, partition = self._heap[0]
@@ -113,19 +136,10 @@ class DuePartitions:
             found.append(partition)
         return found
 
-    def _take_most_boosted(self, now_ms: int, most: int) -> list[int]:
-        """Those with the highest boost; the others once these need nothing more."""
-        due = [(*self._place_of(p, at_ms, now_ms), p) for p, at_ms in self._due.items() if at_ms <= now_ms]
-        highest = min(due, default=(0,))[0]
-        found = [p for *_, p in heapq.nsmallest(most, (one for one in due if one[0] == highest))]
+    def _take_in_turn(self, now_ms: int, most: int) -> list[int]:
+        found = self._users.take(now_ms, most)
         for partition in found:
             del self._due[partition]
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)  # outdated
         return found
-
-    def _place_of(self, partition: int, at_ms: int, now_ms: int) -> tuple[int, int]:
-        """Sort key, lowest first: minus the highest boost of a due queue, and since when that queue is due."""
-        known = self._boosts.get(partition, {})
-        boost = max((boost for boost, due_ms in known.items() if due_ms <= now_ms), default=0)
-        return -boost, known.get(boost, at_ms)

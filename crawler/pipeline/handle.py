@@ -79,8 +79,8 @@ class HandlerStage:
             return NOTHING_HANDLED
         is_expensive = tree is None and is_html(response.header("content-type"), response.body)
         page = HandlersPage(
-            response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, tree=tree,
-            labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,
+            response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, run=claim.run,
+            tree=tree, labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,
         )  # fmt: skip
         try:
             if self._hooks.has_listeners("fetch"):
@@ -105,7 +105,7 @@ class HandlerStage:
         """Run in a worker process: for handlers that request one, pages that are expensive to parse, and suspects."""
         request = HandlerRequest(
             app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
-            claim.depth, claim.label, self._follow_max, self._limits,
+            claim.depth, claim.label, claim.run, self._follow_max, self._limits,
         )  # fmt: skip
         try:
             answer = await self._pool.ask(partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S)

@@ -31,6 +31,7 @@ class HandlerRequest(msgspec.Struct, array_like=True):
     domain: str
     depth: int
     label: str
+    run: str
     follow_max: int
     limits: Limits
 
@@ -78,7 +79,7 @@ def _own_stdout() -> Any:
 async def _answer(app: Crawler, threads: Threads, request: HandlerRequest) -> HandlerAnswer:
     page = Page(
         request.response, request.parsed, domain=request.domain, depth=request.depth, label=request.label,
-        labels=app.labels, follow_max=request.follow_max,
+        run=request.run, labels=app.labels, follow_max=request.follow_max,
     )  # fmt: skip
     try:
         return HandlerAnswer(await run_handler(app.handlers[request.handler], page, request.limits, threads))

@@ -179,7 +179,8 @@ class RouteStage:
             if candidate.linked_from is not None:
                 recent.add(link_name(candidate.linked_from, candidate.domain), 0)
         if woken and self._held.is_open(partition):
-            self._due.schedule(partition)
+            for user in {candidate.user for candidate in candidates}:
+                self._due.hint(partition, user)
 
 
 def _what(candidate: Candidate) -> tuple[str, int, int | None, str]:

@@ -124,6 +124,7 @@ class Router:
             seed_number=seed_number,
             run=self._run.run,
             label=followed.label,
+            user=self._run.user,
         )
 
     def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:

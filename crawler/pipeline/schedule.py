@@ -1,19 +1,20 @@
 """Step 3, schedule: claims wait in a slot for each queue until the queue is due; then a worker gets one.
 
-Of the queues that are due, the highest boost goes first. It uses the monotonic clock only. The engine's clock of
-a queue is durable, the one here is local: the later of the two applies.
+Of the queues that are due, the highest boost goes first, and among equals users take turns. It uses the monotonic clock
+only. The engine's clock of a queue is durable, the one here is local: the later of the two applies.
 """
 
 import asyncio
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
+from crawler.rules.fair_turns import FairTurns
 from crawler.rules.host_health import GOOD, HostHealth
 from crawler.rules.identity import registrable_domain
 from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
@@ -28,37 +29,49 @@ class Boosted(Protocol):
     """An entry of a `DueQueue`. When its boost changes it is pushed again, and its old entry is skipped."""
 
     boost: int
+    user: str
 
 
 T = TypeVar("T", bound=Boosted)
 
 
-class DueQueue(Generic[T]):
-    """A heap of due times for each boost."""
+_Heap = list[tuple[int, int, T]]
 
-    def __init__(self) -> None:
-        self._heaps: dict[int, list[tuple[int, int, T]]] = {0: []}  # by boost, highest first
+
+class DueQueue(Generic[T]):
+    """A heap of due times for each boost and user."""
+
+    def __init__(self, turns: FairTurns) -> None:
+        self._turns = turns
+        self._heaps: dict[int, dict[str, _Heap[T]]] = {0: {}}  # by boost, highest first
         self._serial = 0
 
     def push(self, due_ms: int, one: T) -> None:
-        """Add an entry; equal due times leave in the order in which they came."""
+        """Add an entry; equal due times of one user leave in the order in which they came."""
         if one.boost not in self._heaps:
-            self._heaps = dict(sorted([*self._heaps.items(), (one.boost, [])], reverse=True))
+            self._heaps = dict(sorted([*self._heaps.items(), (one.boost, {})], key=lambda pair: pair[0], reverse=True))
         self._serial += 1
-        heapq.heappush(self._heaps[one.boost], (due_ms, self._serial, one))
+        heapq.heappush(self._heaps[one.boost].setdefault(one.user, []), (due_ms, self._serial, one))
 
     def pop(self, now_ms: int) -> T | None:
-        """Remove the entry that has been due for longest, among those of the highest boost; None if none is due."""
-        for boost, heap in self._heaps.items():
-            while heap and heap[0][0] <= now_ms:
-                one = heapq.heappop(heap)[2]
+        """Remove the entry that has been due for longest, among those of the highest boost and of the user whose turn
+        it is; None if none is due.
+        """
+        for boost, heaps in self._heaps.items():
+            while due := [user for user, heap in heaps.items() if heap[0][0] <= now_ms]:
+                user = due[0] if len(due) == 1 else self._turns.next_of(due)
+                one = heapq.heappop(heaps[user])[2]
+                if not heaps[user]:
+                    del heaps[user]
                 if one.boost == boost:
+                    self._turns.advance(user)
                     return one
         return None
 
     def next_ms(self) -> int | None:
         """The earliest due time, whatever the boost."""
-        return min((heap[0][0] for heap in self._heaps.values() if heap), default=None)
+        firsts = (heap[0][0] for heaps in self._heaps.values() for heap in heaps.values())
+        return min(firsts, default=None)
 
 
 class QueueSlot(msgspec.Struct):
@@ -76,6 +89,8 @@ class QueueSlot(msgspec.Struct):
     waiting: deque[Claim] = msgspec.field(default_factory=deque)
     is_queued: bool = False  # has a valid entry in the due queue
     boost: int = 0  # of the queues that are due, those with a higher boost go first
+    users: tuple[str, ...] = ()  # that have further URLs in the queue, as of its last claims
+    user: str = ""  # in whose turn it is served; see `_user_of`
     since_ms: int = 0  # a lower bound of when the oldest waiting claim came
     looked_up: str = ""  # the name that the claim at the head has waited for
     health: HostHealth = GOOD  # of its host
@@ -102,14 +117,19 @@ class Scheduler:
         *,
         concurrency_per_queue: int,
         concurrency_of: Callable[[str], int | None] = lambda _: None,
+        weight_of: Callable[[str], float] = lambda _: 1.0,
     ) -> None:
-        """`concurrency_of`: the concurrency of a queue that has its own, else None."""
+        """`concurrency_of`: the concurrency of a queue that has its own, else None. `weight_of`: the weight of a user
+        among others.
+        """
         self._open_claims = open_claims
         self._per_queue = concurrency_per_queue
         self._concurrency_of = concurrency_of
         self._slots: dict[str, QueueSlot] = {}
-        self._due_queue = DueQueue[QueueSlot]()
+        self._turns = FairTurns(weight_of)
+        self._due_queue = DueQueue[QueueSlot](self._turns)
         self._boosts: Mapping[str, int] = {}
+        self._has_users = False  # others than the crawl itself, so far
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -127,6 +147,8 @@ class Scheduler:
         slot.next_ms, slot.settled_ms = max(slot.next_ms, start_ms), max(slot.settled_ms, start_ms)
         if not slot.waiting:
             slot.since_ms = monotonic_ms()
+        self._has_users = self._has_users or bool(batch.claims[0].user)
+        slot.users = batch.waiting
         slot.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
         self._enqueue(slot)
@@ -152,12 +174,29 @@ class Scheduler:
         """The address has room for one more."""
         waiting = self._waiting_at.get(address)
         if waiting:
-            claim = max(waiting, key=lambda one: self._boosts.get(one.domain, 0)) if self._boosts else waiting[0]
+            claim = self._first_of(waiting)
             waiting.remove(claim)
             if not waiting:
                 del self._waiting_at[address]
             self.waiting -= 1
             self.requeue(claim)
+
+    def _first_of(self, waiting: Sequence[Claim]) -> Claim:
+        """The one with the highest boost, of the user whose turn it is, that has waited for longest."""
+        if self._boosts:
+            highest = max(self._boosts.get(one.domain, 0) for one in waiting)
+            waiting = [one for one in waiting if self._boosts.get(one.domain, 0) == highest]
+        if not self._has_users:
+            return waiting[0]
+        users = [self._user_of(self._slot(one.queue), one) for one in waiting]
+        return waiting[users.index(self._turns.next_of(users))]
+
+    def _user_of(self, slot: QueueSlot, claim: Claim) -> str:
+        """In whose turn a claim is served: its own user's, or that of one who waits behind it in the queue.
+
+        Otherwise the other work of its user would hold up everybody in this queue. Its own user is charged.
+        """
+        return self._turns.next_of((claim.user, *slot.users)) if slot.users else claim.user
 
     def _slot(self, queue: str) -> QueueSlot:
         slot = self._slots.get(queue)
@@ -225,6 +264,7 @@ class Scheduler:
                 self._enqueue(slot)
                 continue
             claim = slot.waiting.popleft()
+            self._turns.charge(claim.user, 1)
             self.waiting -= 1
             slot.active += 1
             self.active += 1
@@ -262,7 +302,7 @@ class Scheduler:
     def _enqueue(self, slot: QueueSlot) -> None:
         if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
             return
-        slot.is_queued = True
+        slot.is_queued, slot.user = True, self._user_of(slot, slot.waiting[0])
         self._due_queue.push(slot.due_ms, slot)
 
     def _room(self, slot: QueueSlot) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.codec import split_row
 from crawler.frontier.spill import NoFiles, Spilling, Stub, Urls, urls_of
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
@@ -144,8 +145,8 @@ class Spiller:
             back = await asyncio.to_thread(self._read, [(p, queue, stub) for (p, queue), stub in stubs if stub])
             more = await self._spilling.unspill(back)
             reached("unspill.answered")
-            for partition in {p for p, *_ in back}:
-                self._due.schedule(partition)
+            for partition, row, *_ in back:
+                self._due.hint(partition, split_row(row)[1])
             queues = [(p, queue) for (p, queue, *_), is_short in zip(back, more, strict=True) if is_short]
 
     def _read(self, wanted: Sequence[tuple[int, str, Stub]]) -> list[_Back]:

@@ -39,6 +39,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     trace: str
     run: str = ""  # of a job; "": of the crawl itself
+    user: str = ""  # whose job it belongs to
 
     @classmethod
     def of(cls, letter: DeadLetter) -> Self:

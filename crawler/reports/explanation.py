@@ -46,8 +46,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     scope: ScopeVerdict
     robots: RobotsFact
     where: UrlLocation
+    run: str = ""  # of a job, for which the URL was looked at
     commits: Sequence[CommitEntry] = ()
-    of_runs: Sequence[CommitEntry] = ()  # those of runs of jobs
+    of_runs: Sequence[CommitEntry] = ()  # those of all runs, unless it was looked at for one
     traps: Verdict = PASSED
     has_index: bool = True  # a crawl folder was looked at, which has the commits
 
@@ -144,13 +145,15 @@ def explanation(f: Facts) -> str:
     """The answer in one sentence, then what it rests on."""
     pairs = [("url", f.url if f.url == f.given else f"{f.url} (canonical form of {f.given})")]
     pairs.append(("domain", f"{f.domain}, partition {f.partition}, owner {_owner(f)}"))
+    if f.run:
+        pairs.append(("run", f.run))
     if f.queue != f.domain:
         pairs.append(("queue", f.queue))
     pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
     pairs.append(("robots.txt", _robots(f.robots)))
     if f.traps.rule:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
-    pairs.append(("seen", "yes" if f.where.seen else "no: not added to this crawl so far"))
+    pairs.append(("seen", "yes" if f.where.seen else f"no: not added to this {'run' if f.run else 'crawl'} so far"))
     pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs)
     if f.boost:

@@ -18,7 +18,6 @@ from crawler.rules.runs import RunSpec
 from crawler.rules.schedules import Schedule
 from crawler.settings.schema import PRIORITY_MAX
 
-NAME_MAX = 64
 SEEDS_INLINE_MAX = 32  # with more of them, the engine keeps them beside the job, in blocks
 RETRIES_MAX = 100
 CATCHUP_WINDOW_S = 86_400.0
@@ -141,17 +140,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def spec_of(self, revision: int) -> JobSpec:
         """The definition that a row belongs to."""
         return next(r.spec for r in self.revisions if r.number == revision)
-
-
-def check_name(name: str, what: str = "name of a job") -> str:
-    """A name of a job or of a user, as it came. Raises UsageError."""
-    plain = name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
-    if not plain or len(name) > NAME_MAX or not name[0].isalnum():
-        raise UsageError(
-            f"{name[:80]!r} is not a valid {what}: use up to {NAME_MAX} letters, digits, '-', '_' and '.', "
-            "beginning with a letter or digit"
-        )
-    return name
 
 
 def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:

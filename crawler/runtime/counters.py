@@ -92,6 +92,10 @@ class Counters(msgspec.Struct):
     # While this lock is held, `committed` equals the engine's count.
     acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
+    def weight_of(self, user: str) -> float:
+        """The weight of a user among others."""
+        return self.overrides.weights.get(user, 1.0)
+
     @property
     def waits_for(self) -> str:
         """Why no URLs are claimed although some may be due; same values as `Member.waits_for`."""

@@ -30,7 +30,8 @@ from crawler.reports.job_view import (
     run_counts,
 )
 from crawler.rules import job_plan
-from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_name, check_spec
+from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_spec
+from crawler.rules.names import check_job, check_user
 from crawler.rules.runs import name_of, total_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
 from crawler.rules.urls import canonicalize, refuse_credentials
@@ -44,8 +45,8 @@ async def add_job(
     crawl: OpenCrawl, user: str, name: str, spec: JobSpec, seeds: Iterable[str], *, actor: Actor
 ) -> JobView:
     """Create a job with these seeds, as given. Raises UsageError, InvalidUrl, ConflictError when its name is taken."""
-    check_name(user, "name of a user")
-    check_name(name)
+    check_user(user)
+    check_job(name)
     now_s, number = wall_s(), job_id(user, name)
     spec, urls = _checked(crawl, spec, has_seeds=bool(seeds)), _canonical_urls(crawl, seeds)
     await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))

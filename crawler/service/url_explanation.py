@@ -5,20 +5,29 @@ import asyncio
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.polite_client import robots_fact
 from crawler.archive.index_reader import find_url
+from crawler.errors import NotMetError
+from crawler.frontier.runs import Runs
 from crawler.model import CommitEntry
 from crawler.reports.explanation import Facts
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
 from crawler.service.ring_view import ring_of, weights_of
 
 
-async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: bool = False) -> Facts:
+async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "", fetch_robots: bool = False) -> Facts:
     """The facts about a canonical URL, which `reports.explanation` makes a text or a record of.
 
-    `given` is the URL as it was written. With `fetch_robots`, the site is asked for a robots.txt that nobody has read
-    yet, politely. Raises EngineError, and ConflictError when the engine lost the crawl.
+    `given` is the URL as it was written. `run`: an active run of a job, for which the URL is looked at, by its scope
+    and depth; "" for the crawl itself. With `fetch_robots`, the site is asked for a robots.txt that nobody has read
+    yet, politely. Raises EngineError, NotMetError when no such run is active, and ConflictError when the engine lost
+    the crawl.
     """
     crawl = await crawl.reloaded()
     router = make_router(crawl)
+    if run:
+        record = (await Runs(crawl.engine, crawl.keys, crawl.record.partitions).read([run]))[run]
+        if record is None:
+            raise NotMetError(f"run {run[:80]} is not active; 'crawler export --run' prints pages of one that ended")
+        router = router.of_run(record)
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.locate(candidate, run=crawl.record.run)
     owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
@@ -41,8 +50,9 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", fetch_robots: 
         robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
-        commits=[entry for entry in commits if not entry.run],
-        of_runs=[entry for entry in commits if entry.run],
+        run=run,
+        commits=[entry for entry in commits if entry.run == run],
+        of_runs=[entry for entry in commits if entry.run and not run],
         has_index=bool(crawl.settings.archive.dir),
     )
 

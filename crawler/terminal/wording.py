@@ -17,9 +17,11 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} m {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+    minutes = round(whole / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} m"
+    hours = round(whole / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
 
 
 def moment(at_s: float) -> str:

@@ -32,7 +32,7 @@ class Called(NamedTuple):
 
 def fake_page(
     url: str, html: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None,
-    body: bytes | None = None, depth: int = 0, label: str = "",
+    body: bytes | None = None, depth: int = 0, label: str = "", run: str = "",
 ) -> Page:  # fmt: skip
     """The page that a handler would be given, with links, title, tree and text found in `html`.
 
@@ -52,7 +52,8 @@ def fake_page(
         links_max=FOLLOW_MAX, obey_nofollow=True, bytes_max=URL_BYTES_MAX, agent=AGENT,
         refresh=response.header("refresh"),
     )  # fmt: skip
-    return Page(response, parsed, domain=registrable_domain(host_of(url)), depth=depth, label=label, tree=tree)
+    domain = registrable_domain(host_of(url))
+    return Page(response, parsed, domain=domain, depth=depth, label=label, run=run, tree=tree)
 
 
 def call_handler(handler: Callable[..., Any] | Crawler, page: Page) -> Called:

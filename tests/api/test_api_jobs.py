@@ -9,12 +9,15 @@ from crawler.api.metrics import metrics_text
 from crawler.frontier.api_tokens import Role
 from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired
+from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.clock import wall_s
+from crawler.service.users import set_weight
 from tests.api.api_lab import PROBLEM, Served
 from tests.api.scraped_crawl import values_of
 
+ACTOR = Actor(who="ops", via=Via.CLI)
 SEED = "https://docs.example/"
 NEWS: dict[str, Any] = {"name": "news", "executionInterval": "PT3H", "seeds": [SEED]}
 
@@ -170,6 +173,8 @@ async def test_a_token_sees_only_the_jobs_of_its_user(ann: Ann) -> None:
             assert (status, headers["Content-Type"]) == (404, PROBLEM), (method, path)
             answers.append(found)
         assert answers[0] == answers[1]
+    asked = [await api.send("GET", f"/v1/explain?url={SEED}&run={run}", who) for who in (ann.token, bob)]
+    assert [status for status, *_ in asked] == [200, 404]
     there, nowhere = [await api.send("GET", f"/v1/runs/{one}", bob) for one in (run, run.replace("-m", "0-m"))]
     assert (there[0], nowhere[0]) == (404, 404)
     assert there[1]["detail"].replace(run, "") == nowhere[1]["detail"].replace(run.replace("-m", "0-m"), "")
@@ -358,3 +363,21 @@ async def test_next_times_are_shown_before_and_after_a_job_is_made(ann: Ann) -> 
         assert (await ann.api.get(f"/v1/schedules/preview?{query}"))[0] == status, query
     once = (await ann.api.get("/v1/schedules/preview?executionInterval=PT3H&isRecurring=false"))[1]
     assert len(once["times"]) == 1
+
+
+async def test_users_and_weights_are_listed_with_a_token_its_user_alone(ann: Ann, api: Served) -> None:
+    await set_weight(api.crawl, "ann", 3, actor=ACTOR)
+    await set_weight(api.crawl, "ben@b.example", 0.5, actor=ACTOR)
+    rows = [
+        {"user": None, "weight": 1.0, "waiting": None},
+        {"user": "ann", "weight": 3.0, "waiting": 0},
+        {"user": "ben@b.example", "weight": 0.5, "waiting": 0},
+    ]
+    assert (await api.send("GET", "/v1/users"))[:2] == (200, {"users": rows})
+    assert (await api.send("GET", "/v1/users", ann.token))[:2] == (200, {"users": rows[1:2]})
+
+
+async def test_an_address_is_a_name_of_a_user(api: Served) -> None:
+    token = await api.token(user="ben@b.example")
+    got, made, _ = await api.send("POST", "/v1/users/ben@b.example/jobs", token, json=NEWS)
+    assert (got, made["user"]) == (201, "ben@b.example")

@@ -158,5 +158,5 @@ async def test_a_scrape_costs_some_commands_a_partition_and_none_a_domain(
     async with open_crawl(scraped.settings, create=False) as opened:
         monkeypatch.setattr(Engine, "_pipeline", counted)
         await metrics_text(opened)
-    assert sum(sent) <= 5 * 64 + 8
+    assert sum(sent) <= 6 * 64 + 8
     assert len(sent) <= 10, "each is a round trip"

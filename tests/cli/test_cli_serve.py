@@ -107,7 +107,7 @@ def test_tokens_are_made_listed_and_removed(programs: Nursery, tmp_path: Path) -
     ("options", "complaint"),
     [
         (["token"], "give an action"),
-        (["token", "add", "--user", "a b", "--role", "read"], "--user a b: expected"),
+        (["token", "add", "--user", "a b", "--role", "read"], "'a b' is not a valid name of a user"),
         (["serve", "--listen", "8800"], "--listen 8800: expected an address and a port"),
         (["serve", "--listen", "crawl.example:80"], "expected an address and a port"),
         (["serve", "--listen", "192.0.2.1:8800"], "can't listen on 192.0.2.1:8800"),

@@ -22,7 +22,7 @@ from tests.support.views import domain, snapshot
     ("seconds", "text"),
     [(0, "0 s"), (0.02, "20 ms"), (0.0996, "0.1 s"), (0.44, "0.4 s"),
      (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 m 00 s"), (187, "3 m 07 s"),
-     (7500, "2 h 05 m"), (4 * 86400 + 3 * 3600, "4 d 03 h")],
+     (7500, "2 h 05 m"), (3 * 3600 - 1, "3 h 00 m"), (86_399, "1 d 00 h"), (4 * 86400 + 3 * 3600, "4 d 03 h")],
 )  # fmt: skip
 def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -49,9 +49,11 @@ async def write_job(crawl: OpenCrawl) -> None:
     await crawl.engine.command("HSET", crawl.keys.of(home, "jobs"), job.id, text)
 
 
-async def start(crawl: OpenCrawl, run: str, seeds: Sequence[str], *, stopped: str = "", **spec: Any) -> RunSeeder:
+async def start(
+    crawl: OpenCrawl, run: str, seeds: Sequence[str], *, stopped: str = "", user: str = "ann", **spec: Any
+) -> RunSeeder:
     """Make a run active and add its seeds."""
-    record = RunRecord(run=run, user="ann", name="job", nominal=1, started_at=1.0, spec=RunSpec(**spec))
+    record = RunRecord(run=run, user=user, name="job", nominal=1, started_at=1.0, spec=RunSpec(**spec))
     await write(crawl, record)
     seeder = RunSeeder(crawl.frontier, runs_of(crawl), make_router(crawl), record)
     assert await seeder.add_all(GivenUrl("here", url) for url in seeds)

@@ -11,17 +11,20 @@ from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
+from crawler.errors import NotMetError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
-from crawler.reports.explanation import explanation
+from crawler.reports.explanation import explanation, state_of
 from crawler.rules.runs import RunCounts
 from crawler.service.pruning import Wanted, prune
 from crawler.service.url_explanation import explain
+from tests.crawl import handlers_lab
+from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.harness import entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, given, page_of
 from tests.crawl.runs_lab import ONE, TWO, close, counts, end, finish, left_of, runs_of, start, write
 from tests.support.engine import Engine
-from tests.support.serving import serve_linked, serve_web
+from tests.support.serving import serve_linked, serve_resources, serve_web
 from tests.support.web import Resource
 
 
@@ -106,16 +109,27 @@ async def test_a_run_has_a_scope_and_a_depth_of_its_own(lab: WebLab) -> None:
     async with open_crawl(lab.settings(), create=True) as crawl:
         await start(crawl, ONE, [seed], scope="domain")
         await start(crawl, TWO, [seed], depth=1, priority=5.0)
+        assert state_of(await explain(crawl, seed)) == "unknown", "to the crawl itself"
+        waits = await explain(crawl, seed, run=TWO)
+        assert (state_of(waits), waits.where.place) == ("queued", 0)
+        outside = "http://elsewhere.test/"
+        allowed = [(await explain(crawl, outside, run=run)).scope.allowed for run in (ONE, TWO)]
+        assert allowed == [False, True]
         await run_until_idle(crawl)
         entries = entries_of(lab.home / "c")
         explained = await explain(crawl, seed)
         assert ([*explained.commits], explained.where.seen) == ([], False), "it is not of the crawl itself"
         assert [entry.run for entry in explained.of_runs] == [TWO, ONE], "by their priority"
         assert f", for run {ONE}" in explanation(explained)
+        of_one = await explain(crawl, seed, run=ONE)
+        assert ([entry.run for entry in of_one.commits], of_one.of_runs, of_one.where.seen) == ([ONE], [], True)
+        assert explanation(of_one).startswith("Crawled: status 200")
         assert_exact(lab, of_run(entries, ONE), [seed], "domain")
         assert {e.depth for e in entries if e.run == TWO} == {0, 1}
         await finish(crawl, ONE)
         await finish(crawl, TWO)
+        with pytest.raises(NotMetError, match=f"run {ONE} is not active"):
+            await explain(crawl, seed, run=ONE)
     assert await audit(lab.settings()) == 0
 
 
@@ -212,3 +226,26 @@ def with_port(page: Resource, port: int) -> Resource:
     where = f".test:{port}/"
     headers = {name: value.replace(".test/", where) for name, value in page.headers.items()}
     return Resource(status=page.status, body=page.body.replace(".test/", where), headers=headers)
+
+
+async def test_handlers_are_told_of_which_run_a_page_is(tmp_path: Path) -> None:
+    made = handlers_lab.lab(
+        tmp_path,
+        """
+        @app.page("*/other", processes=True)
+        def other(page):
+            yield {"title": page.title, "run": page.run}
+
+        @app.page("*")
+        def here(page):
+            yield {"title": page.title, "run": page.run}
+        """,
+    )
+    web = {(HOST, "/"): page("/other", title="/"), (HOST, "/other"): page(title="other")}
+    with serve_resources(web) as site:
+        async with open_crawl(made.settings, create=True) as crawl:
+            await make_seeder(crawl).add_all([given(site.url(HOST))])
+            await start(crawl, ONE, [site.url(HOST)])
+            await run_until_idle(crawl)
+    found = sorted((item["title"], item["run"]) for item in made.items)
+    assert found == [("/", ""), ("/", ONE), ("other", ""), ("other", ONE)]

@@ -21,10 +21,27 @@ from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.robots.borrowed_slot import SlotQueue
 from tests.frontier.door import HASH_KEY, fingerprint
-from tests.frontier.machine_checks import check_counters, check_marks, check_names, check_queues, check_states
+from tests.frontier.machine_checks import (
+    check_counters,
+    check_marks,
+    check_names,
+    check_queues,
+    check_states,
+    check_users,
+)
 from tests.frontier.machine_runs import check_runs
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import DEFAULT_DELAY_MS, DEPTH_MAX, HOSTS_MAX, IDLE_MS, SHORT_MS, State
+from tests.frontier.model_urls import (
+    DEFAULT_DELAY_MS,
+    DEPTH_MAX,
+    HOSTS_MAX,
+    IDLE_MS,
+    SHORT_MS,
+    USERS,
+    State,
+    row_of,
+    rows_of,
+)
 from tests.frontier.raw import RawPartition, dump
 
 SESSIONS = ("ann", "bob", "cyd")
@@ -90,6 +107,7 @@ class FrontierSteps(RuleBasedStateMachine):
     """What the steps have in common, and what holds after each of them."""
 
     known = 2  # URLs of each queue at the start
+    users: Sequence[str] = ("",)  # whose URLs are added
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, raw: Any) -> None:
         super().__init__()
@@ -120,6 +138,10 @@ class FrontierSteps(RuleBasedStateMachine):
         self._spilled: set[tuple[int, str]] = set()  # queues whose order is that of their blocks: some were in files
         self._handed: dict[str, int] = {}  # queue -> clock of the last hand-out
 
+    def _of_users(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """The same, shared out among the users."""
+        return [replace(c, user=self.users[int(c.url.rpartition("/")[2]) % len(self.users)]) for c in found]
+
     def _do(self, call: Any) -> Any:
         return self._loop.run_until_complete(call)
 
@@ -141,6 +163,7 @@ class FrontierSteps(RuleBasedStateMachine):
         for partition, session in zip(PARTITIONS, SESSIONS, strict=False):
             self._acquire(partition, session, 0, stale=False)
             known = [candidate(partition, host, path, 3) for host in range(len(HOSTS)) for path in range(self.known)]
+            known = self._of_users(known)
             self._do(self._frontiers[session].add({partition: known}))
             self._models[partition].add(known)
             self._do(
@@ -209,13 +232,27 @@ class FrontierSteps(RuleBasedStateMachine):
         self._look_at_borrowers(model, fence.partition, waiting=True)
         raw = self._raw_of(self._dump(), fence.partition)
         assert set(reply.short) == set(raw.zset("short"))
-        first, last = model.soonest({n for n in model.names() if not raw.zset(f"q:{n}")})
+        self._check_waits(model, raw, reply.waits, request.lead_ms)
+        first, last = model.soonest({n for n in model.names() if not any(raw.zset(f"q:{r}") for r in rows_of(n))})
         first = min([first, *(int(at) + IDLE_MS for at in raw.zset("idle").values())])
         assert first - request.lead_ms <= reply.next_due_ms or (
             reply.short and reply.next_due_ms == model.clock + SHORT_MS
         )
         last = max(last, model.clock) if last >= 0 else last  # a queue that woke is due since then
         assert last < 0 or 0 <= reply.next_due_ms <= last
+
+    def _check_waits(
+        self, model: PartitionModel, raw: RawPartition, waits: Mapping[tuple[int, str], int], lead_ms: int
+    ) -> None:
+        """What a claim tells of boosts and users is when the first of their queues is due."""
+        firsts: dict[tuple[int, str], int] = {}
+        for (_, user), (due_ms, boost) in raw.ready().items():
+            at_ms = max(0, int(due_ms) - lead_ms)
+            firsts[boost, user] = min(at_ms, firsts.get((boost, user), at_ms))
+        assert {key: at_ms for key, at_ms in waits.items() if at_ms >= 0} == (firsts if waits else {})
+        boosts, users = {queue.boost for queue in model.queues.values()} | {0}, {"", *model.users()}
+        if len(boosts) > 1 or len(users) > 1:
+            assert {(boost, user) for boost in boosts for user in users} <= set(waits)
 
     def _raw_of(self, whole: dict[bytes, Any], partition: int) -> RawPartition:
         return RawPartition.of(whole, self._keys, partition, self._disk)
@@ -234,27 +271,33 @@ class FrontierSteps(RuleBasedStateMachine):
         left, batches = request.urls_max, reply.batches
         boosts = [model.queue(b.queue).boost for b in batches]
         assert boosts == sorted(boosts, reverse=True)
-        assert len({b.queue for b in batches}) == len(batches)
-        for batch in batches:
-            queue = model.queue(batch.queue)
-            assert batch.queue in model.due_queues(request.lead_ms), "handed out too early, or with claims out"
-            assert batch.start_ms == model.start_ms(batch.queue)
-            assert batch.delay_ms == (-1 if queue.delay_ms is None else queue.delay_ms)
-            waiting, most = model.of_queue(batch.queue, State.QUEUED), min(left, model.allowance(batch.queue))
-            got = [c.fingerprint for c in batch.claims]
-            if (partition, batch.queue) in self._spilled:
-                assert set(got) <= set(waiting)
-                assert len(got) == most or (len(got) < most and batch.queue in reply.short)
-            else:
-                assert got == waiting[:most]
-            left -= len(got)
+        assert len({(b.queue, b.claims[0].user) for b in batches}) == len(batches)
+        for name in dict.fromkeys(b.queue for b in batches):
+            queue, mine = model.queue(name), [b for b in batches if b.queue == name]
+            assert name in model.due_queues(request.lead_ms), "handed out too early, or with claims out"
+            most, n = min(left, model.allowance(name)), sum(len(b.claims) for b in mine)
+            rows = rows_of(name)
+            assert n == most or (n < most and {*rows} & {*reply.short} and {*rows} & self._spilled_of(partition))
+            for batch in mine:
+                user = batch.claims[0].user
+                assert batch.start_ms == model.start_ms(name)
+                assert batch.delay_ms == (-1 if queue.delay_ms is None else queue.delay_ms)
+                waiting, got = model.of_row(name, user), [c.fingerprint for c in batch.claims]
+                if row_of(name, user) in self._spilled_of(partition):
+                    assert set(got) <= set(waiting)
+                else:
+                    assert got == waiting[: len(got)]
+            left -= n
             if queue.waiter:
                 queue.waiter, queue.borrower_seen = "", None
-            for claim in batch.claims:
+            for claim in (c for b in mine for c in b.claims):
                 model.hand_out(claim.fingerprint, claim.token)
+            left_over = {user for user in ("", *USERS) if model.of_row(name, user)}
+            assert all(set(b.waiting) == left_over for b in mine if b.waiting or b.claims[0].user)
         assert left >= 0
         due = model.due_queues(request.lead_ms)
-        waiting = [n for n in due if n not in {b.queue for b in batches} | set(reply.short)]
+        short = {row.partition("|")[0] for row in reply.short}
+        waiting = [n for n in due if n not in {b.queue for b in batches} | short]
         assert all(model.queue(n).boost <= min(boosts, default=9) for n in waiting), "one with less went before"
         assert not (waiting and left and request.urls_max >= len(HOSTS)), "due, but not handed out"
 
@@ -264,6 +307,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.depth, claim.score) == (url.depth, (url.score >> 21) / 4096)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
         assert (claim.deaths, claim.label, claim.run) == (url.deaths, url.candidate.label, url.candidate.run)
+        assert claim.user == url.user
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
@@ -315,4 +359,8 @@ class FrontierSteps(RuleBasedStateMachine):
             check_runs(model, raw, RUNS)
             check_names(model, raw)
             check_marks(self._raw_of(before, partition), raw)
-            check_queues(model, raw, {name for p, name in self._spilled if p == partition})
+            check_queues(model, raw, self._spilled_of(partition))
+            check_users(model, raw)
+
+    def _spilled_of(self, partition: int) -> set[str]:
+        return {name for p, name in self._spilled if p == partition}

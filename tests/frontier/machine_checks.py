@@ -5,11 +5,23 @@ from collections.abc import Collection
 
 from crawler.frontier.bulk_lookup import MOVING
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import BLOCK, IDLE_MS, NAMES_MAX, OUT_MAX, TOP_MAX, UNENDED, State
-from tests.frontier.raw import RawPartition
+from tests.frontier.model_urls import (
+    BLOCK,
+    IDLE_MS,
+    NAMES_MAX,
+    OUT_MAX,
+    TOP_MAX,
+    UNENDED,
+    USERS,
+    State,
+    row_of,
+    rows_of,
+)
+from tests.frontier.raw import RawPartition, is_row
 
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
 SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "en", "eb")  # of stores
+OF_USERS = ("users", "turns")
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -19,7 +31,8 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert set(raw.zset("o")) == tokens(model, State.ORPHANED)
     assert set(raw.zset("r")) == tokens(model, State.RETRYING)
     delivered = model.in_state(State.CLAIMED, State.ORPHANED, State.RETRYING)
-    assert raw.delivered() == {model.urls[f].token: (f, model.urls[f].score) for f in delivered}
+    urls = {f: model.urls[f] for f in delivered}
+    assert raw.delivered() == {url.token: (f, url.score, url.user) for f, url in urls.items()}
     scheduled = model.in_state(State.SCHEDULED)
     assert raw.scheduled() == {f: (model.urls[f].until_ms, model.urls[f].score) for f in scheduled}
     assert set(raw.hash("dead")) == model.in_state(State.DEAD)
@@ -47,11 +60,11 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
     others = ("clock", "hold", "request", "dropped", "spilled", "spilled_parked", "boosts", "moves")
     sets = (name for name in meta if name.startswith(("seen", "buckets", "split")))
-    assert raw.numbers("m", *LEASE, *SIZES, *others, *sets) == model.totals_view()
+    assert raw.numbers("m", *LEASE, *SIZES, *others, *sets, *OF_USERS) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.of_run(""))
     for name in model.counts:
         clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")
-        assert raw.numbers(f"w:{name}", *clock) == model.queue_view(name)
+        assert raw.numbers(f"w:{name}", *clock, *OF_USERS) == model.queue_view(name)
     pages, top = {name: counts["s2"] for name, counts in model.counts.items()}, raw.zset("top")
     assert top == {name: pages[name] for name in top}
     assert sorted(top.values(), reverse=True) == sorted(pages.values(), reverse=True)[:TOP_MAX]
@@ -84,7 +97,7 @@ def marks(raw: RawPartition) -> list[str | None]:
 
 def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[str]) -> None:
     ready, names = raw.ready(), set(model.names())
-    assert set(ready) <= names
+    assert {name for name, _ in ready} <= names
     for name in names:
         w = raw.record(name)
         queue = model.queue(name)
@@ -95,23 +108,40 @@ def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[s
         assert int(w.get("out", 0)) == model.out(name)
         assert (w.get("stop", ""), raw.hash("stops").get(name, "")) == (queue.stop, queue.stop)
         assert (w.get("borrower", ""), w.get("waiter", "")) == (queue.borrower, queue.waiter)
-        if model.out(name) < OUT_MAX and raw.zset(f"q:{name}"):
-            assert (name in ready) == model.is_claimable(name), f"{name}: asleep or awake against the rule"
-        if name in ready:
-            assert ready[name][0] <= max(model.due_ms(name), model.clock), "would wake too late"
-            assert ready[name][1] == queue.boost
-        check_blocks(model, raw, name, is_exact=name not in spilled)
+        for user in ("", *USERS):
+            row, one = row_of(name, user), (name, user)
+            if model.out(name) < OUT_MAX and raw.zset(f"q:{row}"):
+                assert (one in ready) == model.is_claimable(name), f"{one}: asleep or awake against the rule"
+            if one in ready:
+                assert model.of_row(name, user), f"{one} has no URLs"
+                assert ready[one][0] <= max(model.due_ms(name), model.clock), "would wake too late"
+                assert ready[one][1] == queue.boost
+            check_blocks(model, raw, name, user, is_exact=row not in spilled)
     check_spilled(raw)
-    assert set(raw.zset("short")) <= names
+    assert set(raw.zset("short")) <= {row for name in names for row in rows_of(name)}
     boosts = {name: queue.boost for name, queue in model.queues.items() if queue.boost}
     assert raw.zset("boosts") == boosts
     assert [int(n) for n in raw.hash("m").get("boosts", "").split()] == sorted({*boosts.values()}, reverse=True)
 
 
-def check_blocks(model: PartitionModel, raw: RawPartition, name: str, *, is_exact: bool) -> None:
-    """The queue's URLs lie in small blocks, in order; the best one is there if there are any."""
-    waiting = model.of_queue(name, State.QUEUED)
-    stored = sorted(((score, f) for f, (queue, score) in raw.queued().items() if queue == name), reverse=True)
+def check_users(model: PartitionModel, raw: RawPartition) -> None:
+    """What is counted of users is what waits, in the partition and in each queue; turns are kept while some wait."""
+    users = model.users()
+    assert raw.hash("users") == {user: str(n) for user, n in users.items()}
+    assert int(raw.hash("m").get("users", 0)) == users.total()
+    assert users or "turns" not in raw.hash("m")
+    for name in model.names():
+        w = raw.record(name)
+        known = {user: len(model.of_row(name, user)) for user in USERS}
+        stored = {user: of if isinstance(of, int) else of[0] for user, of in w.get("users", {}).items()}
+        assert stored == {user: n for user, n in known.items() if n}
+        assert "turns" not in w or w["n"]
+
+
+def check_blocks(model: PartitionModel, raw: RawPartition, queue: str, user: str, *, is_exact: bool) -> None:
+    """A user's URLs in a queue lie in small blocks, in order; the best one is there if there are any."""
+    waiting, name = model.of_row(queue, user), row_of(queue, user)
+    stored = sorted(((score, f) for f, (row, score) in raw.queued().items() if row == name), reverse=True)
     assert stored == [(model.urls[f].score, f) for f in waiting]
     index = [pair for pair in raw.zset(f"t:{name}").items() if " " not in pair[0]]
     index.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
@@ -137,8 +167,8 @@ def is_kept_in_memory(name: str) -> bool:
 def check_spilled(raw: RawPartition) -> None:
     """What the engine counts of blocks, of queues and of rows of deferred URLs, is what there is of them."""
     found = Counter[str]()
-    for long, spilled, is_row in (("long", "spilled", False), ("long:parked", "spilled_parked", True)):
-        index = {name: raw.zset(f"t:{name}") for name in raw.under("t:") if ("|" in name) == is_row}
+    for long, spilled, is_deferred in (("long", "spilled", False), ("long:parked", "spilled_parked", True)):
+        index = {name: raw.zset(f"t:{name}") for name in raw.under("t:") if is_row(name) == is_deferred}
         in_memory = {name: sum(" " not in block for block in blocks) for name, blocks in index.items()}
         stubs = [stub.split(" ") for name in index for stub in raw.stubs(name)]
         assert raw.zset(long) == {name: n for name, n in in_memory.items() if n and not is_kept_in_memory(name)}

@@ -29,7 +29,7 @@ class LetterSteps(FrontierSteps):
         letter = DeadLetter(
             url=c.url, queue=c.queue, domain=c.domain, depth=url.depth, reason="dns_error", detail="",
             attempts=attempts, failed_at=1.0, score=c.score, label=c.label,
-            run=c.run,
+            run=c.run, user=url.user,
         )  # fmt: skip
         stored = [StoredLetter(partition=partition, fingerprint=fp, letter=letter)]
         letters = DeadLetters(self._frontiers[session], len(self._models))

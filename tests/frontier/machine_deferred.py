@@ -79,7 +79,7 @@ class ParkingSteps(LetterSteps):
 
     @rule(partition=partitions, host=st.integers(0, 2), session=sessions, first=paths, n=st.integers(1, 9))
     def add_what_is_parked_at_once(self, partition: int, host: int, session: str, first: int, n: int) -> None:
-        found = [replace(candidate(partition, host, first + i, 1), deferred=TRAP) for i in range(n)]
+        found = self._of_users([replace(candidate(partition, host, first + i, 1), deferred=TRAP) for i in range(n)])
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
         assert reply.woken == 0

@@ -79,6 +79,14 @@ class PartitionModel(KeptUrls):
         found = [f for f, u in self.urls.items() if u.candidate.queue == name and u.state in states]
         return sorted(found, key=lambda f: self.urls[f].score, reverse=True)
 
+    def of_row(self, name: str, user: str) -> list[str]:
+        """Those of a user that wait in a queue, best first."""
+        return [f for f in self.of_queue(name, State.QUEUED) if self.urls[f].user == user]
+
+    def users(self) -> Counter[str]:
+        """How many URLs of each user wait in queues; the crawl itself is none."""
+        return Counter(u.user for u in self.urls.values() if u.state is State.QUEUED and u.user)
+
     def out(self, name: str) -> int:
         return len(self.of_queue(name, State.CLAIMED, State.ORPHANED))
 
@@ -165,7 +173,7 @@ class PartitionModel(KeptUrls):
             return 3
         url = self.urls.get(c.fingerprint)
         if url is None:
-            self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
+            self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth, user=c.user)
             self.totals["added"] += 1
             self.counts.setdefault(c.queue, Counter())["urls"] += 1
             self.place(self.urls[c.fingerprint])

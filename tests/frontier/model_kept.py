@@ -44,7 +44,8 @@ class KeptUrls(StopsModel):
             return 0
         deaths = {"deaths": url.deaths, "died_with": url.died_with}
         candidate = replace(url.candidate, depth=url.depth, deferred="")
-        self.urls[fingerprint] = Url(candidate=candidate, depth=url.depth, retries=url.retries, **deaths)
+        again = Url(candidate=candidate, depth=url.depth, retries=url.retries, user=url.user, **deaths)
+        self.urls[fingerprint] = again
         self._count(url, dead=-1)
         self.totals.update(added=1, revived=1)
         if candidate.run:
@@ -92,6 +93,7 @@ class KeptUrls(StopsModel):
         """Into its queue, now or at its time."""
         if url.candidate.visible_at:
             url.state, url.until_ms = State.SCHEDULED, round(url.candidate.visible_at * 1000)
+            url.user = ""  # of the crawl itself, as no run schedules any
         else:
             self._wait(url)
 
@@ -109,6 +111,7 @@ class KeptUrls(StopsModel):
         found = [self.urls[f] for f in deferred if self.urls[f].deferred == "hosts"]
         admitted = [url for url in found if self._takes_host(url, most)]
         for url in admitted:
+            url.user = ""
             self._wait(url)
         self.totals.update(added=len(admitted), released=len(admitted))
         return len(admitted)
@@ -119,7 +122,7 @@ class KeptUrls(StopsModel):
         url.depth = found.depth
         if was_deep:
             self.totals.update(added=1, released=1)
-            url.candidate = found
+            url.candidate, url.user = found, found.user
             self.place(url)
 
     def defer(self, fingerprint: str, *, reason: str) -> bool:
@@ -143,6 +146,7 @@ class KeptUrls(StopsModel):
     def release_parked(self, name: str, fingerprints: Collection[str], *, reason: str) -> int:
         """Some of a queue's deferred URLs are queued; how many."""
         for fingerprint in fingerprints:
+            self.urls[fingerprint].user = ""
             self._wait(self.urls[fingerprint])
         if fingerprints and reason.startswith("trap:"):
             self.counts[name][f"free:{reason}"] = 1

@@ -22,6 +22,7 @@ BORROWED_MS = 20_000
 LEFT_MS = 2500
 SHORT_MS = 1000
 GRANTED = "-"
+USERS = ("ann", "bob@b.test")  # besides the crawl itself
 
 
 class State(StrEnum):
@@ -40,10 +41,21 @@ PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING, State.SC
 UNENDED = (*PENDING, State.DEFERRED)
 
 
+def row_of(queue: str, user: str) -> str:
+    """Where the URLs of a user are."""
+    return f"{queue}|@{user}" if user else queue
+
+
+def rows_of(queue: str) -> list[str]:
+    """Where URLs of a queue may wait."""
+    return [row_of(queue, user) for user in ("", *USERS)]
+
+
 @dataclass
 class Url:
     candidate: Candidate
     depth: int  # by the shortest path that was found
+    user: str = ""
     state: State = State.QUEUED
     attempts: int = 0
     deliveries: int = 0

@@ -10,6 +10,12 @@ import redis
 from crawler.frontier.keys import Keys
 from tests.frontier.door import fingerprint
 
+
+def is_row(name: str) -> bool:
+    """Is it the name of a row of deferred URLs?"""
+    return "|" in name and "|@" not in name
+
+
 READERS = {
     b"hash": lambda c, k: c.hgetall(k),
     b"zset": lambda c, k: c.zrange(k, 0, -1, withscores=True),
@@ -51,18 +57,19 @@ class RawPartition:
         return cls({k[len(prefix) :].decode(): v for k, v in whole.items() if k.startswith(prefix)}, disk or {})
 
     def hash(self, name: str) -> dict[str, str]:
-        return {k.decode(): v.decode() for k, v in self.keys.get(name, {}).items()}
+        return {k.decode(): v.decode(errors="replace") for k, v in self.keys.get(name, {}).items()}
 
     def zset(self, name: str) -> dict[str, float]:
         return {m.decode(): score for m, score in self.keys.get(name, [])}
 
-    def ready(self) -> dict[str, tuple[float, int]]:
-        """Queue that may be claimed from -> (when it is due, its boost); fails for one that stands there twice."""
-        found: dict[str, tuple[float, int]] = {}
+    def ready(self) -> dict[tuple[str, str], tuple[float, int]]:
+        """Queue that may be claimed from and user -> (when it is due, its boost); fails for one that is there twice."""
+        found: dict[tuple[str, str], tuple[float, int]] = {}
         for name in self.under("ready"):
+            boost, _, user = name.partition("@")
             for queue, due in self.zset(f"ready{name}").items():
-                assert queue not in found, f"{queue} is ready in two places"
-                found[queue] = (due, int(name[1:] or 0))
+                assert (queue, user) not in found, f"{queue} is ready in two places"
+                found[queue, user] = (due, int(boost[1:] or 0))
         return found
 
     def names(self) -> list[list[str]]:
@@ -97,12 +104,12 @@ class RawPartition:
         return dict(zip(names, numbers, strict=True)) | dict(more)
 
     def queued(self) -> dict[str, tuple[str, int]]:
-        """Fingerprint -> (queue, score) of all URLs that wait; fails for one that stands there twice."""
-        return {fp: place for fp, place in self._in_blocks().items() if "|" not in place[0]}
+        """Fingerprint -> (row, score) of all URLs that wait; fails for one that stands there twice."""
+        return {fp: place for fp, place in self._in_blocks().items() if not is_row(place[0])}
 
     def deferred(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (QUEUE|reason, score) of all that are deferred one by one."""
-        return {fp: place for fp, place in self._in_blocks().items() if "|" in place[0]}
+        return {fp: place for fp, place in self._in_blocks().items() if is_row(place[0])}
 
     def _in_blocks(self) -> dict[str, tuple[str, int]]:
         found: dict[str, tuple[str, int]] = {}
@@ -131,12 +138,13 @@ class RawPartition:
         """Names of its blocks that are in files."""
         return [name for name in self.zset(f"t:{queue}") if " " in name]
 
-    def delivered(self) -> dict[str, tuple[str, int]]:
-        """Token -> (fingerprint, score) of claims and retries."""
+    def delivered(self) -> dict[str, tuple[str, int, str]]:
+        """Token -> (fingerprint, score, user) of claims and retries."""
         found = {}
         for token, packed in self.hash("u").items():
-            score, queue, _, member = packed.split(" ", 3)
-            found[token] = (self.fingerprint(queue, member), int(score))
+            score, row, _, member = packed.split(" ", 3)
+            queue, _, user = row.partition("|@")
+            found[token] = (self.fingerprint(queue, member), int(score), user)
         return found
 
     def scheduled(self) -> dict[str, tuple[int, int]]:

@@ -7,10 +7,11 @@ from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.spill import Block, Place, Spilling, Stub, is_row
 from tests.frontier.machine import HOSTS, TRAP, FrontierSteps, moments, partitions, some
-from tests.frontier.model_urls import DEFAULT_DELAY_MS
+from tests.frontier.model_urls import DEFAULT_DELAY_MS, USERS, row_of
 
 NAMES = [host for host, _ in HOSTS]
-queues = st.sampled_from([*NAMES, *(f"{name}|{TRAP}" for name in NAMES)])  # and rows of deferred URLs
+ROWS = [row_of(name, user) for name in NAMES for user in USERS]
+queues = st.sampled_from([*NAMES, *(f"{name}|{TRAP}" for name in NAMES), *ROWS])  # and rows of deferred URLs
 
 
 @dataclass(frozen=True)
@@ -99,4 +100,4 @@ class SpillingSteps(FrontierSteps):
             more = self._do(self._spilling().unspill(back))
             queues = [(p, queue) for (p, queue, *_), is_short in zip(back, more, strict=True) if is_short]
         raw = self._raw_of(self._dump(), partition)
-        assert all(raw.zset(f"q:{name}") for name in raw.under("t:") if "|" not in name)
+        assert all(raw.zset(f"q:{name}") for name in raw.under("t:") if not is_row(name))

@@ -90,11 +90,12 @@ async def test_a_boost_that_is_changed_or_taken_back_leaves_one_place(door: Door
 
 async def test_a_claim_tells_what_is_due_next_of_each_boost(door: Door, operator: OperatorCommands) -> None:
     await arrive(door, "a.test", "b.test", "c.test")
-    assert (await door.claim_reply(urls_max=1, ahead_ms=0)).boosts == {}
+    assert (await door.claim_reply(urls_max=1, ahead_ms=0)).waits == {}
     await operator.boost("b.test", 3)
     await operator.boost("c.test", -3)
     reply = await door.claim_reply(urls_max=1, ahead_ms=0)
-    assert (reply.batches[0].queue, reply.boosts, reply.next_due_ms) == ("b.test", {3: -1, 0: -1, -3: 3}, 3)
+    waits = {(3, ""): -1, (0, ""): -1, (-3, ""): 3}
+    assert (reply.batches[0].queue, reply.waits, reply.next_due_ms) == ("b.test", waits, 3)
 
 
 async def test_a_boost_holds_for_the_next_owner_and_for_a_queue_that_is_stopped_meanwhile(
@@ -174,4 +175,4 @@ async def test_a_boosted_queue_that_was_purged_is_not_offered(door: Door, operat
     await operator.boost("b.test", 2)
     assert await operator.purge("b.test") == 2
     reply = await door.claim_reply(ahead_ms=0)
-    assert ([b.queue for b in reply.batches], reply.boosts[2]) == (["a.test"], -1)
+    assert ([b.queue for b in reply.batches], reply.waits[2, ""]) == (["a.test"], -1)

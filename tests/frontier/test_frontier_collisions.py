@@ -186,7 +186,7 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     fence = (door.session, door.epoch, 0)
     urls = [found(f"{n}", host=f"q{n}.test" if n % 2 else "a.test") for n in range(MEMBERS)]
     values = [value for url in urls for value in item_of(url)]
-    digits, woken = await run("add", key, 0, 0, pack(values), "hints", "ann", 0, pack((0, 0, 0, 0)), HASH_KEY.hex())
+    digits, woken = await run("add", key, 0, 0, pack(values), "hints", "ann", 0, pack((0, 0, 0, 0)), HASH_KEY.hex(), "")
     assert digits == b"1" * MEMBERS
     assert woken == MEMBERS // 2 + 1
     claims = await door.claim(urls_max=MEMBERS, per_queue_max=MEMBERS, out_max=MEMBERS, ahead_ms=10**9)

@@ -26,6 +26,7 @@ UNPACKS = {
     ("ack", "unpack(tokens)"): "one for each commit of a call: Frontier sends at most ACK_MAX",
     ("drain_log", "unpack(sums)"): "the numbers of a slot",
     ("claim", "unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))"): "READ_AT_ONCE",
+    ("claim", "unpack(queues, i, math.min(i + at_once - 1, #queues))"): "READ_AT_ONCE",
 }
 
 # Patterns on text that a site may have chosen. Each repeats a class up to a character that is not of it, or to the end.
@@ -34,7 +35,7 @@ PATTERNS = {
     "'^(%S+) (%S+) (.*)$'",
     # On what scripts and sessions write themselves:
     "'^%d+( .* (%d+))$'", "'^%S+ (%d+) '", "'^%d+%.(.*)%-%d+%.%d+$'", "'^(%d+) (.*)$'", "'^%d+'", "' (%S+)'", "'%S+'",
-    "'^[^/ ~]+'", "'^(%S+) '", "'^at:(%d+)$'",
+    "'|[^@]'", "'^[^/ ~]+'", "'^(%S+) '", "'^at:(%d+)$'",
 }  # fmt: skip
 
 # Commands that read a whole key, with what bounds it.
@@ -43,6 +44,7 @@ WHOLE = {
     ("claim", "'ZRANGE', ctx.prefix .. 'x', 0, -1"): "claims that are open, and only when a reply was lost",
     ("_deferred", "'HGETALL', key"): "runs with URLs in a queue, and only when people or a budget stop it",
     ("claim", "'HGETALL', ctx.prefix .. 'k'"): "URLs that processes died with",
+    ("claim", "'HKEYS', ctx.prefix .. 'users'"): "users with URLs that wait here",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",
 }
 

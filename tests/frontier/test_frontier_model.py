@@ -22,7 +22,14 @@ from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moment
 from tests.frontier.machine_deferred import ParkingSteps
 from tests.frontier.machine_run_steps import RunSteps
 from tests.frontier.machine_stops import StopSteps
-from tests.frontier.model_urls import AHEAD_MS, DEFAULT_DELAY_MS, OUT_MAX, PER_QUEUE_MAX, VISIBILITY_MS, State
+from tests.frontier.model_urls import (
+    AHEAD_MS,
+    DEFAULT_DELAY_MS,
+    OUT_MAX,
+    PER_QUEUE_MAX,
+    USERS,
+    VISIBILITY_MS,
+)
 from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
 from tests.frontier.spilling_steps import SpillingSteps
@@ -47,15 +54,15 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
 
     @rule(data=st.data(), partition=partitions, session=sessions)
     def add(self, data: st.DataObject, partition: int, session: str) -> None:
-        found = data.draw(candidates(partition, 6))
+        found = self._of_users(data.draw(candidates(partition, 6)))
         reply = self._do(self._frontiers[session].add({partition: found}))[partition]
         model = self._models[partition]
-        waiting = {n: len(model.of_queue(n, State.QUEUED)) for n in {c.queue for c in found}}
-        asleep = {n for n in waiting if n not in self._ready(partition)}
+        waiting = {(c.queue, user): len(model.of_row(c.queue, user)) for c in found for user in self.users}
+        asleep = {one for one in waiting if one not in self._ready(partition)}
         expected = model.add(found)
         assert "".join(str(int(o)) for o in reply.outcomes) == expected
-        fresh = {n for n in waiting if len(model.of_queue(n, State.QUEUED)) > waiting[n]}
-        woken = {n for n in fresh & asleep if model.is_claimable(n)}
+        fresh = {n for n, user in waiting if len(model.of_row(n, user)) > waiting[n, user]}
+        woken = {(n, user) for n, user in asleep if n in fresh and model.is_claimable(n) and model.of_row(n, user)}
         assert reply.woken == len(woken)
 
     @rule(
@@ -69,7 +76,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
         assert "".join(str(int(o)) for o in reply.outcomes) == self._models[partition].add(found)
         assert reply.woken == 0
 
-    def _ready(self, partition: int) -> set[str]:
+    def _ready(self, partition: int) -> set[tuple[str, str]]:
         return set(RawPartition.of(self._before, self._keys, partition).ready())
 
     @rule(partition=partitions, session=sessions, floor=st.integers(0, 6), stale=st.sampled_from((0, 0, 0, 1)))
@@ -133,6 +140,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
     ) -> None:
         model, claim, fence, counts = self._pick(index, off, which)
         children = data.draw(st.one_of(st.just([]), candidates(claim.partition, 4, claim.run)))
+        children = [replace(c, user=claim.user) for c in children]
         entry = CommitEntry(
             url=claim.url, fingerprint=claim.fingerprint, visit=1, status=status, fetched_at=1.0, body_bytes=100,
             fetch_ms=7,
@@ -287,6 +295,19 @@ class LongQueues(FrontierMachine):
     retry = dead = refuse = extend = record_crash = pace = borrow = release_slot = drain = None  # type: ignore[assignment]
 
 
+class SharedQueues(FrontierMachine):
+    """With URLs of several users in each queue."""
+
+    known, users = 5, ("", *USERS)
+    record_crash = pace = release_slot = drain = None  # type: ignore[assignment]
+
+
+class LongSharedQueues(LongQueues):
+    """With many URLs of several users from the start."""
+
+    known, users = 9, ("", *USERS)
+
+
 class ParkedRows(LongQueues):
     """Only what parks URLs, moves them about, and puts them back."""
 
@@ -323,6 +344,15 @@ def run_machine(url: str, raw: list[Any], examples: int, machine: type[FrontierM
 
 def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()])
+
+
+def test_the_scripts_do_the_same_for_several_users(engine: Any) -> None:
+    run_machine(engine.url, [engine], EXAMPLES[profile()] // 2, SharedQueues)
+
+
+@pytest.mark.slow
+def test_long_queues_of_several_users_move_into_files_and_back(engine: Any) -> None:
+    run_machine(engine.url, [engine], EXAMPLES[profile()], LongSharedQueues)
 
 
 @pytest.mark.slow

@@ -33,8 +33,8 @@ class BoostedFrontier:
         due = {boost: -1 if ago == NEVER else NOW_MS - ago for boost, ago in self.left[partition].items()}
         claims = batch(1, queue=f"q{partition}-{len(self.asked)}.test", partition=partition)
         first = min((at_ms for at_ms in due.values() if at_ms >= 0), default=-1)
-        boosts = due if set(due) != {0} else {}
-        return ClaimReply(status="OK", next_due_ms=first, batches=(claims,), boosts=boosts)
+        waits = {(boost, ""): at_ms for boost, at_ms in due.items()} if set(due) != {0} else {}
+        return ClaimReply(status="OK", next_due_ms=first, batches=(claims,), waits=waits)
 
     async def awake(self, partitions: Any) -> list[tuple[int, int]]:
         return []

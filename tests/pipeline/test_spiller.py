@@ -44,7 +44,7 @@ class FakeDuePartitions:
     def __init__(self) -> None:
         self.scheduled: list[int] = []
 
-    def schedule(self, partition: int) -> None:
+    def hint(self, partition: int, user: str) -> None:
         self.scheduled.append(partition)
 
     def room_changed(self) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from crawler.engine.client import Call
 from crawler.frontier.keys import Keys
+from crawler.frontier.script_args import AckArgs
 from crawler.frontier.script_library import NAMES, script
 from crawler.rules.identity import partition_of
 from tests.simulation.browsing import Request
@@ -109,7 +110,7 @@ class Judge:
         elif call.name == "release_lease" and status == "COMMITTED":
             self.tenures[Keys.partition_of_meta(call.keys[0])].session = ""
         elif status == "OK" and call.name == "ack":
-            for packed, answer in zip(call.args[7:], reply[2:], strict=True):
+            for packed, answer in zip(call.args[len(AckArgs._fields) :], reply[2:], strict=True):
                 if answer.startswith(b"COMMITTED "):
                     self._committed(call, msgspec.msgpack.decode(packed))
         elif status == "COMMITTED" and call.name in ENDS:

@@ -3,10 +3,10 @@
 import { Repeater, get } from "./api.js";
 import { $, cells, el, keyed, show, text } from "./dom.js";
 import { counted, duration, number, rate, size, stopText, sum, words } from "./format.js";
+import { Pages } from "./pages.js";
 
 const WAIT_SHOWN_MS = 50;
 const EVERY_MS = 3000;
-const SEARCH_AFTER_MS = 250;
 const BUSIEST = 12;
 
 export const STATES = {
@@ -191,34 +191,33 @@ export function domainsView() {
     "last",
     "owner",
   ];
-  const [search, sort, limit] = [$("domains-search"), $("domains-sort"), $("domains-limit")];
-  let pages = [""]; // cursors of the pages that led here
-  let following = "";
+  const [search, sort] = [$("domains-search"), $("domains-sort")];
   const shown = new DomainTable($("domains-table"), "Domains", names, (order) => {
     sort.value = order;
     search.value = "";
-    begin();
+    pages.begin();
   });
   const repeater = new Repeater(async (signal) => {
     const found = await get(`/v1/domains?${query()}`, signal);
     if (signal.aborted) return;
-    following = found.next;
+    pages.came(found.next);
     shown.update(found.rows, found.sort);
     tellCount(found);
   }, EVERY_MS);
+  const pages = new Pages("domains", () => repeater.again());
 
   function query() {
-    const asked = new URLSearchParams({ limit: limit.value });
-    const wanted = search.value.trim();
+    const asked = new URLSearchParams({ limit: $("domains-limit").value });
+    const wanted = pages.wanted;
     if (wanted) asked.set("match", wanted);
     else if (sort.value === "name") asked.set("by_name", "true");
     else asked.set("sort", sort.value);
-    if (!wanted && pages.at(-1)) asked.set("after", pages.at(-1));
+    if (!wanted && pages.after) asked.set("after", pages.after);
     return asked;
   }
 
   function tellCount(found) {
-    const wanted = search.value.trim();
+    const wanted = pages.wanted;
     text($("domains-total"), number(found.total));
     show($("domains-empty"), !found.rows.length);
     text(
@@ -227,36 +226,12 @@ export function domainsView() {
         ? `No domain among the busiest and largest contains "${wanted}", and none begins with it.`
         : "No domain yet.",
     );
-    show($("domains-paging"), Boolean(following) || pages.length > 1);
-    $("domains-next").disabled = !following;
-    $("domains-back").disabled = $("domains-first").disabled = pages.length === 1;
     $("domains-table").caption.textContent = wanted ? `${counted(found.rows.length, "domain")} found` : "Domains";
   }
 
-  function begin() {
-    pages = [""];
-    repeater.again();
-  }
-
-  function turn(next) {
-    pages = next;
-    repeater.again();
-    $("domains-table").closest(".scroll").scrollTop = 0;
-  }
-
-  let timer = 0;
-  search.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(begin, SEARCH_AFTER_MS);
-  });
   sort.addEventListener("change", () => {
     search.value = "";
-    begin();
+    pages.begin();
   });
-  limit.addEventListener("change", begin);
-  $("domains-form").addEventListener("submit", (event) => event.preventDefault());
-  $("domains-first").addEventListener("click", () => turn([""]));
-  $("domains-back").addEventListener("click", () => turn(pages.slice(0, -1)));
-  $("domains-next").addEventListener("click", () => turn([...pages, following]));
   return { start: () => repeater.start(), stop: () => repeater.stop() };
 }

@@ -30,8 +30,10 @@ export function duration(seconds) {
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} m ${two(whole % 60)} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} m`;
-  return `${Math.floor(whole / 86400)} d ${two(Math.floor((whole % 86400) / 3600))} h`;
+  const minutes = Math.round(whole / 60);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} m`;
+  const hours = Math.round(whole / 3600);
+  return `${Math.floor(hours / 24)} d ${two(hours % 24)} h`;
 }
 
 /** A wall time in the reader's time zone: "14:05:13", with the date when it was another day. */

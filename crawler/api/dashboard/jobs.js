@@ -5,17 +5,14 @@ import { $, cells, el, keyed, show, text } from "./dom.js";
 import { counted, number } from "./format.js";
 import { JobForm } from "./job_form.js";
 import { HistoryBars, countdown, jobAddress, jobPill } from "./job_parts.js";
+import { Pages } from "./pages.js";
 
 const EVERY_MS = 3000;
 const TICK_MS = 1000;
-const SEARCH_AFTER_MS = 250;
 const BARS = 20;
 const HEADERS = ["Job", "User", "State", "When", "Next", "Last runs", "#Running"];
 
 export function jobsView() {
-  const [search, limit] = [$("jobs-search"), $("jobs-limit")];
-  let pages = [""]; // cursors of the pages that led here
-  let following = "";
   let shown = [];
   const body = el("tbody");
   const styleOf = (header) => (header.startsWith("#") ? "n" : header === "When" ? "long" : null);
@@ -31,31 +28,29 @@ export function jobsView() {
   const repeater = new Repeater(async (signal) => {
     const found = await get(`/v1/jobs?${query()}`, signal);
     if (signal.aborted) return;
-    following = found.next;
+    pages.came(found.next);
     shown = found.jobs;
     draw();
   }, EVERY_MS);
   const ticker = new Repeater(async () => tick(), TICK_MS);
+  const pages = new Pages("jobs", () => repeater.again());
 
   function query() {
-    const asked = new URLSearchParams({ limit: limit.value, rows: BARS });
-    if (search.value.trim()) asked.set("match", search.value.trim());
-    if (pages.at(-1)) asked.set("after", pages.at(-1));
+    const asked = new URLSearchParams({ limit: $("jobs-limit").value, rows: BARS });
+    if (pages.wanted) asked.set("match", pages.wanted);
+    if (pages.after) asked.set("after", pages.after);
     return asked;
   }
 
   function draw() {
-    const wanted = search.value.trim();
+    const wanted = pages.wanted;
     keyed(body, shown, (job) => `${job.user}/${job.name}`, make, fill);
     tick();
     show($("jobs-empty"), !shown.length);
     text(
       $("jobs-empty"),
-      !wanted ? "No job yet." : following ? "None here; the next page may have some." : `No job contains "${wanted}".`,
+      !wanted ? "No job yet." : pages.following ? "None here; the next page may have some." : `No job contains "${wanted}".`,
     );
-    show($("jobs-paging"), Boolean(following) || pages.length > 1);
-    $("jobs-next").disabled = !following;
-    $("jobs-back").disabled = $("jobs-first").disabled = pages.length === 1;
     $("jobs-table").caption.textContent = wanted ? `${counted(shown.length, "job")} found` : "Jobs";
   }
 
@@ -86,27 +81,6 @@ export function jobsView() {
     shown.forEach((job, n) => body.rows[n] && countdown(body.rows[n].next, job.next));
   }
 
-  function begin() {
-    pages = [""];
-    repeater.again();
-  }
-
-  function turn(next) {
-    pages = next;
-    repeater.again();
-    $("jobs-table").closest(".scroll").scrollTop = 0;
-  }
-
-  let timer = 0;
-  search.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(begin, SEARCH_AFTER_MS);
-  });
-  limit.addEventListener("change", begin);
-  $("jobs-form").addEventListener("submit", (event) => event.preventDefault());
-  $("jobs-first").addEventListener("click", () => turn([""]));
-  $("jobs-back").addEventListener("click", () => turn(pages.slice(0, -1)));
-  $("jobs-next").addEventListener("click", () => turn([...pages, following]));
   $("jobs-new").addEventListener("click", () => form.open(null));
   return {
     start() {

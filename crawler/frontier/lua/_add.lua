@@ -45,7 +45,7 @@ local function enter(r, entries, default_delay_ms, quota)
     for i = 2 * room + 1, 2 * n do beyond[#beyond + 1], entries[i] = entries[i], nil end
     defer(r.queue, 'urls', beyond)
   end
-  if room > 0 then put_pending(r, entries, default_delay_ms) end
+  if room > 0 then put_pending(r, ctx.user, entries, default_delay_ms) end
 end
 
 -- The wall time (ms, text) that a URL is scheduled for; nil for most.
@@ -118,7 +118,7 @@ local function lift(items, at, depth, default_delay_ms, hosts_max)
   if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[at + UrlItem.depth]) end
   local at_ms = scheduled_for(items, at)
   if at_ms then return schedule(record_of(queue), score, member, at_ms) end
-  put_pending(record_of(queue), {score, member}, default_delay_ms)
+  put_pending(record_of(queue), ctx.user, {score, member}, default_delay_ms)
 end
 
 -- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered, 3 its run is

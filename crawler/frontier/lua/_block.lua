@@ -14,7 +14,8 @@ local function index_of(queue) return ctx.prefix .. 't:' .. queue end
 local function block_of(queue, id) return ctx.prefix .. 'b:' .. queue .. ':' .. id end
 local function is_stub(id) return #id > ID_LENGTH end
 
-local function is_row(queue) return string.find(queue, '|', 1, true) end
+-- Is this the name of a row of deferred URLs? Rows of users are queues in all that concerns blocks.
+local function is_row(queue) return string.find(queue, '|[^@]') end
 local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
 
 -- Rows with two reasons, 'depth:N' and 'hosts', stay in memory: single URLs are looked up in them.
@@ -52,58 +53,61 @@ local function new_block(r, highest)
   return block_of(r.queue, id)
 end
 
--- Make room for a score whose block is full. If it is not better than the worst of the queue, it gets a new block after it.
--- Else the worse half of the block moves to a new one. Returns the key of the block that the score belongs to.
-local function make_room(r, key, id, score)
-  local worst_id = call('ZRANGE', index_of(r.queue), 0, 0)[1]
-  if worst_id == id and tonumber(score) <= tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) then
-    return new_block(r, score)
-  end
-  local half = call('ZRANGE', key, 0, BLOCK / 2 - 1, 'WITHSCORES')
-  local highest, moved = half[#half], {}
-  for i = 1, #half, 2 do moved[i], moved[i + 1] = half[i + 1], half[i] end
-  local behind = new_block(r, highest)
-  call('ZADD', behind, unpack(moved))
-  call('ZREMRANGEBYRANK', key, 0, BLOCK / 2 - 1)
-  return tonumber(score) <= tonumber(highest) and behind or key
-end
-
-local function put_in_order(r, entries)
-  local queue, index, put, i = r.queue, index_of(r.queue), 0, 1
-  while i <= #entries do
-    local score = entries[i]
-    local found = call('ZRANGEBYSCORE', index, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    local id, highest = found[1], found[2]
-    local key = id and block_of(queue, id) or head_of(queue)
-    if id and is_stub(id) then key = new_block(r, highest) end -- same bound as the stub; the newer one is found first
-    local room = BLOCK - call('ZCARD', key)
-    if room <= 0 then
-      put = put + call('ZADD', make_room(r, key, id, score), score, entries[i + 1])
-      i = i + 2
-    else
-      local next_best = call('ZREVRANGEBYSCORE', index, id and '(' .. highest or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-      local most, least, some = tonumber(highest) or math.huge, tonumber(next_best[2]) or -math.huge, {}
-      repeat
-        some[#some + 1], some[#some + 2] = entries[i], entries[i + 1]
-        i, room = i + 2, room - 1
-        local following = tonumber(entries[i])
-      until i > #entries or room == 0 or following <= least or following > most
-      put = put + call('ZADD', key, unpack(some))
+local put
+do
+  -- Make room for a score whose block is full. If it is not better than the worst of the queue, it gets a new block after it.
+  -- Else the worse half of the block moves to a new one. Returns the key of the block that the score belongs to.
+  local function make_room(r, key, id, score)
+    local worst_id = call('ZRANGE', index_of(r.queue), 0, 0)[1]
+    if worst_id == id and tonumber(score) <= tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]) then
+      return new_block(r, score)
     end
+    local half = call('ZRANGE', key, 0, BLOCK / 2 - 1, 'WITHSCORES')
+    local highest, moved = half[#half], {}
+    for i = 1, #half, 2 do moved[i], moved[i + 1] = half[i + 1], half[i] end
+    local behind = new_block(r, highest)
+    call('ZADD', behind, unpack(moved))
+    call('ZREMRANGEBYRANK', key, 0, BLOCK / 2 - 1)
+    return tonumber(score) <= tonumber(highest) and behind or key
   end
-  return put
-end
 
--- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong in one
--- block are added together.
-local function put(r, entries)
-  local is_one_block = r[BLOCKS] == 0 and r[N] + #entries / 2 <= BLOCK
-  add_to(r, N, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
+  local function put_in_order(r, entries)
+    local queue, index, put, i = r.queue, index_of(r.queue), 0, 1
+    while i <= #entries do
+      local score = entries[i]
+      local found = call('ZRANGEBYSCORE', index, score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+      local id, highest = found[1], found[2]
+      local key = id and block_of(queue, id) or head_of(queue)
+      if id and is_stub(id) then key = new_block(r, highest) end -- same bound as the stub; the newer one is found first
+      local room = BLOCK - call('ZCARD', key)
+      if room <= 0 then
+        put = put + call('ZADD', make_room(r, key, id, score), score, entries[i + 1])
+        i = i + 2
+      else
+        local next_best = call('ZREVRANGEBYSCORE', index, id and '(' .. highest or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        local most, least, some = tonumber(highest) or math.huge, tonumber(next_best[2]) or -math.huge, {}
+        repeat
+          some[#some + 1], some[#some + 2] = entries[i], entries[i + 1]
+          i, room = i + 2, room - 1
+          local following = tonumber(entries[i])
+        until i > #entries or room == 0 or following <= least or following > most
+        put = put + call('ZADD', key, unpack(some))
+      end
+    end
+    return put
+  end
+
+  -- Put URLs into a queue, given as {score, member, score, member, ...} with scores as text. Neighbours that belong in one
+  -- block are added together.
+  function put(r, entries)
+    local is_one_block = r[BLOCKS] == 0 and Users.own_n(r) + #entries / 2 <= BLOCK
+    add_urls(r, is_one_block and call('ZADD', head_of(r.queue), unpack(entries)) or put_in_order(r, entries))
+  end
 end
 
 -- Make the next block the head if there is no head; false when the queue has none in memory.
 local function promote(r)
-  if r[BLOCKS] == 0 then return r[N] ~= 0 end
+  if r[BLOCKS] == 0 then return Users.own_n(r) ~= 0 end
   local index, head = index_of(r.queue), head_of(r.queue)
   while call('EXISTS', head) == 0 do
     local best = call('ZREVRANGE', index, 0, 0)[1]
@@ -124,7 +128,7 @@ local function take(r, n)
   while r[BLOCKS] ~= 0 and promote(r) and #taken < 2 * n do
     for _, value in ipairs(call('ZPOPMAX', head, n - #taken / 2)) do taken[#taken + 1] = value end
   end
-  add_to(r, N, -#taken / 2)
+  add_urls(r, -#taken / 2)
   return taken
 end
 

@@ -125,15 +125,15 @@ local function note_pending(r, n, default_delay_ms)
   if default_delay_ms then wake(r, default_delay_ms) end
 end
 
-local function put_pending(r, entries, default_delay_ms)
-  put(r, entries)
+local function put_pending(r, user, entries, default_delay_ms)
+  put(Users.place_in(r, user), entries)
   if ctx.has_runs then note_runs(r, entries, 2, 1) end
   note_pending(r, #entries / 2, default_delay_ms)
 end
 
 -- Put URLs of claims and retries back: they were pending before.
-local function put_back(r, entries, default_delay_ms)
-  put_pending(r, entries, default_delay_ms)
+local function put_back(r, user, entries, default_delay_ms)
+  put_pending(r, user, entries, default_delay_ms)
   count(ctx.total, 'moves', 1)
 end
 
@@ -154,7 +154,7 @@ local function release_block(r, row, n)
 end
 
 -- Release at most the n best URLs that are deferred for a reason into their queue. Returns how many: none when the next ones
--- are a block in a file with more than n URLs.
+-- are a block in a file with more than n URLs. Only the crawl itself has deferred URLs.
 local function release_best(r, reason, n, default_delay_ms)
   local row, entries = row_of(r.queue, reason), {}
   if row[N] == 0 then return 0 end

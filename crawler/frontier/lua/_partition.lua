@@ -25,6 +25,9 @@ local function new_call(KEYS)
     arrived = {}, -- queue -> {score, member, ...} of new URLs
     arrivals = {}, -- the names of those queues, in order
     domain_of = {}, -- queue -> domain
+    user = '', -- whose URLs this call adds
+    user_urls = {}, -- user -> by how many its URLs in queues change
+    weights = {}, -- user -> weight; 1 for all others
   }
 end
 
@@ -47,15 +50,15 @@ local function run_many(list, command, key, flag)
 end
 
 -- What of the meta hash most scripts need, read once: session, epoch, clock (ms), hold (ms or nil), engine, request,
--- spilled, boosts (see _queue.lua; nil when there are none), and the crawl's hash key as text.
+-- spilled, boosts and users (see _queue.lua; nil and 0 when there are none), and the crawl's hash key as text.
 
 local function meta()
   if not ctx.meta then
-    local m = call('HMGET', ctx.meta_key, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts', 'hash_key')
+    local m = call('HMGET', ctx.meta_key, 'session', 'epoch', 'clock', 'hold', 'engine', 'request', 'spilled', 'boosts', 'hash_key', 'users')
     ctx.meta = {
       session = m[1] or '', epoch = m[2] or '0', clock = tonumber(m[3] or nil) or 0, hold = tonumber(m[4] or nil),
       engine = m[5], request = m[6], spilled = tonumber(m[7] or nil) or 0, boosts = m[8] or nil,
-      hash_key = m[9],
+      hash_key = m[9], users = tonumber(m[10] or nil) or 0,
     }
   end
   return ctx.meta
@@ -118,9 +121,10 @@ local function write_totals()
   return values
 end
 
--- Sleeping queues woke: the partition's owner is told, unless it did this itself.
+-- Sleeping queues woke, or got their first URLs of a user: the partition's owner is told, unless it did this itself.
 local function hint(woken, channel_prefix, session)
   if woken == 0 then return end
   local owner = meta().session
-  if owner ~= '' and owner ~= session then call('PUBLISH', channel_prefix .. owner, ctx.meta_key) end
+  if owner == '' or owner == session then return end
+  call('PUBLISH', channel_prefix .. owner, ctx.user == '' and ctx.meta_key or ctx.meta_key .. ' ' .. ctx.user)
 end

@@ -1,5 +1,5 @@
 -- A pending URL. In its queue it is a member and a score. From its claim to its end, and while it waits for a retry, it is in
--- the hash u under the token of its delivery: 'score queue domain member'.
+-- the hash u under the token of its delivery: 'score row domain member', with the row of its user (see _queue.lua).
 -- member = a letter for the origin, a stamp, and the path: ! https://QUEUE, " http://QUEUE, # https://www.QUEUE,
 -- $ http://www.QUEUE; further origins are listed in g:QUEUE; after a space the stamp and the whole URL follow.
 -- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: the highest is
@@ -19,11 +19,11 @@ end
 
 local function is_given(score) return math.floor(score / 4096) % 2 == 1 end -- a seed
 
-local function pack_record(score, queue, domain, member)
-  return score .. ' ' .. queue .. ' ' .. domain .. ' ' .. member
+local function pack_record(score, row, domain, member)
+  return score .. ' ' .. row .. ' ' .. domain .. ' ' .. member
 end
 
--- score (text), queue, domain, member
+-- score (text), row, domain, member
 local function unpack_record(packed)
   return string.match(packed, '^(%S+) (%S+) (%S+) (.*)$')
 end

@@ -5,12 +5,16 @@
 -- Also in the map: domain, if it is not the queue's name; borrower and borrower_seen, while a slot is borrowed (see
 -- borrow_slot.lua): its mark, and when the owner first saw it (ms); waiter: the borrower that waits for a slot, or GRANTED
 -- from a grant until the owner has had a turn; links: which domains link to it (see _admission.lua); stop: why none of its
--- URLs is handed out; free:<reason>: its URLs are not deferred again for this reason (see defer.lua); boost;
--- at: how many of its URLs are scheduled (see _scheduled.lua).
+-- URLs is handed out; free:<reason>: its URLs are not deferred again for this reason (see defer.lua); boost; users and turns
+-- (see below); at: how many of its URLs are scheduled (see _scheduled.lua).
 -- The record of an idle queue is in a compact store instead (kind h).
 -- ready: zset of queues that have URLs and may be claimed from, by due time (ms on the partition clock). Queues with a boost
 -- (a nonzero integer) are in ready:<boost> instead, so that the highest is found at once. boosts: zset of these queues by
 -- boost; meta's boosts lists the boosts in use, highest first.
+-- The URLs of a user other than '' are in blocks of their own, the row QUEUE|@USER. It has no record: users in the record of
+-- its queue has its URLs and blocks, and turns the users' turns (see _turns.lua). n counts the URLs of all. Such a queue
+-- is in a ready set for each user that has URLs in it: ready@USER, ready:<boost>@USER. users: hash user -> URLs that wait in
+-- queues; meta's users is their sum.
 -- idle: zset of queues that may be idle, by when their clock runs out.
 -- A script reads a record once, changes it here, and writes it once, in close_queues.
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
@@ -58,10 +62,117 @@ local function pack_record_of(r)
   return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]})
 end
 
-local function ready_of(r)
-  local boost = r[MORE].boost
-  return boost and ctx.ready_key .. ':' .. boost or ctx.ready_key
+-- The users of a queue, and their rows. A row stands for a record where only URLs and blocks matter; `parent` is its queue's.
+-- rows has them by user, once a script needs one; others: how many URLs are in rows.
+local Users = {}
+
+function Users.row_name(queue, user) return user == '' and queue or queue .. '|@' .. user end
+
+-- Queue and user of a row's name; that of a queue is the row of ''.
+function Users.split(name)
+  local at = string.find(name, '|@', 1, true)
+  if not at then return name, '' end
+  return string.sub(name, 1, at - 1), string.sub(name, at + 2)
 end
+
+-- Has this queue URLs of others than the crawl itself, or had it when the script began?
+function Users.are_in(r) return r.rows or (r[MORE] and r[MORE].users) end
+
+function Users.new_row(r, user, n, blocks)
+  return {queue = Users.row_name(r.queue, user), parent = r, user = user, listed = n, [N] = n, [BLOCKS] = blocks}
+end
+
+-- In the record: {URLs, block ids}, or only the number of URLs while there are no further blocks.
+function Users.rows_of(r)
+  if not r.rows then
+    r.rows, r.others = {}, 0
+    for user, of in pairs(r[MORE].users or {}) do
+      local n, blocks = of, 0
+      if type(of) == 'table' then n, blocks = of[1], of[2] end
+      r.rows[user], r.others = Users.new_row(r, user, n, blocks), r.others + n
+    end
+  end
+  return r.rows
+end
+
+-- Where the URLs of a user in this queue are: for '' the queue's own blocks.
+function Users.place_in(r, user)
+  if user == '' then return r end
+  local rows = Users.rows_of(r)
+  rows[user] = rows[user] or Users.new_row(r, user, 0, 0)
+  return rows[user]
+end
+
+-- How many URLs are in the blocks of this queue or row itself.
+function Users.own_n(r)
+  if r.parent or not Users.are_in(r) then return r[N] end
+  Users.rows_of(r)
+  return r[N] - r.others
+end
+
+-- All users with URLs in this queue, by name.
+function Users.waiting_in(r)
+  local found, others = {''}, 0
+  if r.rows then
+    others = r.others
+    for user, row in pairs(r.rows) do
+      if row[N] > 0 then found[#found + 1] = user end
+    end
+  else
+    for user, of in pairs(r[MORE].users or {}) do
+      found[#found + 1], others = user, others + (type(of) == 'table' and of[1] or of)
+    end
+  end
+  if r[N] == others then
+    found[1] = found[#found]
+    found[#found] = nil
+  end
+  if #found > 1 then table.sort(found) end
+  return found
+end
+
+-- Put the rows into the record, and note what the users' counts change by.
+function Users.pack_rows(r)
+  local users = nil
+  for user, row in pairs(r.rows) do
+    if row[N] > 0 then
+      users = users or {}
+      users[user] = row[BLOCKS] == 0 and row[N] or {row[N], row[BLOCKS]}
+    end
+    if row[N] ~= row.listed then count(ctx.user_urls, user, row[N] - row.listed) end
+    row.listed = row[N]
+  end
+  r[MORE].users = users
+  if r[N] == 0 then r[MORE].turns = nil end
+end
+
+function Users.write_counts()
+  local key, sum = ctx.prefix .. 'users', 0
+  for user, n in pairs(ctx.user_urls) do
+    if n ~= 0 and call('HINCRBY', key, user, n) == 0 then call('HDEL', key, user) end
+    sum = sum + n
+  end
+  ctx.user_urls = {}
+  meta().users = meta().users + sum
+  if sum ~= 0 and call('HINCRBY', ctx.meta_key, 'users', sum) == 0 then call('HDEL', ctx.meta_key, 'users', 'turns') end
+end
+
+-- The queue, the row of a user, or the row of deferred URLs that has this name.
+local function place_named(name)
+  local queue, user = Users.split(name)
+  return Users.place_in(record_of(queue), user)
+end
+
+-- The set of due queues with a boost (nil and 0: none) in which a user has URLs.
+local function ready_at(boost, user)
+  local key = boost and boost ~= 0 and ctx.ready_key .. ':' .. boost or ctx.ready_key
+  return user == '' and key or key .. '@' .. user
+end
+
+-- The set of a row, and for a queue that of ''.
+local function ready_of(r) return ready_at((r.parent or r)[MORE].boost, r.user or '') end
+
+local function leave_ready(r) call('ZREM', ready_of(r), (r.parent or r).queue) end
 
 local function delay_of(r) -- nil: no robots.txt was read for it
   local delay = r[DELAY]
@@ -69,10 +180,19 @@ local function delay_of(r) -- nil: no robots.txt was read for it
 end
 
 local function set(r, word, value)
-  r[word], r.is_changed = value, true
+  r[word], (r.parent or r).is_changed = value, true
 end
 
-local function add_to(r, word, n) r[word], r.is_changed = r[word] + n, true end
+local function add_to(r, word, n) r[word], (r.parent or r).is_changed = r[word] + n, true end
+
+-- n URLs came into the blocks of a queue or row; fewer than 0 left them.
+local function add_urls(r, n)
+  add_to(r, N, n)
+  if r.parent then
+    add_to(r.parent, N, n)
+    r.parent.others = r.parent.others + n
+  end
+end
 
 -- nil removes it.
 local function set_more(r, name, value)
@@ -81,10 +201,13 @@ end
 
 -- Set a queue's boost; its due time does not change.
 local function change_boost(r, n)
-  local due = call('ZSCORE', ready_of(r), r.queue)
-  call('ZREM', ready_of(r), r.queue)
+  for _, user in ipairs(Users.waiting_in(r)) do
+    local before = ready_at(r[MORE].boost, user)
+    local due = call('ZSCORE', before, r.queue)
+    call('ZREM', before, r.queue)
+    if due then call('ZADD', ready_at(n, user), due, r.queue) end
+  end
   set_more(r, 'boost', n ~= 0 and n or nil)
-  if due then call('ZADD', ready_of(r), due, r.queue) end
   if n == 0 then call('ZREM', ctx.prefix .. 'boosts', r.queue) else call('ZADD', ctx.prefix .. 'boosts', n, r.queue) end
   count(ctx.total, 'moves', 1)
 end
@@ -140,6 +263,7 @@ local function write_queues()
   local changed, n = {}, 0
   for _, r in pairs(ctx.records) do
     if r.is_changed then
+      if r.rows then Users.pack_rows(r) end
       if r.is_row and r[N] == 0 then
         call('DEL', r.key)
       else
@@ -150,6 +274,7 @@ local function write_queues()
     end
   end
   for i = 1, n, AT_ONCE do call('MSET', unpack(changed, i, math.min(i + AT_ONCE - 1, n))) end
+  if next(ctx.user_urls) then Users.write_counts() end
 end
 
 -- Move the record of a queue whose clock ran out long ago to a store, if it is still idle.
@@ -163,18 +288,24 @@ local function compact(queue)
   ctx.records[queue] = nil
 end
 
--- Write changed records, and move the queues in `ready`. Returns how many sleeping queues woke.
+local function note_move(moves, ready, place, at, queue)
+  moves[ready] = moves[ready] or {due = {}, woken = {}, asleep = {}}
+  local list = moves[ready][place]
+  if at then list[#list + 1] = at end
+  list[#list + 1] = queue
+end
+
+-- Write changed records, and move the queues in `ready`. Returns how many sleeping queues woke, for each of their users.
 local function close_queues()
   local moves, idle, n = {}, {}, 0
   local hold = next(ctx.records) and meta().hold
   for queue, r in pairs(ctx.records) do
     local place, at = place_of(r, hold)
-    if place then
-      local ready = ready_of(r)
-      moves[ready] = moves[ready] or {due = {}, woken = {}, asleep = {}}
-      local list = moves[ready][place]
-      if at then list[#list + 1] = at end
-      list[#list + 1] = queue
+    if place and not Users.are_in(r) then
+      local boost = r[MORE].boost
+      note_move(moves, boost and ready_at(boost, '') or ctx.ready_key, place, at, queue)
+    elseif place then
+      for _, user in ipairs(Users.waiting_in(r)) do note_move(moves, ready_at(r[MORE].boost, user), place, at, queue) end
     end
     if (r.settled_from or r.may_be_idle) and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
     r.settled_from, r.wakes, r.may_be_idle = nil, nil, nil

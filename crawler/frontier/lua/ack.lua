@@ -34,6 +34,7 @@ end
 --@call
 if not fence(ARGV) then return {'FENCED'} end
 local run, default_delay, is_limited = ARGV[AckArgs.run], tonumber(ARGV[AckArgs.default_delay_ms]), ARGV[AckArgs.is_limited] == '1'
+ctx.user = ARGV[AckArgs.user]
 local quota, commits, tokens, queues, n = cmsgpack.unpack(ARGV[AckArgs.quota]), {}, {}, {}, #ARGV - AckArgs.size
 for i = 1, n do
   local one = list_of(ARGV[AckArgs.size + i])

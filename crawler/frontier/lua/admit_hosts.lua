@@ -27,7 +27,7 @@ local n = #entries / 2
 if n == 0 then return {0, 0} end
 promote(row)
 note_released(queue, HOSTS, n)
-put_pending(record_of(queue), entries, tonumber(ARGV[1]))
+put_pending(record_of(queue), '', entries, tonumber(ARGV[1]))
 local woken = close_queues()
 write_totals()
 hint(woken, ARGV[2], ARGV[3])

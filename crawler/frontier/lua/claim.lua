@@ -4,25 +4,28 @@
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, URLs max, URLs per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
---       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, wall time (ms):
---       what is scheduled until then is due}
--- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues whose next block has
---       to be brought back from its file, flat boosts: each one in use, with 0, and when the first of its queues is due
---       (-1: none waits); empty when no queue has a boost}. Both due times are earlier by the lead.
---       The batch repeats queue, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
---       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'.
+--       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, weights of
+--       users that have another one than 1 (flat: user, weight), wall time (ms): what is scheduled until then is due}
+-- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues and rows whose next block
+--       has to be brought back from its file, flat waits: boost, user, and when the first of their queues is due (-1: none
+--       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users}.
+--       Both due times are earlier by the lead.
+--       The batch repeats row, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
+--       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'. A row is a queue,
+--       or QUEUE|@USER; where the queue has rows, '|' follows, and the users that have URLs in it now, a comma behind each.
 --       Deaths are fingerprint, 'deaths session' of URLs that were being processed when a process died.
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: the first ones may already fill the batch
 local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead
-local hold, has_spilled, batch
+local hold, has_spilled, batch, taken, got
 
 -- Put an expired claim or a due retry back into its queue. A delivery whose owner vanished is counted. One of the calling
 -- session is not: it did not die of it, but acquired its leases again after the engine had been silent.
 local function requeue(token, is_expired)
   local packed = call('HGET', ctx.prefix .. 'u', token)
   if not packed then return end
-  local score, queue, _, member = unpack_record(packed)
+  local score, row, _, member = unpack_record(packed)
+  local queue, user = Users.split(row)
   local r = record_of(queue)
   call('HDEL', ctx.prefix .. 'u', token)
   if is_expired then
@@ -32,7 +35,7 @@ local function requeue(token, is_expired)
   else
     add_to(r, RETRYING, -1)
   end
-  put_back(r, {score, member}, default_delay)
+  put_back(r, user, {score, member}, default_delay)
 end
 
 -- The lowest score of a zset, nil for an empty one.
@@ -63,7 +66,7 @@ local function show_due(wall)
   for _, one in ipairs(due) do
     local r = record_of(one[2])
     unschedule(r, one[1])
-    put_back(r, one[3], default_delay)
+    put_back(r, '', one[3], default_delay) -- no run schedules any
   end
   return first_of('at')
 end
@@ -73,9 +76,13 @@ local function put_batch(a, b, c, d)
   batch[n + 1], batch[n + 2], batch[n + 3], batch[n + 4] = a, b, c, d
 end
 
-local function put_queue(r, n)
-  local start = due_of(r[NEXT], delay_of(r) or default_delay, hold)
-  put_batch(r.queue, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
+local function put_queue(r, row, n)
+  local start, name = due_of(r[NEXT], delay_of(r) or default_delay, hold), row
+  if row ~= r.queue or Users.are_in(r) then -- in a repeated batch, a user may have nothing left in the queue
+    name = name .. '|'
+    if r[N] > 0 then name = name .. table.concat(Users.waiting_in(r), ',') .. ',' end
+  end
+  put_batch(name, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
   batch[#batch + 1] = n
 end
 
@@ -84,17 +91,18 @@ local function repeat_batch()
   local prefix, again = epoch .. '.' .. request .. '.', {}
   for _, token in ipairs(call('ZRANGE', ctx.prefix .. 'x', 0, -1)) do
     if string.sub(token, 1, #prefix) == prefix then
-      local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+      local score, row, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
       local serial = tonumber(string.sub(token, #prefix + 1))
-      again[#again + 1] = {serial = serial, token = token, queue = queue, score = score, member = member}
+      again[#again + 1] = {serial = serial, token = token, row = row, score = score, member = member}
     end
   end
   table.sort(again, function(one, other) return one.serial < other.serial end)
   local first = 1
   while first <= #again do
-    local queue, last = again[first].queue, first
-    while again[last + 1] and again[last + 1].queue == queue do last = last + 1 end
-    put_queue(record_of(queue), last - first + 1)
+    local row, last = again[first].row, first
+    while again[last + 1] and again[last + 1].row == row do last = last + 1 end
+    local queue = Users.split(row)
+    put_queue(record_of(queue), row, last - first + 1)
     for i = first, last do
       local one = again[i]
       put_batch(one.token, one.score, one.member, listed_origin(queue, one.member))
@@ -148,68 +156,199 @@ local function boosts()
   return found
 end
 
-local function ready_at(boost) return boost == 0 and ctx.ready_key or ctx.ready_key .. ':' .. boost end
+-- Take up to n of the best URLs of a row, into the list `taken` of {row, {member, score, ...}}. Returns how many.
+local function take_row(row, n)
+  local best = take(row, n)
+  if has_spilled then look_ahead(row.queue, now) end
+  local some = #best / 2
+  if some == 0 then return 0 end
+  local r = row.parent or row
+  note_runs(r, best, 1, -1)
+  if row.taken then
+    for _, value in ipairs(best) do row.taken[#row.taken + 1] = value end
+  else
+    row.taken = best
+    taken[#taken + 1] = {row, best}
+  end
+  return some
+end
 
--- Take the best URLs of the due queues of one boost, into a list of {record, {member, score, ...}}. Returns how many more URLs
--- and queues this call may take. Each queue either gives URLs or gets a later place, so others come next.
-local function take_due(ready, taken, left, looks)
+-- The same of a queue in which users have URLs: they take turns. Counts in `got` who got how many.
+local function take_in_turn(r, n, before)
+  local turns, sum = r[MORE].turns, 0
+  if #before == 1 and not turns then
+    got[before[1]] = take_row(Users.place_in(r, before[1]), n)
+    return got[before[1]]
+  end
+  local users = {}
+  for i, user in ipairs(before) do users[i] = user end
+  turns = turns or {}
+  while n > sum and #users > 0 do
+    local user = Turns.next_of(turns, users)
+    local row = Users.place_in(r, user)
+    local some = take_row(row, #users == 1 and n - sum or 1)
+    Turns.advance(turns, user)
+    Turns.charge(turns, user, some)
+    got[user], sum = (got[user] or 0) + some, sum + some
+    if some == 0 or Users.own_n(row) == 0 then Turns.leave(users, user) end
+  end
+  set_more(r, 'turns', turns)
+  return sum
+end
+
+-- Take URLs of a queue that may be due. Returns how many, whether it is to sleep, or since when it is due later. So each queue
+-- either gives URLs or gets another place, and others come next. `users`: those in the queue, if it has rows.
+local function visit(r, left, users)
+  local start = start_of(r)
+  local has_delay = delay_of(r) ~= 0
+  if has_delay and r[OUT] ~= 0 then return 0, true end -- the end of its last claim wakes it
+  if start > horizon_of(r) then return 0, false, start end
+  local budget, used_up = budget_left(r)
+  if used_up then stop_queue(r, used_up) end
+  local n, some = math.min(allowance(r, left), budget), 0
+  if n > 0 then
+    some = users and take_in_turn(r, n, users) or take_row(r, n)
+  elseif has_spilled then
+    look_ahead(r.queue, now)
+  end
+  if some > 0 then
+    add_to(r, OUT, some)
+    if r[MORE].waiter then
+      set_more(r, 'waiter', nil)
+      set_more(r, 'borrower_seen', nil)
+    end
+  end
+  return some, has_delay or r[OUT] >= out_max or r[N] == 0 or some == 0
+end
+
+local function note(moves, ready, at, queue)
+  local list = moves[ready]
+  if not list then
+    list = {}
+    moves[ready] = list
+  end
+  if at then list[#list + 1] = at end
+  list[#list + 1] = queue
+end
+
+-- The same of a queue in which users have URLs, once a call: its place may change in the ready sets of all of them.
+local function visit_shared(r, left, asleep, later)
+  if r.is_visited then return 0 end
+  r.is_visited = true
+  local before, boost = Users.waiting_in(r), r[MORE].boost
+  local some, is_asleep, start = visit(r, left, before)
+  for _, user in ipairs(before) do
+    local ready = ready_at(boost, user)
+    if start then
+      note(later, ready, start, r.queue)
+    elseif is_asleep or call('EXISTS', head_of(Users.row_name(r.queue, user))) == 0 then
+      note(asleep, ready, nil, r.queue)
+    end
+  end
+  return some
+end
+
+-- Take the best URLs of the due queues in one ready set. Returns how many more URLs and queues this call may take.
+local function take_due(ready, left, looks)
   local later, asleep = {}, {}
   local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
   for i, queue in ipairs(due) do
     if left <= 0 then break end
     if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
     looks = looks - 1
-    local r = record_of(queue)
-    local start = start_of(r)
-    local has_delay = delay_of(r) ~= 0
-    if has_delay and r[OUT] ~= 0 then
-      asleep[#asleep + 1] = queue -- the end of its last claim wakes it
-    elseif start > horizon_of(r) then
-      later[#later + 1], later[#later + 2] = start, queue
-    else
-      local budget, used_up = budget_left(r)
-      if used_up then stop_queue(r, used_up) end
-      local n = math.min(allowance(r, left), budget)
-      local best = n > 0 and take(r, n) or {}
-      if has_spilled then look_ahead(queue, now) end
-      if #best > 0 then
-        taken[#taken + 1] = {r, best}
-        add_to(r, OUT, #best / 2)
-        note_runs(r, best, 1, -1)
-        if r[MORE].waiter then
-          set_more(r, 'waiter', nil)
-          set_more(r, 'borrower_seen', nil)
-        end
-        left = left - #best / 2
-      end
-      if has_delay or r[OUT] >= out_max or r[N] == 0 or #best == 0 then asleep[#asleep + 1] = queue end
-    end
+    local some, is_asleep, start = visit(record_of(queue), left)
+    left = left - some
+    if start then later[#later + 1], later[#later + 2] = start, queue elseif is_asleep then asleep[#asleep + 1] = queue end
   end
   run_many(asleep, 'ZREM', ready)
   run_many(later, 'ZADD', ready)
   return left, looks
 end
 
-local function hand_out(taken)
+-- The same of one boost where users have URLs: from the queues of each when it is its turn.
+local function take_in_turns(boost, users, turns, left, looks)
+  local later, asleep, due, places, waiting = {}, {}, {}, {}, {}
+  for _, user in ipairs(users) do
+    due[user] = call('ZRANGEBYSCORE', ready_at(boost, user), '-inf', now + lead, 'LIMIT', 0, looks)
+    if #due[user] > 0 then waiting[#waiting + 1], places[user] = user, 1 end
+  end
+  local at_once = math.ceil(READ_AT_ONCE / math.max(1, #waiting))
+  while left > 0 and looks > 0 and #waiting > 0 do
+    local user = Turns.next_of(turns, waiting)
+    local queues, i = due[user], places[user]
+    if (i - 1) % at_once == 0 then read_queues({unpack(queues, i, math.min(i + at_once - 1, #queues))}) end
+    local r, some = record_of(queues[i]), 0
+    if not r.is_visited then looks = looks - 1 end
+    Turns.advance(turns, user)
+    if Users.are_in(r) then
+      some = visit_shared(r, left, asleep, later)
+      for one, n in pairs(got) do
+        if n > 0 then Turns.charge(turns, one, n) end
+        got[one] = nil
+      end
+    else
+      local is_asleep, start
+      some, is_asleep, start = visit(r, left)
+      local ready = ready_at(boost, user)
+      if start then note(later, ready, start, r.queue) elseif is_asleep then note(asleep, ready, nil, r.queue) end
+      Turns.charge(turns, user, some)
+    end
+    left, places[user] = left - some, i + 1
+    if i == #queues then Turns.leave(waiting, user) end
+  end
+  for ready, queues in pairs(asleep) do run_many(queues, 'ZREM', ready) end
+  for ready, queues in pairs(later) do run_many(queues, 'ZADD', ready) end
+  return left, looks
+end
+
+local function hand_out()
   local entries, deadlines, serial, n = {}, {}, 0, 0
   local prefix, deadline = epoch .. '.' .. request .. '.', text_of(now + visibility)
   for _, of in ipairs(taken) do
-    local r, best = of[1], of[2]
-    local queue, domain = r.queue, r[MORE].domain or r.queue
-    local names = ' ' .. queue .. ' ' .. domain .. ' '
-    put_queue(r, #best / 2)
+    local row, best = of[1], of[2]
+    local r = row.parent or row
+    local names = ' ' .. row.queue .. ' ' .. (r[MORE].domain or r.queue) .. ' '
+    put_queue(r, row.queue, #best / 2)
     for i = 1, #best, 2 do
       serial = serial + 1
       local token, member, score = prefix .. serial, best[i], best[i + 1]
       entries[n + 1], entries[n + 2] = token, score .. names .. member
       deadlines[n + 1], deadlines[n + 2] = deadline, token
       n = n + 2
-      put_batch(token, score, member, listed_origin(queue, member))
+      put_batch(token, score, member, listed_origin(r.queue, member))
     end
   end
   run_many(entries, 'HSET', ctx.prefix .. 'u')
   run_many(deadlines, 'ZADD', ctx.prefix .. 'x')
   call('HSET', ctx.meta_key, 'request', request)
+end
+
+-- '' and the users whose URLs wait in queues.
+local function users_here()
+  if meta().users == 0 then return {''} end
+  local found = call('HKEYS', ctx.prefix .. 'users')
+  table.insert(found, 1, '')
+  return found
+end
+
+local function take_all(users, left)
+  local looks, turns = left, {}
+  taken, got = {}, {}
+  if #users > 1 then
+    local packed = call('HGET', ctx.meta_key, 'turns')
+    if packed then turns = cmsgpack.unpack(packed) end
+  end
+  for _, boost in ipairs(boosts()) do
+    if left <= 0 or looks <= 0 then break end
+    if #users > 1 then
+      left, looks = take_in_turns(boost, users, turns, left, looks)
+    else
+      left, looks = take_due(ready_at(boost, ''), left, looks)
+    end
+  end
+  if #taken == 0 then return end
+  hand_out()
+  if next(turns) then call('HSET', ctx.meta_key, 'turns', cmsgpack.pack(turns)) end
 end
 
 -- Put all that is due into its queue. Returns the number of orphans, when the next retry is due, and when the next scheduled
@@ -247,20 +386,14 @@ session, epoch, now = ARGV[FenceArgs.session], ARGV[FenceArgs.epoch], tonumber(A
 request, per_queue, ahead = a[ClaimArgs.request_id], a[ClaimArgs.per_queue_max], a[ClaimArgs.ahead_ms]
 visibility, default_delay, out_max = a[ClaimArgs.visibility_ms], a[ClaimArgs.default_delay_ms], a[ClaimArgs.out_max]
 pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[ClaimArgs.lead_ms]
+for i = 1, #a[ClaimArgs.weights], 2 do ctx.weights[a[ClaimArgs.weights][i]] = a[ClaimArgs.weights][i + 1] end
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
 local orphans, retry_due, visible = requeue_all(a[ClaimArgs.at_ms])
 local idle_since = compact_idle()
-if meta().request == request then
-  repeat_batch()
-else
-  local taken, left, looks = {}, a[ClaimArgs.urls_max], a[ClaimArgs.urls_max]
-  for _, boost in ipairs(boosts()) do
-    if left > 0 and looks > 0 then left, looks = take_due(ready_at(boost), taken, left, looks) end
-  end
-  if #taken > 0 then hand_out(taken) end
-end
+local users = users_here()
+if meta().request == request then repeat_batch() else take_all(users, a[ClaimArgs.urls_max]) end
 
 write_queues()
 write_totals()
@@ -271,14 +404,18 @@ if visible then soonest = math.min(soonest, math.max(0, now + visible - a[ClaimA
 for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do
   soonest = math.min(soonest, due)
 end
-local firsts = {}
+local waits, n = {}, 0
 for _, boost in ipairs(boosts()) do
-  local due = first_in(ready_at(boost))
-  due = due and math.max(0, due - lead)
-  soonest = math.min(soonest, due or math.huge)
-  if meta().boosts then firsts[#firsts + 1], firsts[#firsts + 2] = boost, string.format('%d', due or -1) end
+  for _, user in ipairs(users) do
+    local due = first_in(ready_at(boost, user))
+    due = due and math.max(0, due - lead)
+    soonest = math.min(soonest, due or math.huge)
+    if meta().boosts or #users > 1 then
+      waits[n + 1], waits[n + 2], waits[n + 3], n = boost, user, string.format('%d', due or -1), n + 3
+    end
+  end
 end
 local short = has_spilled and call('ZRANGE', ctx.prefix .. 'short', 0, 63) or {}
 if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- report them until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, firsts}
+return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits}

@@ -9,12 +9,13 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, reason = a[DeferArgs.token], a[DeferArgs.reason]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
-local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+local score, name, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
 end_claims({token})
+local queue, user = Users.split(name)
 local r = record_of(queue)
 local is_released, run = r[MORE]['free:' .. reason], run_of(member)
 if is_released then
-  put_back(r, {score, member})
+  put_back(r, user, {score, member})
 elseif run then
   refuse_of_run(r, run, reason)
   forget(run, {a[DeferArgs.fingerprint]}, true)

@@ -7,6 +7,7 @@
 -- returns {number of URLs, number of sleeping queues that woke}
 local run, items = ARGV[AddArgs.run], {}
 if is_closed(run) then return {0, 0} end
+ctx.user = ARGV[AddArgs.user]
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do
   local fp = given[at + UrlItem.fingerprint]

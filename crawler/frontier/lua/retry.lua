@@ -8,12 +8,12 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, kind = a[RetryArgs.token], 'e:' .. a[RetryArgs.kind]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
-local score, queue, domain, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
-call('HSET', ctx.prefix .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), queue, domain, member))
+local score, row, domain, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+call('HSET', ctx.prefix .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), row, domain, member))
 call('HSET', ctx.prefix .. 'a', a[RetryArgs.fingerprint], attempts_with(a[RetryArgs.fingerprint], a[RetryArgs.attempt]))
 call('ZREM', ctx.prefix .. 'x', token)
 call('ZADD', ctx.prefix .. 'r', a[RetryArgs.due_ms], token)
-local r = record_of(queue)
+local r = record_of((Users.split(row)))
 for name, n in pairs({retries = 1, [kind] = 1}) do count_in(r, name, n) end
 add_to(r, RETRYING, 1)
 settle(r, 1, a[RetryArgs.next_fetch_ms], a[RetryArgs.delay_ms])

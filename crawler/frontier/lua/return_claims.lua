@@ -8,10 +8,11 @@ local given = 0
 for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
   local token = one[ReturnItem.token]
   if is_claimed(token, ARGV[FenceArgs.epoch]) then
-    local score, queue, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+    local score, row, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
     end_claims({token})
+    local queue, user = Users.split(row)
     local r = record_of(queue)
-    put_back(r, {score, member})
+    put_back(r, user, {score, member})
     settle(r, 1, one[ReturnItem.next_fetch_ms], -1)
     given = given + 1
   end

@@ -2,7 +2,7 @@
 -- spill: remove a block of a queue, or of a row of deferred URLs, from memory after it was written to a file. Needs the fence.
 -- Idempotent. Works when out of memory.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {queue, id of the block, file, offset, length, {member, score, ...} as written}
+-- ARGV  session, epoch, now (ms), msgpack {queue or row, id of the block, file, offset, length, {member, score, ...} as written}
 -- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some URLs have left the block since it was read, nothing was done
 local now = tonumber(ARGV[FenceArgs.now_ms])
 if not fence(ARGV) then return {'FENCED'} end
@@ -27,7 +27,7 @@ if #there == #written then
 else
   run_many(members, 'ZREM', key)
   -- URLs that were added since the block was read
-  call('RENAME', key, new_block(record_of(queue), call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]))
+  call('RENAME', key, new_block(place_named(queue), call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]))
 end
 write_queues()
 shorten(queue)

@@ -2,8 +2,8 @@
 -- withdraw: mark pending URLs whose commits are on disk as done, and count what their index lines have. For the rebuild of a
 -- crawl; without a fence, because no session works then. Idempotent.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, block ('' for the head), '*' or '@', member or token, status class,
---       bytes, fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token, '@' a scheduled URL
+-- ARGV  run, msgpack list of {fingerprint, queue or row of a user, block ('' for the head), '*' or '@', member or token, status
+--       class, bytes, fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token, '@' a scheduled URL
 -- returns how many of them were pending
 local done, ended = {}, {}
 
@@ -19,26 +19,27 @@ local function take_delivery(r, token)
   return true
 end
 
-local function take_queued(r, block, member)
-  local head = head_of(r.queue) -- the block may have become the head meanwhile
-  if call('ZREM', block_of(r.queue, block), member) + call('ZREM', head, member) == 0 then return false end
-  add_to(r, N, -1)
+local function take_queued(r, from, block, member)
+  local head = head_of(from.queue) -- the block may have become the head meanwhile
+  if call('ZREM', block_of(from.queue, block), member) + call('ZREM', head, member) == 0 then return false end
+  add_urls(from, -1)
   if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- pending again, and done below
   note_runs(r, {member}, 1, -1)
-  if not promote(r) then
-    call('ZREM', ready_of(r), r.queue)
-    look_ahead(r.queue, 0)
+  if not promote(from) then
+    leave_ready(from)
+    look_ahead(from.queue, 0)
   end
   return true
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
-  local r, was_pending = record_of(a[2]), false
+  local from, was_pending = place_named(a[2]), false
+  local r = from.parent or from
   if a[3] == '*' then was_pending = take_delivery(r, a[4])
   elseif a[3] == '@' then was_pending = unschedule(r, a[4])
-  else was_pending = take_queued(r, a[3], a[4]) end
+  else was_pending = take_queued(r, from, a[3], a[4]) end
   if was_pending then
-    done[#done + 1] = {queue = a[2], class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
+    done[#done + 1] = {queue = r.queue, class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
     local run = run_named(a[8], ARGV[1])
     ended[run] = ended[run] or {}
     table.insert(ended[run], a[1])

@@ -1,0 +1,97 @@
+"""`crawler users`: who shares what a crawl can fetch, and by which weights."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from crawler.cli.actor import actor
+from crawler.cli.options import add_common, settings_of
+from crawler.errors import UsageError
+
+if TYPE_CHECKING:
+    from crawler.app.crawl import OpenCrawl
+
+EPILOG = """\
+examples:
+  crawler users                   who has URLs that wait, and the weights
+  crawler users ann 3             three times as much for ann as for a user with weight 1
+  crawler users ann 1             like all others again
+  crawler users --crawl 0.5       the URLs of no job belong to the crawl itself: give it a weight
+
+Jobs belong to users ('crawler jobs add --user U'). While several users have URLs that are due,
+they take turns by weight: in each domain, and in what an instance fetches. Who has nothing to
+fetch leaves its share to the others. Running instances follow within two seconds.
+
+exit codes: 0 done, 2 no such crawl, bad name or weight, 3 engine
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
+    p = commands.add_parser(
+        "users",
+        help="who shares what a crawl can fetch; weights of users",
+        description="List the users who have URLs that wait, or give one a weight.",
+        epilog=EPILOG,
+    )
+    p.add_argument("user", nargs="?", metavar="USER", help="whose weight to set (default: all users are listed)")
+    p.add_argument("weight", nargs="?", metavar="WEIGHT", type=_number, help="from 0.01 to 1000; 1 is the default")
+    p.add_argument("--crawl", metavar="WEIGHT", type=_number, help="the weight of URLs that belong to no job")
+    p.add_argument("--json", action="store_true", help="as one JSON object")
+    add_common(p)
+    p.set_defaults(run=run, takes_urls=False)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List users or set a weight. Raises UsageError."""
+    from crawler.cli.event_loop import run_async
+    from crawler.rules.names import check_user
+    from crawler.rules.users import CRAWL, check_weight
+
+    if arguments.user is not None and (arguments.weight is None or arguments.crawl is not None):
+        raise UsageError(f"users {arguments.user}: give a weight, like 'crawler users {arguments.user} 2'")
+    user, weight = arguments.user or CRAWL, arguments.weight if arguments.crawl is None else arguments.crawl
+    if weight is not None:
+        check_weight(weight)
+    if user != CRAWL:
+        check_user(user)
+    return run_async(_run(arguments, user, weight))
+
+
+async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -> int:
+    from crawler.app.open_crawl import open_crawl
+    from crawler.service.users import set_weight
+    from crawler.terminal.printing import out, out_json
+
+    async with open_crawl(settings_of(arguments), create=False) as crawl:
+        if weight is None:
+            await _list(crawl, as_json=arguments.json)
+            return 0
+        await set_weight(crawl, user, weight, actor=actor())
+    if arguments.json:
+        out_json({"user": user or None, "weight": weight})
+    else:
+        out(f"{user or 'the crawl itself'}: weight {weight:g}")
+    return 0
+
+
+async def _list(crawl: "OpenCrawl", *, as_json: bool) -> None:
+    from msgspec import to_builtins
+
+    from crawler.service.users import list_users
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.tables import table
+    from crawler.terminal.wording import number
+
+    found = await list_users(crawl)
+    if as_json:
+        out_json({"users": to_builtins(found)})
+        return
+    waiting = ["-" if one.waiting is None else number(one.waiting) for one in found]
+    shown = [(one.user or "(the crawl)", f"{one.weight:g}", n) for one, n in zip(found, waiting, strict=True)]
+    out(table(("user", "weight", "URLs waiting"), shown))
