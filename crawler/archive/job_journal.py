@@ -1,6 +1,6 @@
 """The journal of jobs: what people defined through this folder, on disk before it is in the engine.
 
-A rebuild takes each job as it was last defined. Its history and its runs are not in here: only the engine has them.
+A rebuild takes each job as it was last defined. Its history is not in here: a rebuild knows its runs by their pages.
 """
 
 from collections.abc import Iterable, Iterator

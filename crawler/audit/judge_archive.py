@@ -4,7 +4,7 @@ commits whose record is not there or is another, commits of one URL that differ.
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.folder_scan import (
@@ -106,7 +106,7 @@ class ArchiveJudge:
             self._ledger.add_orphan(found.location, uri, page_key(uri))
         for commit in commits:
             self._ledger.record_found(commit)
-            if not self._is_same(found, commit) or commit.run:  # a run's seen-set goes with its end
+            if not self._is_same(found, commit):
                 continue
             try:
                 self._ledger.add_links(await self._reader.required(commit, found.stored), commit)
@@ -128,15 +128,16 @@ class ArchiveJudge:
             self._report.findings.no_record.add(url=commit.url, record=place, reason=", ".join(reasons))
         return not reasons
 
-    def judge(self) -> None:
-        """What can be said once everything was read."""
+    def judge(self, judged_runs: Collection[str]) -> None:
+        """What can be said once everything was read. `judged_runs`: of which it is known where their links went."""
         self._commits_without_record()
         self._committed_twice()
         self._orphans()
         self._report.commits = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)")
-        runs = self._ledger.number("SELECT count(*) FROM commits WHERE run <> ''")
-        if runs:
-            self._report.notes.append(f"{runs:,} commits are of runs of jobs: where their links went is not judged")
+        of_runs = self._ledger.db.execute("SELECT run, count(*) FROM commits WHERE run <> '' GROUP BY run")
+        ended = sum(commits for run, commits in of_runs if run not in judged_runs)
+        if ended:
+            self._report.notes.append(f"{ended:,} commits are of ended runs: where their links went can't be judged")
         pruned = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits WHERE pruned)")
         if pruned:
             self._report.notes.append(f"{pruned:,} commits were pruned: where their links went can't be judged")

@@ -4,7 +4,7 @@ Must not know how commits and links were found.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from crawler.audit.findings import Report
@@ -66,17 +66,21 @@ class FrontierJudge:
         asked = 0
         self._meter.begin("checking links", "link")
         for batch in self._ledger.links_to_ask():
-            wanted: defaultdict[int, list[str]] = defaultdict(list)
+            by_run: dict[str, defaultdict[int, list[str]]] = {}
             for link in batch:
-                wanted[link.partition].append(str(link.fp))
-            states = await self._states.of(self._run, wanted)
-            for partition, fps in wanted.items():
-                ended = [fp for fp in fps if states[fp] is UrlState.ENDED]
-                pending = await self._pending_of(partition) if ended else set()
-                states.update((fp, UrlState.PENDING) for fp in ended if fp in pending)
-            self._ledger.set_states([(int(state), int(fp)) for fp, state in states.items()])
+                by_run.setdefault(link.run, defaultdict(list))[link.partition].append(str(link.fp))
+            for run, wanted in by_run.items():
+                await self._ask(run or self._run, wanted)
             asked += len(batch)
             self._meter.reached(asked)
+
+    async def _ask(self, run: int | str, wanted: Mapping[int, Sequence[str]]) -> None:
+        states = await self._states.of(run, wanted)
+        for partition, fps in wanted.items():
+            ended = [fp for fp in fps if states[fp] is UrlState.ENDED]
+            pending = await self._pending_of(partition) if ended else set()
+            states.update((fp, UrlState.PENDING) for fp in ended if fp in pending)
+        self._ledger.set_states([(int(state), int(fp)) for fp, state in states.items()])
 
     async def _pending_of(self, partition: int) -> set[str]:
         """Links come by partition: the last one's pending URLs are kept."""
@@ -96,6 +100,15 @@ class FrontierJudge:
                     break
             self._tallies.append(tally)
         self._report.is_moving = await self._states.counters() != self._began
+
+    @property
+    def seen_runs(self) -> dict[str, set[int]]:
+        """Runs of which partitions had seen URLs when they were counted, and these partitions."""
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for tally in self._tallies:
+            for run in tally.runs:
+                found[run].add(tally.partition)
+        return found
 
     async def judge(self) -> None:
         """Links that lead nowhere, and partitions whose URLs are not all in some state."""

@@ -1,19 +1,30 @@
-"""Judges the histories of jobs: has each nominal time exactly one row, and is each run that goes on in its job?
+"""Judges the histories of jobs: has each nominal time exactly one row, is each run that goes on in its job, and has the
+index the pages that the row of a run counts?
 
 The times are counted again from the definitions that were in force. They are known from the oldest row on: what is
 older was dropped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from crawler.audit.findings import Report
 from crawler.frontier.job_books import JobBook, JobBooks
 from crawler.rules.jobs import Job, Outcome, Row
 from crawler.rules.schedules import Schedule, as_iso
+from crawler.terminal.wording import counted
+
+CLOCK_S = 10.0  # by which clocks may differ
+COUNTED = (Outcome.FINISHED, Outcome.FAILED)
 
 
-async def judge_jobs(books: JobBooks, report: Report) -> None:
-    """Read and judge all jobs. Raises EngineError."""
+async def judge_jobs(
+    books: JobBooks, report: Report, pages_of: Callable[[str], int] | None = None, *, before_s: float = 0.0
+) -> None:
+    """Read and judge all jobs. Raises EngineError.
+
+    `pages_of`: how many pages of a run the index has; `before_s`: it has all of runs that ended before this time (wall
+    clock).
+    """
     unsteady = 0
     async for some in books.read():
         for book in some:
@@ -21,6 +32,8 @@ async def judge_jobs(books: JobBooks, report: Report) -> None:
                 unsteady += 1
                 continue
             _judge(book, report)
+            if pages_of is not None:
+                _judge_pages(book, report, pages_of, before_s - CLOCK_S)
     if unsteady:
         report.notes.append(f"{unsteady} jobs changed at every look: they are not judged")
 
@@ -36,6 +49,15 @@ def _judge(book: JobBook, report: Report) -> None:
         report.findings.nominal.add(job=book.job.name, time=as_iso(at), reason=reason)
     for run, reason in _wrong_runs(book, book.job):
         report.findings.runs.add(job=book.job.name, run=run, reason=reason)
+
+
+def _judge_pages(book: JobBook, report: Report, pages_of: Callable[[str], int], before_s: float) -> None:
+    """Does the index have as many pages of each run as its row says?"""
+    name = book.job.name if book.job else book.id
+    for row in book.rows:
+        if row.outcome in COUNTED and row.ended_at < before_s and (pages := pages_of(row.run)) != row.pages:
+            reason = f"its row has {counted(row.pages, 'page')}, the index and the engine's log have {pages:,}"
+            report.findings.runs.add(job=name, run=row.run, reason=reason)
 
 
 def _wrong_times(book: JobBook, job: Job) -> Iterator[tuple[int, str]]:

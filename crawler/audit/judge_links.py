@@ -5,9 +5,10 @@ Must not know what became of the links.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.ledger import Commit
@@ -17,11 +18,13 @@ from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.recovery.reparse import Rereader
 from crawler.rules.identity import registrable_domain
-from crawler.rules.scope import ScopeRules
+from crawler.rules.runs import RunRecord
+from crawler.rules.scope import ScopeRules, smaller_limit
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings, Settings, SiteSettings
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
+ROUTERS_MAX = 64  # of runs; those that are active at one time are next to each other in the archive
 
 
 class CrawlRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +36,23 @@ class CrawlRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkRules:
-    """Which links of a page belong to the crawl, as instances judged it then."""
+    """Which links of a page belong to the crawl, or to the run that it was fetched for, as instances judged it then."""
 
-    def __init__(self, rules: CrawlRules, sites: Sequence[SiteSettings] = ()) -> None:
+    def __init__(
+        self,
+        rules: CrawlRules,
+        sites: Sequence[SiteSettings] = (),
+        *,
+        runs: Mapping[str, RunRecord] | None = None,
+        run_depth_max: int = -1,
+    ) -> None:
+        """`runs`: those that are active, with all roots of their scopes; of others nothing is required.
+        `run_depth_max`: the budget of depth, beyond which nothing of a run is added (-1: none).
+        """
         self._sites = sites
+        self._runs = runs or {}
+        self._run_depth_max = run_depth_max
+        self._of_runs: dict[tuple[str, int], Router] = {}  # the one that was used last is the last
         self._roots = rules.roots
         self._opened = rules.history.roots
         self._prefixes = [root for root in rules.roots if root.startswith("prefix:")]
@@ -49,6 +65,8 @@ class LinkRules:
 
     def required(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
         """Where the links and the redirect of a committed page must have gone, but for what was told lately."""
+        if commit.run:
+            return self._required_of_run(commit, links, target)
         router, claim = self._router_at(commit.scope), _claim_of(commit)
         refused: Counter[str] = Counter()
         found = [c for c in router.links(claim, links, refused) if self._was_open(c.url, commit.scope)]
@@ -60,6 +78,36 @@ class LinkRules:
         for candidate in found:
             self._recent.add(candidate.url, candidate.depth)
         return found
+
+    def _required_of_run(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
+        """Nobody knows when the roots of a run were opened. So only links within the page's own root are required: that
+        one was open.
+        """
+        record = self._runs.get(commit.run)
+        if record is None:
+            return []
+        router, claim, refused = self._router_of(record, commit.scope), _claim_of(commit), Counter[str]()
+        scope = router.scope
+        own = scope.of_run(scope.mode, [scope.root_of(commit.url)], scope.depth_max)
+        found = [c for c in router.links(claim, links, refused) if own.allows(c.url)]
+        if target:
+            candidate = router.redirect(claim, target, refused)
+            if candidate is not None and (commit.depth == 0 or own.allows(target)):
+                found.append(candidate)
+        for candidate in found:
+            router.recent.add(candidate.url, candidate.depth)
+        return found
+
+    def _router_of(self, record: RunRecord, version: int) -> Router:
+        key = record.run, version
+        router = self._of_runs.pop(key, None)
+        if router is None:
+            depth_max = smaller_limit(record.spec.depth, self._run_depth_max)
+            router = self._router_at(version).of_run(replace(record, spec=replace(record.spec, depth=depth_max)))
+        self._of_runs[key] = router
+        while len(self._of_runs) > ROUTERS_MAX:
+            del self._of_runs[next(iter(self._of_runs))]
+        return router
 
     def _router_at(self, version: int) -> Router:
         """Routing by the rules of that version; 0, of commits that don't know theirs, stands for those of today."""
@@ -82,8 +130,9 @@ class LinkRules:
 class LinkReader:
     """Parses archived pages again."""
 
-    def __init__(self, rules: CrawlRules, settings: Settings) -> None:
-        self.rules = LinkRules(rules, settings.sites)
+    def __init__(self, rules: CrawlRules, settings: Settings, runs: Mapping[str, RunRecord] | None = None) -> None:
+        """`runs`: see `LinkRules`."""
+        self.rules = LinkRules(rules, settings.sites, runs=runs, run_depth_max=settings.budget.depth or -1)
         self._rereader = Rereader(msgspec.structs.replace(settings, scope=rules.record.scope))
 
     async def close(self) -> None:
@@ -99,4 +148,5 @@ def _claim_of(commit: Commit) -> Claim:
     return Claim(
         url=commit.url, fingerprint=str(commit.fp), visit=commit.visit, partition=commit.partition, epoch=0, token="",
         domain="", queue="", depth=commit.depth, redirects=commit.redirects, attempts=0, deliveries=0, seed=False,
+        run=commit.run,
     )  # fmt: skip

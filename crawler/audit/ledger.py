@@ -32,8 +32,10 @@ CREATE INDEX commits_by_record ON commits (file, offset);
 CREATE INDEX commits_by_page ON commits (page);
 CREATE TABLE orphans (file INTEGER NOT NULL, offset INTEGER NOT NULL, url TEXT NOT NULL, page INTEGER NOT NULL);
 CREATE TABLE links (
-    fp INTEGER PRIMARY KEY, partition INTEGER NOT NULL, url TEXT NOT NULL, parent INTEGER NOT NULL, state INTEGER
+    fp INTEGER PRIMARY KEY, partition INTEGER NOT NULL, url TEXT NOT NULL, parent INTEGER NOT NULL, state INTEGER,
+    run TEXT NOT NULL
 );
+CREATE TABLE run_pages (run TEXT PRIMARY KEY, pages INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE requests (
     queue TEXT NOT NULL, partition INTEGER NOT NULL, host TEXT NOT NULL, port INTEGER NOT NULL, target TEXT NOT NULL,
     page INTEGER NOT NULL, started REAL NOT NULL, ended REAL NOT NULL, blur REAL NOT NULL, status INTEGER NOT NULL,
@@ -66,6 +68,7 @@ class Link(NamedTuple):
     fp: int
     partition: int
     url: str
+    run: str
     parent: str
 
 
@@ -100,6 +103,10 @@ _COMMITS_AT = """
 SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run
 FROM commits WHERE file = ? AND offset = ?
 """
+_COUNT_RUN_PAGES = """
+INSERT INTO run_pages SELECT run, count(DISTINCT fp) FROM commits
+WHERE run <> '' AND status BETWEEN 200 AND 299 GROUP BY run
+"""
 _REQUEST = ", ".join(LoggedRequest._fields)
 
 
@@ -120,6 +127,7 @@ class Ledger:
         self.db.executescript(_TABLES)
         self.db.execute("BEGIN")
         self._files: dict[str, int] = {}
+        self._has_run_pages = False
 
     def __enter__(self) -> Self:
         return self
@@ -171,8 +179,8 @@ class Ledger:
     def add_links(self, candidates: Iterable[Candidate], parent: Commit) -> None:
         """URLs that must be in a known state; repeats change nothing."""
         self.db.executemany(
-            "INSERT OR IGNORE INTO links (fp, partition, url, parent) VALUES (?, ?, ?, ?)",
-            [(int(c.fingerprint), c.partition, c.url, parent.id) for c in candidates],
+            "INSERT OR IGNORE INTO links (fp, partition, url, parent, run) VALUES (?, ?, ?, ?, ?)",
+            [(int(c.fingerprint), c.partition, c.url, parent.id, c.run) for c in candidates],
         )
 
     def links_to_ask(self) -> Iterator[list[Link]]:
@@ -187,11 +195,22 @@ class Ledger:
 
     def _links(self, condition: str) -> Iterator[list[Link]]:
         cursor = self.db.execute(
-            "SELECT fp, partition, url, (SELECT url FROM commits WHERE id = parent) FROM links "  # noqa: S608 - ours
+            "SELECT fp, partition, url, run, (SELECT url FROM commits WHERE id = parent) FROM links "  # noqa: S608 - ours
             f"WHERE {condition} AND NOT EXISTS (SELECT 1 FROM commits WHERE commits.fp = links.fp) ORDER BY partition"
         )
         while rows := cursor.fetchmany(BATCH):
             yield [Link(*row) for row in rows]
+
+    def drop_links_of(self, run: str) -> None:
+        """Forget where the pages of a run led."""
+        self.db.execute("DELETE FROM links WHERE run = ?", (run,))
+
+    def pages_of(self, run: str) -> int:
+        """How many pages with a status of 2xx a run has committed."""
+        if not self._has_run_pages:
+            self.db.execute(_COUNT_RUN_PAGES)
+            self._has_run_pages = True
+        return self.number("SELECT pages FROM run_pages WHERE run = ? UNION ALL SELECT 0", run)
 
     def set_states(self, states: Sequence[tuple[int, int]]) -> None:
         """(state, fingerprint) of targets."""

@@ -5,8 +5,10 @@ Puts the judges in order; what they look for is theirs to know.
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from crawler.audit.judge_jobs import judge_jobs
 from crawler.audit.judge_links import CrawlRules, LinkReader
 from crawler.audit.judge_politeness import judge_politeness
 from crawler.audit.judge_robots import judge_robots
+from crawler.audit.judge_runs import judge_runs, still_active
 from crawler.audit.judge_takeovers import judge_takeovers
 from crawler.audit.ledger import Ledger
 from crawler.audit.requests import judge_outcomes, judge_repeats, read_requests
@@ -32,7 +35,9 @@ from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.job_books import JobBooks
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.overrides import OverrideStore
+from crawler.frontier.runs import Runs
 from crawler.rules.meter import SILENT, Meter
+from crawler.runtime.clock import wall_s
 from crawler.settings import Settings
 
 
@@ -54,6 +59,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     states: BulkLookup
     letters: DeadLetters
     jobs: JobBooks
+    runs: Runs
     takeovers: Takeovers
     overrides: OverrideStore
     web_logs: WebLogs
@@ -63,19 +69,22 @@ async def audit(subject: Subject, meter: Meter = SILENT) -> Report:
     """Judge everything. Raises EngineError, UsageError for a log that can't be read, ArchiveError."""
     settings = subject.settings
     report = Report(crawl=settings.crawl.name, folders=[str(folder.root) for folder in subject.folders])
-    reader = LinkReader(subject.rules, settings)
+    active = await subject.runs.active()
+    reader = LinkReader(subject.rules, settings, active)
     with Ledger(_scratch(subject.folders)) as ledger, contextlib.ExitStack() as stack:
         for folder in subject.folders:
             stack.enter_context(folder.reading())
         try:
-            await _judge(subject, ledger, reader, report, meter)
+            await _judge(subject, ledger, reader, report, meter, frozenset(active))
         finally:
             await reader.close()
     return report
 
 
-async def _judge(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, meter: Meter) -> None:
-    fingerprints = subject.rules.record.fingerprints
+async def _judge(
+    subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, meter: Meter, active: AbstractSet[str]
+) -> None:
+    began_s, fingerprints = wall_s(), subject.rules.record.fingerprints
     archive = ArchiveJudge(subject.folders, ledger, reader, report, meter)
     frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints, meter=meter)
     await frontier.begin()
@@ -83,16 +92,20 @@ async def _judge(subject: Subject, ledger: Ledger, reader: LinkReader, report: R
     archive.read_index()
     await archive.read_archive()
     await frontier.ask_links()
+    judged_runs = await still_active(subject.runs, active)
+    for run in active - judged_runs:
+        ledger.drop_links_of(run)  # its seen-set went with its end
     await frontier.count()
     if report.is_moving:
         await frontier.read_log(partial(archive.add_commit, is_late=True))
         archive.read_index(is_late=True)
     await frontier.judge()
-    await judge_jobs(subject.jobs, report)
+    await judge_jobs(subject.jobs, report, ledger.pages_of, before_s=began_s if report.is_moving else math.inf)
+    await judge_runs(subject.runs, frontier.seen_runs, report)
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report, meter)
     meter.begin("judging")
-    archive.judge()
+    archive.judge(judged_runs)
     judge_same_pages(ledger, report)
     await judge_dead(subject.letters, subject.folders, report)
     judge_takeovers(await subject.takeovers.read(), report)

@@ -181,6 +181,10 @@ def export_all(
         say(f"{what} written to {', '.join(places)}")
     for field, column in summary.renamed.items():
         say(f"field {field[:NAME_SHOWN]!r} is column {column!r}")
+    if summary.pruned:
+        say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
+    elif of_run and not summary.by_status:
+        say(f"no page of run {of_run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
     _say_missing(summary.missing)
 
 

@@ -22,9 +22,10 @@ examples:
 
 With several conditions, pages go for which all hold. Records, items and attempts are removed;
 of each page a short line of the index stays, so it is not fetched again while the engine, or a
-rebuild, knows it. Pages of active runs, what running instances still write to, and what outputs
-(-o) have not read yet stay for now. The crawl may be running. Where several machines crawl,
-prune the folder of each. A prune that was interrupted is completed by the next one.
+rebuild, knows it. 'jobs history' keeps the rows of runs. Pages of active runs, what running
+instances still write to, and what outputs (-o) have not read yet stay for now. The crawl may
+be running. Where several machines crawl, prune the folder of each. A prune that was
+interrupted is completed by the next one.
 
 Files of which a part goes are copied: one after the other, so the disk needs about 1 GB.
 
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         out_json(msgspec.to_builtins(result))
     else:
-        out(_text(result))
+        out(_text(result, of_runs=arguments.keep_runs > 0))
     return 0
 
 
@@ -103,7 +104,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str)
             return await prune(crawl, wanted, dry_run=arguments.dry_run, actor=actor(), meter=meter)
 
 
-def _text(result: "PruneResult") -> str:
+def _text(result: "PruneResult", *, of_runs: bool) -> str:
     from crawler.terminal.wording import counted, size
 
     lines = []
@@ -122,5 +123,6 @@ def _text(result: "PruneResult") -> str:
         reason = REASONS[why].format(cursors=", ".join(result.cursors))
         lines.append(f"{counted(n, 'page')} more stay for now: {reason}.")
     if result.pages and not result.dry_run:
-        lines.append("They stay done, and are not fetched again. Where they led is not in the archive any more.")
+        stay = "Their runs stay in the history of jobs." if of_runs else "They stay done, and are not fetched again."
+        lines.append(f"{stay} Where they led is not in the archive any more.")
     return "\n".join(lines)

@@ -173,8 +173,10 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     out(f"done     {progress.fetched:,} (not fetched again)")
     sources = f"links of {counted(report.records, 'archived page')}, {counted(report.seeds, 'seed')}"
     out(f"pending  {progress.pending:,} ({sources})")
-    if report.jobs:
-        out(f"jobs     {report.jobs:,}, without their history")
+    if report.of_jobs.jobs:
+        out(f"jobs     {report.of_jobs.jobs:,}")
+    if report.of_jobs.runs:
+        out(f"runs     {report.of_jobs.runs:,} in the history of jobs, by their pages: how they ended is not known")
     if report.pruned:
         out(f"         {report.pruned:,} that are done were pruned: links that only they had are not known any more")
         out("         ('crawler rebuild --refetch' fetches these pages again)")

@@ -13,6 +13,7 @@ from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
 from crawler.rules.identity import Fingerprints
+from crawler.rules.runs import name_of
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.
@@ -57,6 +58,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     parks: int  # URLs that are deferred now
     refused: int  # URLs ended as refused; links that were never added are not among them
     log_entries: int
+    runs: tuple[str, ...]  # of jobs, with URLs seen
     is_steady: bool
 
 
@@ -141,6 +143,7 @@ class BulkLookup:
             parks=sum(int(n) for _, n in pairs_of(parks)),
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
+            runs=tuple(run.decode() for run in sets if name_of(run.decode())),
             is_steady=all(before.get(name) == after.get(name) for name in moving),
         )
 

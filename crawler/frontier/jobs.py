@@ -67,7 +67,7 @@ class Jobs:
         self._engine = engine
         self._keys = keys
         self._partitions = partitions
-        self._rows_max = rows_max
+        self.rows_max = rows_max
 
     def home_of(self, job: str) -> int:
         """The partition of a job, by the id of it or of one of its runs."""
@@ -140,7 +140,7 @@ class Jobs:
         return Call("change_job", (self._keys.meta(self.home_of(change.job)),), (*head, pack(change)))
 
     def _args(self, read: StoredJob, plan: Plan, nonce: str, new_revision: bool) -> JobChange:
-        job, latest = plan.job, plan.job.revisions[-1]
+        job = plan.job
         failed = [
             value
             for row in plan.put
@@ -156,8 +156,10 @@ class Jobs:
             put=[value for row in plan.put for value in (row.nominal, _encode(row).decode())],
             starts=[value for record in plan.starts for value in (record.run, _encode(record).decode())],
             ends=list(plan.ends), failed=failed,
-            revisions=[latest.number, _encode(latest).decode()] if new_revision else [],
-            seed_keys=[], rows_max=self._rows_max,
+            revisions=[value for one in job.revisions for value in (one.number, _encode(one).decode())]
+            if new_revision
+            else [],
+            seed_keys=[], rows_max=self.rows_max,
         )  # fmt: skip
 
     async def remove(self, read: StoredJob) -> None:

@@ -91,6 +91,12 @@ class Runs:
         """The partitions that have, or had, URLs of the run."""
         return frozenset(int(p) for p in await self._engine.command("SMEMBERS", self._of(run, "touched")))
 
+    async def seen_in(self, run: str, partitions: Iterable[int]) -> set[int]:
+        """Those of the partitions that have a seen-set of the run."""
+        asked = list(partitions)
+        found = await self._engine.commands([("HEXISTS", self._keys.meta(p), f"seen{run}") for p in asked])
+        return {p for p, is_there in zip(asked, found, strict=True) if is_there}
+
     async def counts(self, run: str, partitions: Collection[int]) -> dict[int, RunCounts]:
         """What became of its URLs, by partition. Partitions are read one by one, so the sums are no snapshot."""
         calls = [Call("read_queues", (self._keys.meta(p),), ("counts", run)) for p in partitions]
@@ -120,6 +126,10 @@ class Runs:
         wanted = list(partitions)
         raw = await self._engine.commands([("SMEMBERS", self._keys.of(p, "closing")) for p in wanted])
         return {p: sorted(run.decode() for run in members) for p, members in zip(wanted, raw, strict=True)}
+
+    async def all_closing(self) -> frozenset[str]:
+        """Ended runs that may have left something, by a look at each partition."""
+        return frozenset(run for runs in (await self.closing_in(range(self._partitions))).values() for run in runs)
 
     async def close(self, what: Iterable[tuple[str, int]]) -> None:
         """Forget ended runs in these partitions: seen-sets and counts. Nothing is added for them there any more."""

@@ -233,7 +233,7 @@ class RunWatch:
         if stored is not None and fence is not None and _knows(stored, one.record.run):
             record = replace(one.record, stopped="pages")
             with contextlib.suppress(Changed):
-                made = replace(undecided(stored.job), starts=(record,))
+                made = replace(undecided(stored.job, self._clock.engine_s()), starts=(record,))
                 await self._jobs.change(stored, made, fence)
                 one.record = record
                 self._on_plan(made)
@@ -276,8 +276,11 @@ class RunWatch:
             some = dict.fromkeys([await self._closing.get()])
             while len(some) < AT_ONCE and not self._closing.empty():
                 some[self._closing.get_nowait()] = None
+            ours = [one for one in some if one[0] in self._held]
             try:
-                await self._runs.close_everywhere([run for partition, run in some if partition in self._held])
+                closing = await self._runs.closing_in({partition for partition, _ in ours})
+                # An engine that fell back may have forgotten that a run had ended: then it goes on.
+                await self._runs.close_everywhere([run for partition, run in ours if run in closing[partition]])
             except EngineError:
                 for one in some:
                     self._closing.put_nowait(one)

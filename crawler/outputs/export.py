@@ -31,6 +31,7 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     records: int
     by_status: dict[int, int]  # of the pages that they are of
+    pruned: int = 0  # pages of the run that was asked for that are not there any more
     missing: list[MissingFile] = msgspec.field(default_factory=list)
     marks: dict[str, Mark] = {}  # of files, by the names of their targets
     renamed: dict[str, str] = {}  # fields whose columns in a table have other names
@@ -66,7 +67,8 @@ def export(
                 stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
-        rows = _rows(reader, source, since, run, by_status, meter)
+        pruned = Counter[str]()
+        rows = _rows(reader, source, since, run, by_status, pruned, meter)
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
@@ -83,6 +85,7 @@ def export(
     return ExportSummary(
         records=records,
         by_status=dict(sorted(by_status.items())),
+        pruned=pruned[run],
         missing=source.missing(reader),
         marks=marks,
         renamed=renamed,
@@ -111,11 +114,20 @@ def difference(target: Target, what: str, found: int, wanted: int) -> OutputErro
 
 
 def _rows(
-    reader: IndexReader, source: RecordSource, since: float, run: str, by_status: Counter[int], meter: Meter
+    reader: IndexReader,
+    source: RecordSource,
+    since: float,
+    run: str,
+    by_status: Counter[int],
+    pruned: Counter[str],
+    meter: Meter,
 ) -> Iterator[Row]:
+    """Counts pages by status, and by run those that were pruned, if they are of the `run` that is asked for."""
     meter.begin("exporting", "page", index_bytes(reader.folder))
-    for number, entry in enumerate(reader.entries(), 1):
-        if committed_at(entry) >= since and run in ("", entry.run):
+    for number, entry in enumerate(reader.entries(pruned=bool(run)), 1):
+        if entry.pruned:
+            pruned[entry.run] += 1
+        elif committed_at(entry) >= since and run in ("", entry.run):
             by_status[entry.status] += 1
             yield from rows_of(source, entry)
         if number % PULSE == 0:

@@ -98,14 +98,17 @@ class PartitionRebalance:
 
     async def _save_clocks(self, partition: int) -> None:
         """Store the clocks and delays of queues that were ours when the partition was lost, because an engine that fell
-        back may have older ones. Raises EngineError.
+        back may have older ones. Others may have sent requests with a shorter delay, so each queue waits for its own.
+
+        Raises EngineError.
         """
         fence, queues = self._held.fence_of(partition), self._unsaved.by_partition.get(partition, ())
         if fence is None or not queues:
             return
         calls = []
         for queue in queues:
-            next_ms, delay_ms = fence.now_ms + self._scheduler.wait_of(queue), self._scheduler.delay_of(queue)
+            delay_ms = self._scheduler.delay_of(queue)
+            next_ms = fence.now_ms + max(self._scheduler.wait_of(queue), delay_ms)
             calls.append(self._frontier.pace_call(fence, queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)))
         for reply in await self._frontier.end(calls):
             if isinstance(reply, EngineError):

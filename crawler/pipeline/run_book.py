@@ -50,14 +50,18 @@ class RunBook:
     async def learn(self, runs: Collection[str]) -> None:
         """Read the records of these that are not known, or not any more; those that others want meanwhile with them.
 
+        A run that has ended is read each time: when the engine has lost its last second, the run is triggered again.
         Raises EngineError.
         """
-        if all(map(self._is_fresh, runs)):
+        if all(map(self._is_active, runs)):
             return
         self._wanted.update(runs)
         async with self._reading:
-            asked = [run for run in {*self._wanted, *runs} if not self._is_fresh(run)]
+            asked = [run for run in {*self._wanted, *runs} if not self._is_active(run)]
             self._wanted.clear()
+            for run in asked:
+                if self._is_fresh(run):
+                    del self._known[run]  # it has ended, by a read before this one, which may fail
             if asked:
                 read_ms = monotonic_ms()
                 for run, active in (await self._runs.look(asked)).items():
@@ -68,6 +72,9 @@ class RunBook:
         if run in self._known:
             self._known[run].read_ms = -FRESH_MS
         await self.learn((run,))
+
+    def _is_active(self, run: str) -> bool:
+        return self._is_fresh(run) and self._known[run].record is not None
 
     def _is_fresh(self, run: str) -> bool:
         known = self._known.get(run)

@@ -143,7 +143,7 @@ class Scheduler:
         slot.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
             self.shorten_delay(slot, batch.delay_ms)
-            slot.delay_ms = batch.delay_ms
+        slot.delay_ms = batch.delay_ms  # one that the engine has forgotten, too: others did not wait for it
         slot.next_ms, slot.settled_ms = max(slot.next_ms, start_ms), max(slot.settled_ms, start_ms)
         if not slot.waiting:
             slot.since_ms = monotonic_ms()

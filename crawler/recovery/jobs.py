@@ -1,67 +1,161 @@
-"""Recreates the jobs that the engine lost, from the journals of jobs.
+"""Recreates what the engine lost of jobs, from the journals of jobs and from the pages of their runs.
 
-A job comes back as it was last defined. Its history is lost. The newest nominal time that a page in the archive belongs
-to was decided, so it is not decided again; what came after it is decided now: missed, or caught up with.
+A job comes back as it was last defined. Its history has a row for each run that has pages in the archive, and rows for
+the times between them; how these runs ended is not known. Nothing up to the newest of them is decided again; what came
+after it is decided now: missed, or caught up with. The same for a job of an engine that fell back: what it knows stays,
+and what it forgot is added. So no run is triggered twice.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.job_journal import JobJournal, JobLine
 from crawler.errors import ConflictError
-from crawler.frontier.jobs import Jobs, job_id
-from crawler.rules.jobs import OPEN, Job
+from crawler.frontier.jobs import Changed, Jobs, job_id
+from crawler.recovery.page_book import PageBook
+from crawler.rules.job_plan import Plan, recovered
+from crawler.rules.jobs import OPEN, Job, Revision
 from crawler.runtime.clock import wall_s
 
+TRIES = 10  # people may change jobs meanwhile
 
-async def restore_jobs(jobs: Jobs, journals: Sequence[JobJournal], newest: Mapping[str, int]) -> int:
-    """Recreate those that the engine does not have; how many. `newest`: nominal times of runs, by ids of jobs.
 
-    Raises EngineError, and ArchiveError for a journal that can't be read.
+class RestoredJobs(msgspec.Struct, kw_only=True):
+    """`jobs`: those that the engine did not have; `runs`: those that got a row of history."""
+
+    jobs: int = 0
+    runs: int = 0
+
+
+class Defined(msgspec.Struct, frozen=True, kw_only=True):
+    """What the journals have of a job. `lines`: of the one that there is now, if there is one."""
+
+    user: str
+    name: str
+    lines: Sequence[JobLine]
+    removed: float  # when the newest job of that name that was removed had been created (wall clock, s)
+
+    @property
+    def id(self) -> str:
+        return job_id(self.user, self.name)
+
+    @property
+    def last(self) -> JobLine:
+        """The definition in force. A later line of an earlier definition lost against it."""
+        return max(reversed(self.lines), key=_number)
+
+    @property
+    def revisions(self) -> tuple[Revision, ...]:
+        known = {_number(line): line.revision for line in self.lines if line.revision is not None}
+        return tuple(known[number] for number in sorted(known))
+
+    def new_job(self) -> Job:
+        """The job without any history."""
+        revisions = self.revisions
+        return Job(
+            id=self.id, user=self.user, name=self.name, created_at=self.last.created_at, revisions=revisions,
+            done_to=revisions[0].since,
+        )  # fmt: skip
+
+
+async def restore_jobs(jobs: Jobs, journals: Sequence[JobJournal], book: PageBook) -> RestoredJobs:
+    """Recreate jobs, and add to their histories what the book knows. Raises EngineError, and ArchiveError for a journal
+    that can't be read.
     """
-    lines = _latest(line for journal in journals for line in journal.read() if line.revision is not None)
-    restored = 0
-    for line in lines:
-        job = _job_of(line, newest)
-        if (await jobs.read([job.id]))[0] is not None:
-            continue
-        if key := job.spec.seeds_key:
-            await jobs.drop_seeds(job.id, [key])
-            for journal in journals:
-                for one in journal.read():
-                    if one.seeds_key == key:
-                        await jobs.keep_seeds(job.id, key, one.seeds)
-        with contextlib.suppress(ConflictError):  # somebody else was first
-            await jobs.create(job, due=wall_s())
-            restored += 1
-    if restored:
+    report = RestoredJobs()
+    defined = {one.id: one for one in _defined(journals)}
+    known = {*defined, *book.jobs()}
+    for job in sorted(known):
+        for _ in range(TRIES):
+            with contextlib.suppress(Changed, ConflictError):
+                if one := defined.get(job):
+                    report.jobs += await _restore_definition(jobs, one, journals)
+                report.runs += await _restore_runs(jobs, job, defined.get(job), book)
+                break
+        else:
+            raise ConflictError(f"job {job} changed at every try: stop who changes it, and rebuild again")
+    if known:
         await jobs.notify()
-    return restored
+    return report
 
 
-def _latest(lines: Iterable[JobLine]) -> list[JobLine]:
-    """The last line of each job; later lines of an earlier definition lost against it."""
-    found: dict[tuple[str, str], JobLine] = {}
-    for line in lines:
-        before = found.get((line.user, line.name))
-        if before is None or before.removed or _number(line) >= _number(before):
-            found[line.user, line.name] = line
-    return [line for line in found.values() if not line.removed]
+async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[JobJournal]) -> bool:
+    """Have the engine know the job as it was last defined; True when it did not know the job.
+
+    Raises Changed, or ConflictError, when somebody else changed it meanwhile.
+    """
+    (stored,) = await jobs.read([defined.id])
+    if stored is not None and stored.job.created_at <= defined.removed:
+        await jobs.remove(stored)
+        stored = None
+    if not defined.lines:
+        return False
+    if stored is None:
+        await _restore_seeds(jobs, defined, journals)
+        await jobs.create(defined.new_job(), due=wall_s())
+        return True
+    newer = tuple(revision for revision in defined.revisions if revision.number > stored.job.revision)
+    if newer:
+        await _restore_seeds(jobs, defined, journals)
+        job = replace(stored.job, revisions=(*stored.job.revisions, *newer))
+        await jobs.change(stored, Plan(job=job, due=wall_s()), None, new_revision=True)
+    return False
+
+
+async def _restore_runs(jobs: Jobs, job: str, defined: Defined | None, book: PageBook) -> int:
+    """Add runs of which there are pages to the history of a job; how many. Raises Changed."""
+    (stored,) = await jobs.read([job])
+    if stored is None:
+        return 0  # nobody knows how it was defined, or it was removed
+    made = recovered(stored.job, book.runs_of(job, jobs.rows_max), wall_s())
+    if defined and defined.lines and _number(defined.last) >= made.job.revision:
+        made = replace(made, job=_paused(made.job, is_paused=defined.last.paused))
+    if made.job != stored.job or made.put:
+        await jobs.change(stored, made, None)
+    return sum(bool(row.run) for row in made.put)
+
+
+def _paused(job: Job, *, is_paused: bool) -> Job:
+    """The job, paused or not from now on."""
+    if job.is_paused == is_paused:
+        return job
+    return replace(job, pauses=(*job.pauses, (job.done_to, OPEN)) if is_paused else job.pauses[:-1])
+
+
+async def _restore_seeds(jobs: Jobs, defined: Defined, journals: Sequence[JobJournal]) -> None:
+    revision = defined.last.revision
+    if revision is None or not (key := revision.spec.seeds_key):
+        return
+    await jobs.drop_seeds(defined.id, [key])
+    for journal in journals:
+        for one in journal.read():
+            if one.seeds_key == key:
+                await jobs.keep_seeds(defined.id, key, one.seeds)
+
+
+def _defined(journals: Iterable[JobJournal]) -> Iterator[Defined]:
+    """Each job of these journals once. The lines of a job that was removed count no more, in whatever journal."""
+    lines: dict[tuple[str, str], list[JobLine]] = {}
+    removed: dict[tuple[str, str], float] = {}
+    for journal in journals:
+        mine: dict[tuple[str, str], list[JobLine]] = {}
+        for line in journal.read():
+            key = line.user, line.name
+            if line.removed:
+                removed[key] = max(line.created_at, removed.get(key, 0.0))
+                mine.pop(key, None)
+            elif line.revision is not None:
+                mine.setdefault(key, []).append(line)
+        for key, some in mine.items():
+            lines.setdefault(key, []).extend(some)
+    for user, name in sorted({*lines, *removed}):
+        before = removed.get((user, name), 0.0)
+        left = [line for line in lines.get((user, name), ()) if line.created_at > before]
+        yield Defined(user=user, name=name, lines=left, removed=before)
 
 
 def _number(line: JobLine) -> int:
-    assert line.revision is not None
-    return line.revision.number
-
-
-def _job_of(line: JobLine, newest: Mapping[str, int]) -> Job:
-    assert line.revision is not None
-    number = job_id(line.user, line.name)
-    done_to = max(line.revision.since, newest.get(number, 0))
-    job = Job(
-        id=number, user=line.user, name=line.name, created_at=line.created_at, revisions=(line.revision,),
-        done_to=done_to,
-    )  # fmt: skip
-    return replace(job, pauses=((done_to, OPEN),)) if line.paused else job
+    return line.revision.number if line.revision else 0

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from crawler.archive.scratch_db import open_scratch
-from crawler.model import WarcLocation
+from crawler.model import CommitEntry, WarcLocation
+from crawler.rules.job_plan import FoundRun
+from crawler.rules.runs import name_of
 
 BATCH = 1000
 
@@ -21,11 +23,24 @@ CREATE TABLE pages (
     items INTEGER NOT NULL, run TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE of_runs (file TEXT NOT NULL, offset INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (file, offset));
+CREATE TABLE run_pages (fp INTEGER PRIMARY KEY);
+CREATE TABLE runs (
+    run TEXT PRIMARY KEY, job TEXT NOT NULL, nominal INTEGER NOT NULL, pages INTEGER NOT NULL, errors INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, began REAL NOT NULL, last REAL NOT NULL
+);
+CREATE INDEX runs_by_job ON runs (job, nominal);
 CREATE TABLE seeds (fp INTEGER PRIMARY KEY);
 CREATE TABLE orphans (
     id INTEGER PRIMARY KEY, fp INTEGER NOT NULL, url TEXT NOT NULL, folder INTEGER NOT NULL, file TEXT NOT NULL,
     offset INTEGER NOT NULL, length INTEGER NOT NULL
 );
+"""
+
+
+_ADD_TO_RUN = """
+INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET
+    pages = pages + excluded.pages, errors = errors + excluded.errors, bytes = bytes + excluded.bytes,
+    began = min(began, excluded.began), last = max(last, excluded.last)
 """
 
 
@@ -81,6 +96,30 @@ class PageBook:
     def add_of_run(self, at: WarcLocation, run: str) -> None:
         """Remember that a record was fetched for a run of a job."""
         self._db.execute("INSERT OR IGNORE INTO of_runs VALUES (?, ?, ?)", (at.file, at.offset, run))
+
+    def add_to_run(self, entry: CommitEntry) -> None:
+        """Count a page of a run of a job; the same one again changes nothing."""
+        name = name_of(entry.run)
+        if name and self._db.execute("INSERT OR IGNORE INTO run_pages VALUES (?)", (int(entry.fingerprint),)).rowcount:
+            is_good, is_error = 200 <= entry.status < 300, entry.status >= 400
+            at = entry.fetched_at
+            row = (entry.run, name.job, name.nominal, is_good, is_error, entry.body_bytes, at, at)
+            self._db.execute(_ADD_TO_RUN, row)
+
+    def jobs(self) -> list[str]:
+        """Ids of jobs whose runs have pages."""
+        return [job for (job,) in self._db.execute("SELECT DISTINCT job FROM runs")]
+
+    def runs_of(self, job: str, limit: int) -> list[FoundRun]:
+        """The newest runs of a job that have pages, by nominal time."""
+        rows = self._db.execute(
+            "SELECT run, pages, errors, bytes, began, last FROM runs WHERE job = ? ORDER BY nominal DESC LIMIT ?",
+            (job, limit),
+        )
+        return [
+            FoundRun(run=run, pages=pages, errors=errors, bytes=size, began=began, last=last)
+            for run, pages, errors, size, began, last in rows
+        ]
 
     def run_at(self, at: WarcLocation) -> str:
         """The run that a record was fetched for; "" for the crawl itself."""

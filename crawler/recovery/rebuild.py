@@ -9,7 +9,7 @@
     seed                  added again, from the journal
     dead letter, refusal  not known any more: tried again
     job                   added again, from the journal of jobs (recovery/jobs.py)
-    of a run of a job     the same for a run that the engine has as active; all else of runs needs nothing more
+    of a run of a job     the same for a run that the engine has as active; others get a row in the history of their job
 
 Idempotent, and may be killed anywhere: no folder is bound to the new crawl before all of them were read. Memory is
 bounded by the recent-URL cache and the largest record. Must not know commands.
@@ -45,7 +45,6 @@ from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
 from crawler.rules.meter import SILENT, Meter
 from crawler.rules.priority import Signals
-from crawler.rules.runs import job_of, nominal_of
 from crawler.terminal.wording import counted
 
 ROOTS_MAX = 1_000  # of the scope, in one call
@@ -77,7 +76,6 @@ class Rebuild:
         self._scope_version = 0  # the highest that a page was judged by
         self._has_items = False
         self._routers = {"": deps.router}  # of the crawl itself, and of each active run
-        self._nominal: dict[str, int] = {}  # job -> the newest nominal time that a page belongs to
         self._has_pruned = False
 
     async def run(self) -> RebuildReport:
@@ -110,10 +108,10 @@ class Rebuild:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book)
-        await self._d.crawls.count_from(self._scope_version)
-        record, _ = await self._d.crawls.shared()
-        journals = [JobJournal(folder, self._d.name, record.first_begun_at) for folder in self._folders]
-        self._report.jobs = await restore_jobs(self._d.jobs, journals, self._nominal)
+            await self._d.crawls.count_from(self._scope_version)
+            record, _ = await self._d.crawls.shared()
+            journals = [JobJournal(folder, self._d.name, record.first_begun_at) for folder in self._folders]
+            self._report.of_jobs = await restore_jobs(self._d.jobs, journals, book)
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))
         return self._report
@@ -177,11 +175,10 @@ class Rebuild:
         for folder in self._folders:
             reader = IndexReader(folder)
             async for entry in self._entries(reader, pruned=True):
-                if entry.run and (nominal := nominal_of(entry.run)) is not None:
-                    job = job_of(entry.run)
-                    self._nominal[job] = max(nominal, self._nominal.get(job, 0))
-                if entry.run and entry.warc is not None:
-                    book.add_of_run(entry.warc, entry.run)
+                if entry.run:
+                    book.add_to_run(entry)
+                    if entry.warc is not None:
+                        book.add_of_run(entry.warc, entry.run)
                 if entry.run not in self._routers:
                     continue
                 self._has_items |= entry.items is not None

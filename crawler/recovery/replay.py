@@ -24,6 +24,7 @@ from crawler.frontier.seed_counts import Seeds
 from crawler.model import Candidate, Claim
 from crawler.pipeline.parse import ParseKilledError
 from crawler.pipeline.router import Router
+from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import Rereader
@@ -40,7 +41,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     restored: int = 0  # of them, those that the engine did not have as done
     records: int = 0
     seeds: int = 0
-    jobs: int = 0
+    of_jobs: RestoredJobs = msgspec.field(default_factory=RestoredJobs)
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
     unplaced_urls: list[str] = msgspec.field(default_factory=list)

@@ -17,6 +17,7 @@ _RESULTS = {
     "missed_window": "missed",
     "paused": "paused",
     "failed_to_start": "failed to start",
+    "unknown": "unknown",
 }
 
 

@@ -5,13 +5,14 @@ happens once or not at all, whoever takes it.
 """
 
 import math
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import ConflictError
 from crawler.rules.jobs import OPEN, Job, JobSpec, Outcome, Repeat, Revision, Row, State
-from crawler.rules.runs import RunRecord, run_id
+from crawler.rules.runs import RunName, RunRecord, name_of, run_id
 from crawler.rules.schedules import Schedule
 
 STEPS_MAX = 100  # decisions in one plan
@@ -47,6 +48,17 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the archive has it. `began`, `last`: when its first and its last page were fetched (wall clock, s)."""
+
+    run: str
+    pages: int
+    errors: int
+    bytes: int
+    began: float
+    last: float
+
+
 def plan(job: Job, now_s: float) -> Plan:
     """Decide what is due."""
     return _Draft(job, now_s).finished()
@@ -62,9 +74,22 @@ def ended(job: Job, result: RunResult, now_s: float, *, decides: bool = True) ->
     return draft.finished() if decides else draft.undecided()
 
 
-def undecided(job: Job) -> Plan:
-    """Change nothing and decide nothing: what is due is decided at the next look."""
-    return Plan(job=job, due=float(job.done_to))
+def recovered(job: Job, found: Iterable[FoundRun], now_s: float) -> Plan:
+    """The job as it must have been when these runs of it were triggered: a rebuild found them in the archive.
+
+    They are not triggered again, and nothing before the newest of them is. Runs that the job takes for active go on.
+    """
+    draft = _Draft(job, now_s)
+    draft.recover(found)
+    return draft.undecided()
+
+
+def undecided(job: Job, now_s: float) -> Plan:
+    """Change nothing and decide nothing: what is due is decided at the next look.
+
+    What was decided last may be later than now, if clocks were set back.
+    """
+    return Plan(job=job, due=min(float(job.done_to), now_s))
 
 
 def created(job_id: str, user: str, name: str, spec: JobSpec, now_s: float, *, revision: int = 1) -> Job:
@@ -152,7 +177,7 @@ class _Draft:
 
     def undecided(self) -> Plan:
         """The plan without deciding: somebody looks at once."""
-        plan = undecided(self._new_job())
+        plan = undecided(self._new_job(), self._now_s)
         return replace(plan, put=tuple(self._put.values()), drop=tuple(self._drop), ends=tuple(self._ends))
 
     def _new_job(self) -> Job:
@@ -316,6 +341,56 @@ class _Draft:
         self._replace(row, new)
         if repeats:
             self._repeats.append(Repeat(row=new, at=self._now_s + spec.retry_delay_s))
+
+    # Runs that the engine lost.
+
+    def recover(self, found: Iterable[FoundRun]) -> None:
+        """Give each run that the job does not know a row: the last attempt at each time counts."""
+        latest: dict[tuple[int, bool], tuple[RunName, FoundRun]] = {}
+        for one in found:
+            if (name := name_of(one.run)) is None:
+                continue
+            other = latest.get((name.nominal, name.is_manual))
+            if other is None or other[0].attempt < name.attempt:
+                latest[name.nominal, name.is_manual] = name, one
+        for (nominal, is_manual), (name, one) in sorted(latest.items()):
+            row = Row(
+                nominal=nominal, to=nominal, count=1, state=State.STARTED, revision=name.revision, is_manual=is_manual,
+                run=one.run, attempts=name.attempt, started_at=one.began, ended_at=one.last, outcome=Outcome.UNKNOWN,
+                pages=one.pages, errors=one.errors, bytes=one.bytes,
+            )  # fmt: skip
+            if (before := self._row_of(nominal, is_manual=is_manual)) is not None:
+                if before.attempts < name.attempt:
+                    self._forget(before)
+                    self._replace(before, row)
+            elif is_manual:
+                if nominal > self._job.requested_last or nominal in self._requested:
+                    self._requested = [at for at in self._requested if at != nominal]
+                    self._put[nominal, True] = row
+            elif nominal > self._done_to:
+                self._lose(nominal - 1)
+                self._done_to, self._newest = nominal, None
+                self._put[nominal, False] = row
+        asked = (nominal for nominal, is_manual in latest if is_manual)
+        self._job = replace(self._job, requested_last=max(self._job.requested_last, *asked, 0))
+
+    def _row_of(self, nominal: int, *, is_manual: bool) -> Row | None:
+        """The row of a run that is active, waits, or is to be repeated."""
+        rows = (*self._active.values(), *self._queued, *(one.row for one in self._repeats))
+        return next((row for row in rows if (row.nominal, row.is_manual) == (nominal, is_manual)), None)
+
+    def _forget(self, row: Row) -> None:
+        """A later attempt than this one was made."""
+        if self._active.pop(row.run, None):
+            self._ends.append(row.run)
+        self._queued = [one for one in self._queued if one != row]
+        self._repeats = [one for one in self._repeats if one.row != row]
+
+    def _lose(self, end: int) -> None:
+        """Nobody knows what became of the nominal times up to this one."""
+        while self._done_to < end:
+            revision, until = self._revision()
+            self._miss(revision, int(min(end, until)), State.UNKNOWN, "")
 
     def _replace(self, old: Row, new: Row) -> None:
         """Store a row in the place of one that is stored, or that this plan would have stored."""

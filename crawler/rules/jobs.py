@@ -33,6 +33,7 @@ class State(enum.StrEnum):
     MISSED_WINDOW = "missed_window"  # decided too late: no instance ran, or it caught up with later ones only
     PAUSED = "paused"
     FAILED_TO_START = "failed_to_start"  # no valid seed, a sitemap that can't be read
+    UNKNOWN = "unknown"  # the engine lost it, and the archive has no page of it
 
 
 class Outcome(enum.StrEnum):
@@ -43,7 +44,7 @@ class Outcome(enum.StrEnum):
     RETRYING = "retrying"  # it failed, and is repeated
     FINISHED = "finished"
     FAILED = "failed"
-    REMOVED = "removed"  # with its job
+    UNKNOWN = "unknown"  # the engine lost it; the figures are those of the archive
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

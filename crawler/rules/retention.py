@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.model import CommitEntry
 from crawler.rules.identity import registrable_domain
-from crawler.rules.runs import MANUAL, job_of
+from crawler.rules.runs import name_of
 from crawler.rules.urls import host_of
 
 
@@ -44,22 +44,10 @@ def runs_beyond(runs: Iterable[str], keep: int, active: Iterable[str] = ()) -> f
     Attempts at one nominal time are kept or removed together. What is not the id of a run is kept.
     """
     going_on = frozenset(active)
-    of_jobs: dict[str, dict[tuple[int, str], list[str]]] = {}
+    of_jobs: dict[str, dict[tuple[int, bool], list[str]]] = {}
     for run in runs:
-        nominal = _nominal_of(run)
-        if nominal is not None and run not in going_on:
-            of_jobs.setdefault(job_of(run), {}).setdefault(nominal, []).append(run)
+        name = name_of(run)
+        if name is not None and run not in going_on:
+            of_jobs.setdefault(name.job, {}).setdefault((name.nominal, name.is_manual), []).append(run)
     old = (times[at] for times in of_jobs.values() for at in sorted(times, reverse=True)[keep:])
     return frozenset(run for some in old for run in some)
-
-
-def _nominal_of(run: str) -> tuple[int, str] | None:
-    """The nominal time of a run, and what tells a manual run of that second apart; None for what is no such id."""
-    parts = run.split(".")
-    if len(parts) not in (3, 4):
-        return None
-    manual = MANUAL if parts[2].endswith(MANUAL) else ""
-    try:
-        return int(parts[2].removesuffix(MANUAL), 36), manual
-    except ValueError:
-        return None

@@ -87,24 +87,25 @@ def job_of(run: str) -> str:
     return run.partition(".")[0]
 
 
-def time_of(run: str) -> int | None:
-    """The time in the id of a run (wall clock, s); None when it can't be one."""
+class RunName(NamedTuple):
+    """What the id of a run says. `nominal`: wall clock, s; of a manual run, when somebody wanted it."""
+
+    job: str
+    revision: int
+    nominal: int
+    is_manual: bool
+    attempt: int
+
+
+def name_of(run: str) -> RunName | None:
+    """The parts of a run's id; None when it is not one."""
     parts = run.split(".")
     if len(run) > ID_MAX or not run.isascii() or len(parts) not in (3, 4):
         return None
     try:
-        return int(parts[2].removesuffix(MANUAL), 36)
-    except ValueError:
-        return None
-
-
-def nominal_of(run: str) -> int | None:
-    """The nominal time of a run (wall clock, s); None for a manual one."""
-    parts = run.split(".")
-    if len(parts) < 3 or parts[2].endswith(MANUAL):
-        return None
-    try:
-        return int(parts[2], 36)
+        nominal = int(parts[2].removesuffix(MANUAL), 36)
+        attempt = int(parts[3], 36) if parts[3:] else 1
+        return RunName(parts[0], int(parts[1], 36), nominal, parts[2].endswith(MANUAL), attempt)
     except ValueError:
         return None
 

@@ -32,7 +32,7 @@ from crawler.reports.job_view import (
 from crawler.rules import job_plan
 from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_spec
 from crawler.rules.names import check_job, check_user
-from crawler.rules.runs import job_of, time_of, total_of
+from crawler.rules.runs import name_of, total_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
 from crawler.rules.urls import canonicalize, refuse_credentials
 from crawler.runtime.clock import wall_s
@@ -242,12 +242,12 @@ async def last_rows(crawl: OpenCrawl, jobs: Sequence[JobView], limit: int) -> li
 
 async def find_run(crawl: OpenCrawl, run: str) -> RunView:
     """A run that is active, or in the history of its job. Raises NotMetError when there is none."""
-    nominal = time_of(run)
-    (stored,) = [None] if nominal is None else await crawl.jobs.read([job_of(run)])
-    if stored is None or nominal is None:
+    parts = name_of(run)
+    (stored,) = [None] if parts is None else await crawl.jobs.read([parts.job])
+    if stored is None or parts is None:
         raise no_run(run)
     job = stored.job
-    rows = [*job.active, *await crawl.jobs.history(job.id, before=nominal + 1, limit=2)]
+    rows = [*job.active, *await crawl.jobs.history(job.id, before=parts.nominal + 1, limit=2)]
     row = next((row for row in rows if row.run == run), None)
     if row is None:
         raise no_run(run)

@@ -91,8 +91,15 @@ def test_the_newest_runs_of_a_job_and_active_ones_stay(lab: Lab) -> None:
         assert lab.json("prune", "--keep-runs", "1")["pages"] == len([n for n in range(PAGES) if n % 4 == 1])
         assert {entry.run for entry in entries_of(lab.folder)} == {runs[0], runs[2], ""}
         client.hdel(f"{{main:{home_of('job1', partitions)}}}:runs", runs[0])
-    assert lab.json("prune", "--keep-runs", "1")["pages"] == len([n for n in range(PAGES) if n % 4 == 0])
+    pruned = len([n for n in range(PAGES) if n % 4 == 0])
+    said = lab.say("prune", "--keep-runs", "1")
+    assert said.startswith(f"Removed {pruned} pages and ")
+    assert "Their runs stay in the history of jobs." in said
     assert {entry.run for entry in entries_of(lab.folder)} == {runs[2], ""}
+    code, out, err = lab.run("export", "--run", runs[0])
+    assert (code, out) == (0, "")
+    assert f"{pruned} pages of run {runs[0]} removed by 'crawler prune'" in err
+    assert "no page of run job1.1.9 in" in lab.run("export", "--run", "job1.1.9")[2]
 
 
 def test_what_a_living_session_may_still_commit_stays(lab: Lab) -> None:

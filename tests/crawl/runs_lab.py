@@ -42,7 +42,7 @@ async def write_job(crawl: OpenCrawl) -> None:
     ]
     spec = JobSpec(schedule=Schedule(at_s=4_000_000_000), seeds=("http://a.test/",))
     job = Job(
-        id=job_of(ONE), user="ann", name="job", created_at=0.0, done_to=0, active=tuple(rows),
+        id=job_of(ONE), user="ann", name="job", created_at=0.0, done_to=10, active=tuple(rows),
         revisions=(Revision(number=1, since=0, spec=spec),),
     )  # fmt: skip
     text = b"mark " + msgspec.json.encode(job)

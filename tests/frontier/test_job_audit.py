@@ -1,5 +1,6 @@
 """The audit of jobs: clean whatever became of their times, and not clean when a row is wrong, missing or doubled."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -203,6 +204,18 @@ async def test_what_an_ended_run_left_is_found_unless_it_is_still_to_be_closed(l
     assert not await lab.found()  # nobody has closed it yet
     await lab.door.engine.command("SREM", lab.key("closing"), run)
     assert [one["reason"] for one in await lab.found()] == ["it has ended, and was not removed from its partitions"]
+
+
+async def test_a_run_with_more_or_fewer_pages_in_its_row_than_in_the_index_is_found(lab: Lab) -> None:
+    last, first = [row for row in (await lab.history()) if row.outcome in ("finished", "failed")][-2:], T0 + 31.0
+    pages = {row.run: row.pages for row in await lab.history()}
+    pages[last[0].run] = 3
+    for before_s, found in ((math.inf, 1), (first, 0)):
+        report = Report(crawl="t")
+        books = JobBooks(lab.door.engine, lab.door.keys, 1)
+        await judge_jobs(books, report, pages.__getitem__, before_s=before_s)
+        assert [one["run"] for one in report.findings.runs.examples] == [last[0].run][:found]
+        assert all("its row has 0 pages, the index" in one["reason"] for one in report.findings.runs.examples)
 
 
 def test_a_crawl_without_jobs_has_no_line_for_them() -> None:

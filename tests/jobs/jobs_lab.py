@@ -121,15 +121,22 @@ async def job_lab(
     folder: Path, engine: Engine, web: Mapping[tuple[str, str], Resource], **options: Any
 ) -> AsyncIterator[Lab]:
     """A crawl with one instance that waits for work."""
+    async with job_web(folder, engine, web, **options) as (site, settings), running(settings) as crawl:
+        yield Lab(site, engine, settings, crawl)
+
+
+@contextlib.asynccontextmanager
+async def job_web(
+    folder: Path, engine: Engine, web: Mapping[tuple[str, str], Resource], **options: Any
+) -> AsyncIterator[tuple[Site, Settings]]:
+    """A web, and the settings of a crawl of it."""
     with serve_resources(dict(web)) as site:
         async with lab_names() as dns:
             given = {
                 "frontier__redis": engine.url, "dns__nameservers": [dns], "scope__mode": "any",
                 "crawl__partitions": 16, "membership__beat_s": 0.1,
             }  # fmt: skip
-            settings = settings_of(folder / "c", **(given | options))
-            async with running(settings) as crawl:
-                yield Lab(site, engine, settings, crawl)
+            yield site, settings_of(folder / "c", **(given | options))
 
 
 @contextlib.asynccontextmanager

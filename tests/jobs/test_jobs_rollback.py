@@ -19,12 +19,15 @@ EVERY_S = 2
 BETWEEN_S = 5.0  # of which all is forgotten
 
 
-def set_back(engine: DurableEngine, lab: Lab) -> list[Json]:
-    """Forget the last seconds; the rows of history that there were."""
+def set_back(engine: DurableEngine, lab: Lab, *, stops: bool = False) -> list[Json]:
+    """Forget the last seconds; the rows of history that there were. `stops`: no instance runs when it comes back."""
     files, backup = engine.folder / "appendonlydir", engine.folder / "backup"
     time.sleep(1.5)  # the file has what the history has
     shutil.copytree(files, backup)
     time.sleep(BETWEEN_S)
+    if stops:
+        lab.stop()
+        lab.kept.clear()
     rows = lab.history("often")
     engine.kill()
     shutil.rmtree(files)
@@ -55,3 +58,34 @@ def test_an_engine_that_falls_back_has_one_run_for_each_time(
             assert exported[run] == lab.expected, run
         assert {n for pages in exported.values() for n in pages.values()} == {1}
         lab.stop()
+
+
+def test_a_rebuild_after_an_older_backup_leaves_nothing_doubled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with durable_engine() as engine, job_lab(tmp_path, engine, capsys, hosts=2, pages=3) as lab:  # type: ignore[arg-type]
+        lab.add("often", "--every", str(EVERY_S))
+        lab.add("later", "--every", "1000")
+        lab.keep(0)
+        lab.until(lambda: len(lab.history("often")) > 2, "some runs")
+        before = set_back(engine, lab, stops=True)
+        known = lab.history("often")
+        assert len(known) < len(before), "nothing was forgotten: this test tests nothing"
+        pages = lab.exported()
+        lab.until(lambda: lab.command("rebuild", "--dir", str(lab.folder))[0] == 0, "a rebuild")
+        rows = {row.get("run"): row for row in lab.history("often")}
+        forgotten = {row["run"] for row in before if row.get("run")} - {row.get("run") for row in known}
+        assert forgotten
+        for run in forgotten & pages.keys():
+            assert (rows[run]["outcome"], rows[run]["pages"]) == ("unknown", pages[run].total())
+        lab.keep(0)
+        lab.until(lambda: len(lab.history("often")) > len(before) + 2, "runs after it")
+        lab.jobs("pause", "often")
+        lab.until(lambda: not lab.jobs("show", "often")["running"] and not lab.left(), "the runs to end")
+        assert_no_gap_and_no_double([row for row in lab.history("often") if row["state"] != "paused"], EVERY_S)
+        lab.stop()
+        after = lab.exported()
+        assert {run: after[run] for run in forgotten & pages.keys()} == {
+            run: pages[run] for run in forgotten & pages.keys()
+        }
+        lab.audit()

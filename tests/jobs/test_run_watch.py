@@ -1,7 +1,7 @@
 """Runs are followed to their ends, whatever fails on the way; by fakes of what is stored."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -41,6 +41,8 @@ class Stored:
         self.counts: dict[str, RunCounts] = {}
         self.plans: list[Plan] = []
         self.fails_to_change = False
+        self.closing: dict[str, None] = {}
+        self.is_down = False
         self.closed: list[str] = []
 
     def home_of(self, job: str) -> int:
@@ -57,6 +59,7 @@ class Stored:
 
     async def change_all(self, steps: Sequence[Any]) -> list[Any]:
         self.plans += [made for _, made, _ in steps]
+        self.closing |= dict.fromkeys(run for _, made, _ in steps for run in made.ends)
         self.jobs.update((made.job.id, made.job) for _, made, _ in steps)
         return [StoredJob(made.job, "") for _, made, _ in steps]
 
@@ -65,7 +68,12 @@ class Stored:
             raise EngineDown("no answer")
         await self.change_all([(read, made, fence)])
 
+    async def closing_in(self, partitions: Iterable[int]) -> dict[int, list[str]]:
+        return {p: list(self.closing) for p in partitions}
+
     async def close_everywhere(self, runs: Sequence[str]) -> None:
+        if self.is_down:
+            raise EngineDown("no answer")
         self.closed += runs
 
     def __contains__(self, partition: int) -> bool:
@@ -176,6 +184,22 @@ async def test_a_run_ends_although_another_one_could_not_be_stopped(lab: Lab) ->
 async def test_a_run_whose_job_was_removed_before_its_seeds_were_read_is_closed(lab: Lab) -> None:
     record = lab.stored.has("a")
     del lab.stored.jobs[job_of(record.run)]
+    lab.stored.closing[record.run] = None
     await lab.begin(record)
     await lab.turn("close runs")
     assert lab.stored.closed == [record.run]
+
+
+async def test_a_run_whose_end_the_engine_forgot_is_not_closed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on, and needs what a close would delete."""
+    monkeypatch.setattr(run_watch, "ENGINE_PAUSE_S", 0)
+    record = lab.stored.has("a")
+    await lab.begin(record)
+    lab.stored.is_down = True
+    await lab.look()
+    assert lab.ended == [record.run]
+    await lab.turn("close runs")  # in vain
+    lab.stored.closing.clear()
+    lab.stored.is_down = False
+    await lab.turn("close runs")
+    assert lab.stored.closed == []

@@ -103,12 +103,13 @@ class ForgetfulFrontier(FakeFrontier):
         return [AckOutcome.COMMITTED for _ in calls]
 
 
-async def lost_partition(frontier: ForgetfulFrontier) -> PartitionRebalance:
-    """Partition 1 was lost a moment after a request to a.test, which is due again in 20 s."""
+async def lost_partition(frontier: ForgetfulFrontier, *, wait_ms: int = 20_000) -> PartitionRebalance:
+    """Partition 1 was lost after a request to a.test, which has a delay of 20 s and is due again in `wait_ms`."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=20_000))
     slot, _ = await scheduler.take()
     scheduler.finished(slot, wait_ms=20_000)
+    slot.next_ms += wait_ms - 20_000
     rebalance = rebalance_of(frontier, scheduler, SimpleNamespace(schedule=lambda *_: None))
     rebalance._held.drop([1])
     return rebalance
@@ -143,3 +144,12 @@ async def test_queue_clocks_are_saved_when_a_partition_is_acquired_again() -> No
     await asyncio.sleep(0.01)
     running.cancel()
     assert [queue for queue, *_ in frontier.booked] == ["a.test"]
+
+
+async def test_a_queue_waits_for_its_delay_after_others_may_have_had_a_shorter_one() -> None:
+    """Another session that had the partition did not know the delay, when the engine had lost it."""
+    frontier = ForgetfulFrontier()
+    rebalance = await lost_partition(frontier, wait_ms=1_000)
+    await rebalance.give_back(1)
+    ((_, wait_ms, delay_ms),) = frontier.booked
+    assert (wait_ms, delay_ms) == (20_000, 20_000)

@@ -111,6 +111,20 @@ async def test_records_are_read_together_and_again_after_a_second(
     assert runs.reads[1:] == [{"one"}]
 
 
+async def test_a_run_that_is_triggered_again_after_a_rollback_is_not_taken_for_ended(
+    book: RunBook, runs: FakeRuns
+) -> None:
+    """A session may have looked for it between the engine's fall and its second start."""
+    await book.learn({"one"})
+    assert await book.refusal_of(claim("one")) == "run_ended"
+    runs.start("one")
+    runs.is_down = True
+    with pytest.raises(EngineDown):
+        await book.learn({"one"})
+    runs.is_down = False
+    assert await book.refusal_of(claim("one")) == ""
+
+
 async def test_a_claim_is_not_judged_while_the_engine_does_not_answer(
     book: RunBook, runs: FakeRuns, clock: list[int]
 ) -> None:

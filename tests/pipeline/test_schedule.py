@@ -170,6 +170,15 @@ async def test_an_abandoned_slot_returns_its_claims_and_does_not_wait() -> None:
     assert taken.fingerprint == "4"
 
 
+async def test_a_delay_that_the_engine_does_not_know_any_more_is_learned_again() -> None:
+    """Who had the queue meanwhile did not wait for it, so it is stored and waited for before the next page."""
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, delay_ms=10_000))
+    assert scheduler.delay_of("a.test") == 10_000
+    scheduler.put(batch(2, delay_ms=-1))
+    assert scheduler.delay_of("a.test") == -1
+
+
 async def test_only_slots_of_failing_or_slow_hosts_outlive_their_claims() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.slot_of("fine.test")

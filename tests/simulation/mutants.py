@@ -27,6 +27,7 @@ from crawler.pipeline import claim, finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
+from crawler.pipeline.run_book import RunBook
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
 from crawler.robots.gate import RobotsGate
@@ -253,6 +254,26 @@ def touch_after_add() -> contextlib.AbstractContextManager[None]:
     return _patched(Runs, "touch", at_once)
 
 
+def links_untouched() -> contextlib.AbstractContextManager[None]:
+    """Links of runs are added to partitions that were not noted as touched."""
+
+    async def touch_all(self: RunBook, partitions: Mapping[str, Any]) -> set[str]:
+        return await before(self, dict.fromkeys(partitions, ()))
+
+    before = RunBook.touch_all
+    return _patched(RunBook, "touch_all", touch_all)
+
+
+def touched_is_remembered() -> contextlib.AbstractContextManager[None]:
+    """After a restart of the engine, what was noted as touched is believed to be there."""
+    return _patched(RunBook, "forget", lambda self: None)
+
+
+def run_of_crawl() -> contextlib.AbstractContextManager[None]:
+    """Links of a run's page belong to the crawl."""
+    return _patched(RunBook, "router_of", lambda self, run: self._router)
+
+
 def no_tombstone() -> contextlib.AbstractContextManager[None]:
     """What was long on its way is added to runs that were closed."""
     return _scripts_without("call('ZADD', closed, meta().clock, run)", "")
@@ -318,6 +339,9 @@ MUTANTS = {
         Mutant(job_unfenced, "graph", "cuts", "I2", has_jobs=True),
         Mutant(run_of_one_pass, "chain", "nothing", "run", has_jobs=True),
         Mutant(touch_after_add, "chain", "nothing", "run", has_jobs=True),
+        Mutant(links_untouched, "chain", "nothing", "run", has_jobs=True),
+        Mutant(touched_is_remembered, "graph", "engine", "run", has_jobs=True),
+        Mutant(run_of_crawl, "graph", "", "I4", has_jobs=True),
         Mutant(
             no_tombstone, "graph", "nothing", "left", has_jobs=True, weather={"late_requests": 0.03, "late_max_s": 15.0}
         ),

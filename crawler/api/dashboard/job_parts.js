@@ -27,11 +27,11 @@ export function jobPill(pill, job) {
 /** Seconds since 1970 of a time of the API; 0 for none. */
 export const secondsOf = (iso) => (iso ? Date.parse(iso) / 1000 : 0);
 
-/** How a row counts: finished, failed, running, retrying, queued, removed or missed. */
+/** How a row counts: finished, failed, running, retrying, queued, unknown or missed. */
 export function kindOf(row) {
   if (row.outcome) return row.outcome;
   if (row.state === "failed_to_start") return "failed";
-  return row.state === "queued" ? "queued" : "missed";
+  return ["queued", "unknown"].includes(row.state) ? row.state : "missed";
 }
 
 const timesOf = (row) => row.count || 1;
