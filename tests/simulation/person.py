@@ -14,7 +14,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.machines import Fleet, Life, Node, replaced
 
 ACTOR = Actor(who="person", via=Via.CLI)
-USER = "u"
+USERS = ("ann", "ben")  # who share what the crawl can fetch
 
 
 class Person:
@@ -45,15 +45,15 @@ class Person:
         return True
 
     async def _do(self, crawl: OpenCrawl, act: Act) -> None:
-        name = act.job
+        name, user = act.job, USERS[sum(act.job.encode()) % len(USERS)]
         if act.kind == "add":
             spec = act.spec_at(wall_s())
-            await service.add_job(crawl, USER, name, spec, spec.seeds, actor=ACTOR)
+            await service.add_job(crawl, user, name, spec, spec.seeds, actor=ACTOR)
         elif act.kind == "edit":
             spec = act.spec_at(wall_s())
-            await service.edit_job(crawl, USER, name, lambda _: spec, actor=ACTOR)
+            await service.edit_job(crawl, user, name, lambda _: spec, actor=ACTOR)
         elif act.kind == "remove":
-            await service.remove_job(crawl, USER, name, actor=ACTOR)
+            await service.remove_job(crawl, user, name, actor=ACTOR)
         else:
             step = {"pause": service.pause_job, "resume": service.resume_job, "run": service.run_job}[act.kind]
-            await step(crawl, USER, name, actor=ACTOR)
+            await step(crawl, user, name, actor=ACTOR)
