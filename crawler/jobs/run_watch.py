@@ -203,7 +203,7 @@ class RunWatch:
         run_id = self._engine.run_id
         try:
             for one, counts in zip(due, await self._runs.passes([one.record.run for one in due]), strict=True):
-                before, one.last = one.last, RunPass(run_id, is_seeded=True, counts=counts)
+                before, one.last = one.last, RunPass(run_id, counts)
                 if before is not None and is_run_finished((before, one.last)):
                     ending.append(one)
                 else:

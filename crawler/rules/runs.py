@@ -41,7 +41,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     spec: RunSpec
     roots: tuple[str, ...] = ()  # of its scope: those of its seeds
-    is_seeded: bool = False  # all its seeds are in the frontier
     stopped: str = ""  # why nothing more of it is fetched, like "pages"; "" while it goes on
 
 
