@@ -39,13 +39,12 @@ from crawler.errors import ArchiveError
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
 from crawler.recovery.crawl_identity import bound_of
-from crawler.recovery.jobs import restore_jobs
+from crawler.recovery.jobs import Newest, restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
 from crawler.rules.meter import SILENT, Meter
 from crawler.rules.priority import Signals
-from crawler.rules.runs import job_of, nominal_of
 from crawler.terminal.wording import counted
 
 ROOTS_MAX = 1_000  # of the scope, in one call
@@ -77,7 +76,7 @@ class Rebuild:
         self._scope_version = 0  # the highest that a page was judged by
         self._has_items = False
         self._routers = {"": deps.router}  # of the crawl itself, and of each active run
-        self._nominal: dict[str, int] = {}  # job -> the newest nominal time that a page belongs to
+        self._newest = Newest()
         self._has_pruned = False
 
     async def run(self) -> RebuildReport:
@@ -113,7 +112,7 @@ class Rebuild:
         await self._d.crawls.count_from(self._scope_version)
         record, _ = await self._d.crawls.shared()
         journals = [JobJournal(folder, self._d.name, record.first_begun_at) for folder in self._folders]
-        self._report.jobs = await restore_jobs(self._d.jobs, journals, self._nominal)
+        self._report.jobs = await restore_jobs(self._d.jobs, journals, self._newest)
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))
         return self._report
@@ -177,9 +176,8 @@ class Rebuild:
         for folder in self._folders:
             reader = IndexReader(folder)
             async for entry in self._entries(reader, pruned=True):
-                if entry.run and (nominal := nominal_of(entry.run)) is not None:
-                    job = job_of(entry.run)
-                    self._nominal[job] = max(nominal, self._nominal.get(job, 0))
+                if entry.run:
+                    self._newest.note(entry.run)
                 if entry.run and entry.warc is not None:
                     book.add_of_run(entry.warc, entry.run)
                 if entry.run not in self._routers:

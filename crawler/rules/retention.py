@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.model import CommitEntry
 from crawler.rules.identity import registrable_domain
-from crawler.rules.runs import MANUAL, job_of
+from crawler.rules.runs import MANUAL, job_of, time_of
 from crawler.rules.urls import host_of
 
 
@@ -55,11 +55,5 @@ def runs_beyond(runs: Iterable[str], keep: int, active: Iterable[str] = ()) -> f
 
 def _nominal_of(run: str) -> tuple[int, str] | None:
     """The nominal time of a run, and what tells a manual run of that second apart; None for what is no such id."""
-    parts = run.split(".")
-    if len(parts) not in (3, 4):
-        return None
-    manual = MANUAL if parts[2].endswith(MANUAL) else ""
-    try:
-        return int(parts[2].removesuffix(MANUAL), 36), manual
-    except ValueError:
-        return None
+    at = time_of(run)
+    return None if at is None else (at, MANUAL if MANUAL in run else "")

@@ -6,7 +6,8 @@ the queues, their politeness and robots.txt with everything else in the crawl.
 The id of a run is `JOB.REVISION.NOMINAL`: which job, which revision of it, and the nominal time that it was triggered
 for, all of them in base 36, the time in seconds of the wall clock. So two instances that trigger the same nominal time
 name the same run, also after the engine lost its last second. Behind the time of a manual run is `-m`, and behind a
-run that was repeated `.ATTEMPT`, from 2 on. An id has no character that ends a stamp (frontier/codec.py).
+run that was repeated `.ATTEMPT`, from 2 on. An id has no character that ends a stamp (frontier/codec.py). It never
+returns: a job that is removed and added again begins with a higher revision.
 """
 
 from collections.abc import Iterable
@@ -86,24 +87,27 @@ def job_of(run: str) -> str:
     return run.partition(".")[0]
 
 
+def revision_of(run: str) -> int | None:
+    """The revision of its job that a run belongs to; None for what can't be the id of a run."""
+    return _number(run, 1)
+
+
 def time_of(run: str) -> int | None:
-    """The time in the id of a run (wall clock, s); None when it can't be one."""
+    """The time in the id of a run (wall clock, s); None for what can't be the id of a run."""
+    return _number(run, 2)
+
+
+def nominal_of(run: str) -> int | None:
+    """The nominal time of a run (wall clock, s); None for a manual one, too."""
+    return None if MANUAL in run else time_of(run)
+
+
+def _number(run: str, part: int) -> int | None:
     parts = run.split(".")
     if len(run) > ID_MAX or not run.isascii() or len(parts) not in (3, 4):
         return None
     try:
-        return int(parts[2].removesuffix(MANUAL), 36)
-    except ValueError:
-        return None
-
-
-def nominal_of(run: str) -> int | None:
-    """The nominal time of a run (wall clock, s); None for a manual one."""
-    parts = run.split(".")
-    if len(parts) < 3 or parts[2].endswith(MANUAL):
-        return None
-    try:
-        return int(parts[2], 36)
+        return int(parts[part].removesuffix(MANUAL), 36)
     except ValueError:
         return None
 

@@ -194,7 +194,7 @@ def test_the_history_has_what_was_missed_and_older_pages(guest: Watched) -> None
     expect(table).to_have_count(30)
     expect(table.nth(5)).to_contain_text(re.compile(r" to .*, 12 times\s*missed window"))
     expect(table.nth(13)).to_contain_text("skipped overlap")
-    expect(table.nth(3)).to_contain_text(f"no page came: {HOSTILE}")
+    expect(table.nth(3)).to_contain_text(f"no usable page: {HOSTILE}")
     assert page.locator("main img").count() == 0
     expect(page.locator("#job-running li")).to_have_count(1)
     page.get_by_role("button", name="Older").click()

@@ -16,7 +16,7 @@ from tests.simulation.web import Kind, Web
 
 SPAN_S = 25.0  # in which people change jobs
 SLOW_S = 2  # sites with a longer Crawl-delay have no jobs: their queues would never be empty
-LATER = {"edit": 4, "pause": 2, "resume": 3, "run": 3, "remove": 1}
+LATER = {"edit": 4, "pause": 2, "resume": 3, "run": 3, "retry": 3, "remove": 1}
 CATCHUP_WINDOW_S = 20.0  # after a clock was set an hour ahead and back, not thousands of runs
 CLOCKS = ("wall clock jump", "engine clock step", "all clocks step")
 
