@@ -64,7 +64,7 @@ def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] 
     if view.waiting:
         pairs.append(("waiting", counted(view.waiting, "run")))
     if view.failed:
-        pairs.append(("failed", f"{counted(view.failed, 'run')}: 'crawler jobs failed {view.name}' tells why"))
+        pairs.append(("failed", f"{counted(view.failed, 'run')}: 'crawler jobs failed' tells why"))
     return facts(pairs)
 
 

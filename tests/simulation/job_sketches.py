@@ -49,6 +49,8 @@ def acts_of(rng: random.Random, web: Web, shape: str) -> tuple[Act, ...]:
             if kind == "remove":
                 again_s = at_s + rng.choice((0.1, 2.0))
                 acts.append(Act(at_s=again_s, kind="add", job=name, spec=_spec(rng, web, shape)))
+                if rng.random() < 0.5:  # runs of one second
+                    acts += [Act(at_s=run_s, kind="run", job=name) for run_s in (at_s - 0.3, again_s + 0.1)]
     return tuple(sorted(acts, key=lambda act: act.at_s))
 
 
