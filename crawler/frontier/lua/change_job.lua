@@ -23,8 +23,8 @@ local ledger, failed = ctx.prefix .. 'ledger:' .. job, ctx.prefix .. 'failed:' .
 local stored = call('HGET', jobs, job)
 local seen = stored and string.match(stored, '^(%S+) ') or ''
 if seen ~= one[JobChange.seen] then return {'CHANGED'} end
-local is_above = one[JobChange.revision] > tonumber(call('GET', removed) or 0)
-if seen == '' and definition ~= '' and not is_above then return {'CHANGED'} end
+local function is_above() return one[JobChange.revision] > tonumber(call('GET', removed) or 0) end
+if seen == '' and definition ~= '' and not is_above() then return {'CHANGED'} end
 
 local function put(key, rows, most)
   for i = 1, #rows, 2 do
@@ -39,7 +39,7 @@ for _, run in ipairs(one[JobChange.ends]) do
   call('SADD', ctx.prefix .. 'closing', run)
 end
 if definition == '' then
-  if is_above then call('SET', removed, one[JobChange.revision]) end
+  if is_above() then call('SET', removed, one[JobChange.revision]) end
   call('HDEL', jobs, job)
   call('ZREM', due, job)
   call('UNLINK', ledger, failed, ctx.prefix .. 'revisions:' .. job)
