@@ -10,7 +10,7 @@ const EVERY_MS = 3000;
 const TICK_MS = 1000;
 const SEARCH_AFTER_MS = 250;
 const BARS = 20;
-const HEADERS = ["Job", "User", "State", "When", "Next", "Last runs", "#Running"];
+const HEADERS = ["Job", "User", "State", "When", "Next", "Last runs", "#Running", "#Failed"];
 
 export function jobsView() {
   const [search, limit] = [$("jobs-search"), $("jobs-limit")];
@@ -78,7 +78,8 @@ export function jobsView() {
     row.bars.update(job.lastRows);
     row.classList.toggle("stopped", job.state !== "active");
     const running = job.running.length ? number(job.running.length) : "-";
-    cells(row, [row.link, job.user, row.pill, job.schedule, row.next, row.bars.element, running]);
+    const failed = job.failed ? number(job.failed) : "-";
+    cells(row, [row.link, job.user, row.pill, job.schedule, row.next, row.bars.element, running, failed]);
     row.cells[3].title = job.schedule;
   }
 
