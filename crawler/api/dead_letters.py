@@ -10,6 +10,7 @@ from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.problem import ProblemError
 from crawler.api.reads import LIMIT, Limit, Name
 from crawler.model import FailureKind
+from crawler.rules.runs import ID_MAX
 from crawler.rules.urls import canonicalize
 from crawler.service import dead_letter_admin
 from crawler.service.command_input import domain_of
@@ -23,6 +24,7 @@ class LettersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     domain: Name = ""
     reason: FailureKind | None = None
+    run: Annotated[str, Meta(max_length=ID_MAX)] = ""  # of a job
     cursor: Annotated[str, Meta(max_length=100)] = ""
     limit: Limit = LIMIT
 
@@ -46,7 +48,8 @@ class LettersBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
     """Dead letters, page by page, in no order."""
     query = call.query
-    wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "", reason=query.reason or "")
+    domain = domain_of(query.domain) if query.domain else ""
+    wanted = LetterFilter(domain=domain, reason=query.reason or "", run=query.run)
     return await dead_letter_admin.dead_letter_page(await call.crawl(), wanted, cursor=query.cursor, limit=query.limit)
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from crawler.reports.job_view import DefinitionView, HistoryRow, JobView, RunCountsView
-from crawler.rules.jobs import RETRIES_MAX
+from crawler.reports.job_view import DefinitionView, FailedRun, HistoryRow, JobView, RunCountsView
+from crawler.rules.jobs import FAILED_MAX, RETRIES_MAX
 from crawler.rules.names import NAME_MAX
+from crawler.rules.runs import ID_MAX
 from crawler.rules.schedule_text import PREVIEW_MAX, PreviewRow
 from crawler.rules.schedules import AT_CHARS_MAX, as_iso
 from crawler.service.command_input import DEPTH_MAX
@@ -135,6 +136,7 @@ class JobAnswer(Definition, frozen=True, kw_only=True, rename="camel"):
     running: Sequence[str]
     waiting: int  # runs that are queued, requested or to be repeated
     requested: Sequence[str]
+    failed: int  # runs that used up their retries, until they are repeated or dismissed
     last_rows: Sequence[HistoryRow] | UnsetType = UNSET  # newest first; where they were asked for
 
 
@@ -150,6 +152,19 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: Sequence[HistoryRow]
     next: str
+
+
+class FailedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that used up their retries, the last first."""
+
+    failed: Sequence[FailedRun]
+
+
+class FailedRunsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed runs: some by their ids, or all of the job."""
+
+    runs: Annotated[list[Annotated[str, Meta(max_length=ID_MAX)]], Meta(max_length=FAILED_MAX)] = []
+    all: bool = False
 
 
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +248,7 @@ def job_answer(view: JobView, rows: Sequence[HistoryRow] | None = None) -> JobAn
     return JobAnswer(
         **_definition(view), user=view.user, name=view.name, id=view.id, state=view.state, created=view.created,
         revision=view.revision, next=view.next, running=view.running, waiting=view.waiting, requested=view.requested,
-        last_rows=UNSET if rows is None else rows,
+        failed=view.failed, last_rows=UNSET if rows is None else rows,
     )  # fmt: skip
 
 

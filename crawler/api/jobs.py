@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.job_types import (
+    FailedRuns,
+    FailedRunsBody,
     HistoryPageQuery,
     JobAnswer,
     JobChange,
@@ -38,7 +40,8 @@ from crawler.rules.names import check_job, check_user
 from crawler.rules.schedule_text import describe, preview
 from crawler.rules.schedules import Schedule
 from crawler.runtime.clock import wall_s
-from crawler.service import jobs
+from crawler.service import failed_runs, jobs
+from crawler.service.failed_runs import FailedRunsChange
 from crawler.service.job_schedule import changed_schedule
 from crawler.service.users import list_users
 
@@ -119,6 +122,28 @@ async def history(call: Call[HistoryPageQuery, NoBody]) -> JobHistory:
     return JobHistory(rows=found.rows, next="" if found.before is None else str(found.before))
 
 
+async def failed(call: Call[NoQuery, NoBody]) -> FailedRuns:
+    """The runs of a job that used up their retries, the last first; they are its newest hundred."""
+    user, name = _job(call)
+    return FailedRuns(failed=await failed_runs.failed_runs(await call.crawl(), user, name))
+
+
+async def retry(call: Call[NoQuery, FailedRunsBody]) -> FailedRunsChange:
+    """Repeat failed runs now, as the job is defined now."""
+    return await failed_runs.retry(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
+
+
+async def dismiss(call: Call[NoQuery, FailedRunsBody]) -> FailedRunsChange:
+    """Take failed runs off the list; the history keeps them."""
+    return await failed_runs.dismiss(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
+
+
+def _wanted(body: FailedRunsBody) -> list[str] | None:
+    if bool(body.runs) == body.all:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, 'choose which: "runs", or "all": true')
+    return body.runs or None
+
+
 async def next_times(call: Call[TimesQuery, NoBody]) -> Preview:
     """The next times of a job, with notes about daylight saving."""
     crawl, (user, name) = await call.crawl(), _job(call)
@@ -189,15 +214,9 @@ def _changed(body: JobChange, earlier: JobSpec | None) -> JobSpec:
         given["retry_delay_s"] = _seconds("retryDelay", body.retry_delay)
     if body.catchup_window is not UNSET:
         given["catchup_window_s"] = _seconds("catchupWindow", body.catchup_window)
-        if not given["catchup_window_s"]:
-            raise UsageError("catchupWindow must be more than 0")
     if earlier is not None:
         given["schedule"] = _schedule(body, earlier.schedule)
-    found = replace(spec, **{name: value for name, value in given.items() if value is not UNSET})
-    has_seeds = bool(found.seeds or found.seeds_kept) if body.seeds is UNSET else bool(body.seeds)
-    if not (has_seeds or found.sitemap):
-        raise UsageError('a job needs "seeds", a "sitemap", or both')
-    return found
+    return replace(spec, **{name: value for name, value in given.items() if value is not UNSET})
 
 
 def _schedule(body: JobChange, earlier: Schedule | None) -> Schedule:

@@ -9,9 +9,7 @@ import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.journal import Journal, journal_path
-from crawler.rules.jobs import Job, Revision
-
-SEEDS_A_LINE = 1_000
+from crawler.rules.jobs import Job, Revision, seed_blocks
 
 
 class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,11 +42,4 @@ def line_of(job: Job, *, removed: bool = False) -> JobLine:
 
 def seed_lines(key: str, urls: Iterable[str]) -> Iterator[JobLine]:
     """Seeds that a definition names by a key."""
-    some = list[str]()
-    for url in urls:
-        some.append(url)
-        if len(some) == SEEDS_A_LINE:
-            yield JobLine(seeds_key=key, seeds=tuple(some))
-            some = []
-    if some:
-        yield JobLine(seeds_key=key, seeds=tuple(some))
+    return (JobLine(seeds_key=key, seeds=block) for block in seed_blocks(urls))

@@ -94,9 +94,10 @@ def _unwritten(book: JobBook, after: int, until: int) -> Iterator[tuple[int, str
 
 
 def _wrong_row(book: JobBook, row: Row) -> Iterator[tuple[int, str]]:
-    revision = book.revisions.get(row.revision)
-    if revision is None:  # its definition was dropped
+    in_force = [revision for revision in book.revisions.values() if revision.since < row.nominal]
+    if not in_force:  # its definition was dropped
         return
+    revision = max(in_force, key=lambda one: one.number)  # a run that was repeated by hand has a later one
     first, count, last = _times(revision.spec.schedule, row.nominal - 1, row.to)
     if (first, last) != (row.nominal, row.to):
         yield row.nominal, "its row begins or ends at a time that the job does not have"

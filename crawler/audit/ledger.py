@@ -105,7 +105,7 @@ FROM commits WHERE file = ? AND offset = ?
 """
 _COUNT_RUN_PAGES = """
 INSERT INTO run_pages SELECT run, count(DISTINCT fp) FROM commits
-WHERE run <> '' AND status BETWEEN 200 AND 299 GROUP BY run
+WHERE run <> '' GROUP BY run
 """
 _REQUEST = ", ".join(LoggedRequest._fields)
 
@@ -206,7 +206,7 @@ class Ledger:
         self.db.execute("DELETE FROM links WHERE run = ?", (run,))
 
     def pages_of(self, run: str) -> int:
-        """How many pages with a status of 2xx a run has committed."""
+        """How many pages a run has committed."""
         if not self._has_run_pages:
             self.db.execute(_COUNT_RUN_PAGES)
             self._has_run_pages = True

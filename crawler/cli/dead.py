@@ -22,9 +22,11 @@ examples:
   crawler dead retry --domain docs.example         retry all of them when their site is back
   crawler dead retry https://docs.example/slow
   crawler dead purge --reason dns_not_found
+  crawler dead list --run 0k3v9x2m7q.1.trvm5c      those of a run of a job
 
 A retried URL counts as new and gets all its attempts again. A running crawl takes it up at
-once; a finished one with 'crawler crawl'. A purged URL stays seen: it is not crawled again,
+once; a finished one with 'crawler crawl'. URLs of a run of a job are put back while it goes on;
+'crawler jobs retry' repeats one that has failed. A purged URL stays seen: it is not crawled again,
 and counts as refused ("purged").
 
 With --json, `list` prints one object a line, and all of them unless --limit is given.
@@ -45,6 +47,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p.add_argument("urls", nargs="*", metavar="URL", help="of these URLs only")
     p.add_argument("--domain", metavar="D", help="only of this domain")
     p.add_argument("--reason", metavar="R", help="only those that failed for this reason, like timeout or dns_error")
+    p.add_argument("--run", dest="of_run", metavar="RUN", help="only of this run of a job")
     p.add_argument("--limit", metavar="N", type=whole_type, help=f"at most N (default: all; {SHOWN} in a table)")
     p.add_argument("--all", action="store_true", help="retry or purge all there are")
     p.add_argument("--json", action="store_true", help="for programs; times in seconds")
@@ -65,15 +68,15 @@ def _check(arguments: argparse.Namespace) -> None:
     from crawler.service.command_input import domain_of, letter_reason_of
 
     action, urls = arguments.action, arguments.urls
-    filters = arguments.domain or arguments.reason
+    filters = arguments.domain or arguments.reason or (arguments.of_run and not urls)
     if action == "list" and urls:
         raise UsageError(f"'crawler dead list' takes no URL: write 'crawler dead show {urls[0]}'")
     if action == "show" and len(urls) != 1:
         raise UsageError("name one URL: crawler dead show URL")
     if urls and (filters or arguments.all or arguments.limit is not None):
-        raise UsageError("URLs go alone, without --domain, --reason, --limit and --all")
+        raise UsageError("URLs go alone or with --run, without --domain, --reason, --limit and --all")
     if action in ("retry", "purge") and not (urls or filters or arguments.all):
-        raise UsageError(f"'crawler dead {action}' needs a choice: give URLs, --domain, --reason or --all")
+        raise UsageError(f"'crawler dead {action}' needs a choice: give URLs, --domain, --reason, --run or --all")
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError(f"--limit {arguments.limit}: expected a number of dead letters")
     if arguments.reason:
@@ -91,7 +94,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     async with open_crawl(settings, create=False) as crawl:
         from crawler.service.dead_letter_admin import LetterFilter
 
-        wanted = LetterFilter(domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls)
+        wanted = LetterFilter(
+            domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls, run=arguments.of_run or ""
+        )
         act = {"list": _list, "show": _show, "retry": _retry, "purge": _purge}[arguments.action]
         await act(crawl, wanted, arguments)
     return 0
@@ -120,7 +125,7 @@ async def _show(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.
     from crawler.service.dead_letter_admin import dead_letter
     from crawler.terminal.printing import out, out_json
 
-    letter = await dead_letter(crawl, wanted.urls[0])
+    letter = await dead_letter(crawl, wanted)
     if arguments.json:
         out_json(msgspec.to_builtins(letter))
     else:
@@ -138,7 +143,8 @@ async def _retry(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse
     else:
         is_idle = done.letters and not done.is_running
         idle = "; no instance is running: start one with 'crawler crawl'" if is_idle else ""
-        out(f"{counted(done.letters, 'URL')} put back{idle}")
+        ended = ": no such dead letter, or the run has ended" if arguments.of_run and not done.letters else ""
+        out(f"{counted(done.letters, 'URL')} put back{ended or idle}")
 
 
 async def _purge(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:

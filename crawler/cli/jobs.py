@@ -37,13 +37,15 @@ examples:
   crawler jobs preview news             the next ten times
   crawler jobs history news             what became of each time, newest first
   crawler jobs run news                 once more, now
+  crawler jobs failed                   runs that used up their retries, of all jobs
+  crawler jobs retry news --all         repeat those of a job
 
 Any 'crawler run' of the crawl triggers its jobs, each time once. Each run fetches its seeds
 again. Its pages are in the archive of the crawl; 'crawler export --run ID' prints those of
 one run. A job crawls: it does not run programs.
 
-exit codes: 0 done, 2 no such job, bad schedule or option, 3 engine, 4 the name is taken, or
-the job is paused already, or not paused
+exit codes: 0 done, 2 no such job or run, bad schedule or option, 3 engine, 4 the name is taken,
+the job is paused already, or not paused, or this machine's clock differs from the engine's
 """
 
 
@@ -57,19 +59,23 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p.set_defaults(run=run, act=None, parser=p, takes_urls=True)
     actions = p.add_subparsers(metavar="ACTION", title="actions")
 
-    def add(name: str, act: Act, text: str, *, has_name: bool = True) -> argparse.ArgumentParser:
+    def add(name: str, act: Act, text: str, *, names: str | None = "one") -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         one.set_defaults(act=act, parser=one)
-        if has_name:
+        if names == "one":
             one.add_argument("job", metavar="NAME", help="of the job")
-        whose = f"whose job it is (default: {USER})" if has_name else "jobs of this user alone (default: of all)"
+        elif names == "any":
+            one.add_argument("job", metavar="NAME", nargs="?", default="", help="of the job (default: all jobs)")
+        whose = f"whose job it is (default: {USER})"
+        if names != "one":
+            whose = f"jobs of this user alone (default: of all{f'; with NAME: {USER}' if names else ''})"
         one.add_argument("--user", metavar="U", help=whose)
         one.add_argument("--json", action="store_true", help="as JSON")
         add_common(one)
         return one
 
     _add_definition(add("add", _add, "add a job"))
-    one = add("list", _list, "jobs by user and name, with their next times", has_name=False)
+    one = add("list", _list, "jobs by user and name, with their next times", names=None)
     one.add_argument(
         "--limit", type=count_type(0), default=JOBS, metavar="N", help=f"at most so many (default: {JOBS}; 0: all)"
     )
@@ -81,6 +87,15 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     add("run", _run_now, "start a run now, whatever the schedule")
     one = add("history", _history, "what became of each time, newest first")
     one.add_argument("--limit", type=count_type(0), default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
+    one = add("failed", _failed, "runs that used up their retries, the last first", names="any")
+    one.add_argument("--limit", type=count_type(0), default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
+    for name, act, text in (
+        ("retry", _retry, "repeat failed runs now, as the job is defined now"),
+        ("dismiss", _dismiss, "take failed runs off the list; the history keeps them"),
+    ):
+        one = add(name, act, text)
+        one.add_argument("runs", nargs="*", metavar="RUN", help="ids from 'crawler jobs failed'")
+        one.add_argument("--all", action="store_true", help="all failed runs of the job")
     one = add("preview", _preview, "the next times, with notes about daylight saving")
     one.add_argument("--times", type=count_type(1, 100), default=10, metavar="N", help="how many (default: 10)")
 
@@ -139,6 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("jobs: give an action, like add or list (see 'crawler jobs --help')")
     if arguments.act in (_add, _edit):
         _check_definition(arguments)  # before an engine is started
+    if arguments.act in (_retry, _dismiss) and bool(arguments.runs) == arguments.all:
+        raise UsageError(f"choose which: ids of failed runs, or --all (see 'crawler jobs failed {arguments.job}')")
     return run_async(_run(arguments, settings_of(arguments)))
 
 
@@ -159,6 +176,8 @@ def _check_definition(arguments: argparse.Namespace) -> None:
     if schedules > 1 or (arguments.act is _add and not schedules):
         raise UsageError("give one of --every, --cron and --at (see 'crawler jobs add --help')")
     if arguments.act is _add:
+        if not (arguments.urls or arguments.inputs or arguments.sitemap):
+            raise UsageError("give seeds: URLs, --seeds FILE or --sitemap URL")
         _schedule_of(arguments)
     elif not (given or arguments.urls or arguments.inputs):
         raise UsageError("give what to change (see 'crawler jobs edit --help')")
@@ -171,17 +190,16 @@ def _user_of(arguments: argparse.Namespace) -> str:
 # What a job is.
 
 
-def _schedule_of(arguments: argparse.Namespace) -> "Schedule":
-    when = {name: getattr(arguments, name) or "" for name in SCHEDULES}
-    return _schedule(when, arguments.timezone or "UTC", arguments.jitter or 0.0)
-
-
-def _schedule(when: dict[str, str], timezone: str, jitter_s: float) -> "Schedule":
-    from crawler.rules.schedules import schedule_of
+def _schedule_of(arguments: argparse.Namespace, earlier: "Schedule | None" = None) -> "Schedule":
+    """What was given of it, and the rest as it was."""
     from crawler.runtime.clock import wall_s
+    from crawler.service.job_schedule import changed_schedule
 
     try:
-        return schedule_of(**when, timezone=timezone, jitter_s=jitter_s, now_s=int(wall_s()))
+        return changed_schedule(
+            earlier, every=arguments.every or "", cron=arguments.cron or "", at=arguments.at or "",
+            timezone=arguments.timezone or "", jitter_s=arguments.jitter, now_s=int(wall_s()),
+        )  # fmt: skip
     except UsageError as error:
         raise UsageError(f"--{error}") from None  # each begins with what it is about
 
@@ -241,28 +259,10 @@ async def _edit(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import jobs
 
     def change(spec: "JobSpec") -> "JobSpec":
-        return _changed(arguments, replace(spec, schedule=_changed_schedule(arguments, spec.schedule)))
+        return _changed(arguments, replace(spec, schedule=_schedule_of(arguments, spec.schedule)))
 
     view = await jobs.edit_job(crawl, _user_of(arguments), arguments.job, change, seeds=arguments.urls, actor=actor())
     _tell(view, f"job {view.name} changed: {view.schedule}, {_next(view)}", arguments)
-
-
-def _changed_schedule(arguments: argparse.Namespace, earlier: "Schedule") -> "Schedule":
-    """What was given of it, and the rest as it was. An interval that stays keeps its times."""
-    from msgspec.structs import replace
-
-    from crawler.rules.schedules import as_local
-
-    if all(getattr(arguments, name) is None for name in (*SCHEDULES, "timezone", "jitter")):
-        return earlier
-    when = {name: getattr(arguments, name) or "" for name in SCHEDULES}
-    keeps = not any(when.values())
-    if keeps:
-        at = as_local(earlier.at_s, earlier.timezone) if earlier.at_s else ""
-        when = {"every": f"{earlier.every_s}" if earlier.every_s else "", "cron": earlier.cron, "at": at}
-    jitter_s = earlier.jitter_s if arguments.jitter is None else arguments.jitter
-    found = _schedule(when, arguments.timezone or earlier.timezone, jitter_s)
-    return replace(found, anchor_s=earlier.anchor_s) if found.every_s == earlier.every_s else found
 
 
 # What else is done with jobs.
@@ -284,11 +284,44 @@ async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 async def _run_now(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import jobs
-    from crawler.service.members import alive
 
     view = await jobs.run_job(crawl, _user_of(arguments), arguments.job, actor=actor())
-    when = "starts within a second" if await alive(crawl) else "starts when an instance runs: 'crawler run' starts one"
-    _tell(view, f"a run of job {view.name} {when}", arguments)
+    _tell(view, f"a run of job {view.name} starts {await _soon(crawl)}", arguments)
+
+
+async def _soon(crawl: "OpenCrawl") -> str:
+    from crawler.service.members import alive
+
+    return "within a second" if await alive(crawl) else "when an instance runs: 'crawler run' starts one"
+
+
+async def _retry(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.service import failed_runs
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.wording import counted
+
+    done = await failed_runs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
+    if arguments.json:
+        out_json({"retried": done.runs, "left": done.left})
+    else:
+        when = f": each starts {await _soon(crawl)}" if done.runs else ""
+        out(f"{counted(done.runs, 'failed run')} of job {arguments.job} to be repeated{when}")
+
+
+async def _dismiss(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.service import failed_runs
+    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.wording import counted
+
+    done = await failed_runs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
+    if arguments.json:
+        out_json({"dismissed": done.runs, "left": done.left})
+    else:
+        out(f"{counted(done.runs, 'failed run')} of job {arguments.job} dismissed, {done.left:,} left")
+
+
+def _runs_of(arguments: argparse.Namespace) -> "Sequence[str] | None":
+    return None if arguments.all else arguments.runs
 
 
 async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
@@ -396,6 +429,22 @@ async def _history(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
         out_json({"rows": _plain(rows)})
     else:
         out(history_table(rows) if rows else "no time has come yet")
+
+
+async def _failed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    from crawler.reports.job_text import failed_table
+    from crawler.service.failed_runs import failed_runs
+    from crawler.terminal.printing import out, out_json
+
+    name, user = arguments.job, _user_of(arguments) if arguments.job else arguments.user
+    found = await failed_runs(crawl, user, name)
+    shown = found[: arguments.limit] if arguments.limit else found
+    if arguments.json:
+        out_json({"failed": _plain(shown)})
+        return
+    out(failed_table(shown) if shown else "no failed runs")
+    if len(shown) < len(found):
+        out(f"\nthe last {len(shown):,} of {len(found):,}; --limit 0 lists all")
 
 
 async def _preview(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:

@@ -119,6 +119,8 @@ def _text(result: "PruneResult", *, of_runs: bool) -> str:
     if result.dry_run:
         files = f"{counted(result.files_removed, 'file')} would be removed, {result.files_rewritten:,} {rewritten}"
     lines.append(f"{verb} {what}: {size(result.bytes)} ({files}).")
+    if result.failed_runs:
+        lines.append(f"{verb} {counted(result.failed_runs, 'failed run')} from the lists of their jobs.")
     for why, n in sorted(result.waiting.items()):
         reason = REASONS[why].format(cursors=", ".join(result.cursors))
         lines.append(f"{counted(n, 'page')} more stay for now: {reason}.")

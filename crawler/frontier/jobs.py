@@ -6,7 +6,7 @@ look-up. The crawl-wide list of names serves for listing alone. A name in it wit
 
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -18,10 +18,9 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_args import FenceArgs, JobChange
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import Job, Outcome, Revision, Row
+from crawler.rules.jobs import FAILED_MAX, Job, Outcome, Revision, Row, seed_blocks
 from crawler.rules.runs import JOB_DIGITS, base36, home_of
 
-BLOCK_URLS = 1_000  # of seeds
 REVISIONS_MAX = 100  # definitions of a job that are kept
 DUE_MAX = 64  # jobs of a partition that one look reads
 LIST_SEPARATOR = "\x00"  # in the crawl-wide list: user, name, id
@@ -38,15 +37,6 @@ class StoredJob(msgspec.Struct, frozen=True):
 
     job: Job
     nonce: str
-
-
-class FailedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that used up its attempts: the dead letter of a job."""
-
-    run: str
-    user: str
-    name: str
-    row: Row
 
 
 class Changed(Exception):
@@ -77,7 +67,7 @@ class Jobs:
         """A job by its name. Raises NotMetError when there is none."""
         stored = (await self.read([job_id(user, name)]))[0]
         if stored is None:
-            raise NotMetError(f"there is no job {name!r}{_of(user)}: 'crawler jobs list' shows all")
+            raise NotMetError(f"there is no job {name!r}{_of(user)}: see the list of jobs")
         if (stored.job.user, stored.job.name) != (user, name):
             raise ConflictError(f"the name {name!r} has the same id as the job {stored.job.name!r}: use another name")
         return stored
@@ -87,17 +77,28 @@ class Jobs:
         commands = [("HGET", self._keys.of(self.home_of(one), "jobs"), one) for one in ids]
         return [_stored(raw) for raw in await self._engine.commands(commands)]
 
+    async def first_revision(self, job: str) -> int:
+        """The number of the first revision of a new job: no job that was removed ever had it."""
+        return int(await self._engine.command("GET", self._keys.of(self.home_of(job), "removed")) or 0) + 1
+
+    async def note_removed(self, revisions: Mapping[str, int]) -> None:
+        """Note the newest revisions of jobs that are not there any more: new ones begin above them."""
+        calls = [self._call(None, _removal(job, "", number)) for job, number in revisions.items()]
+        await self._engine.run_all(calls)
+
     async def create(self, job: Job, *, due: float | None) -> None:
-        """Store a new job. Raises ConflictError when its name is taken."""
+        """Store a new job with a `first_revision`. Raises ConflictError when its name is taken, and Changed when its
+        revision is.
+        """
         await self._engine.command("ZADD", self._keys.jobs, 0, _listed(job))
         await self.notify()  # before, too: without any job, nobody ever looks for one
         try:
             await self.change(StoredJob(job, ""), Plan(job=job, due=due), None, new_revision=True)
         except Changed:
+            if (await self.read([job.id]))[0] is None:
+                raise
             await self.find(job.user, job.name)  # tells of ids that are alike
-            raise ConflictError(
-                f"there is a job {job.name!r}{_of(job.user)} already: change it by 'crawler jobs edit'"
-            ) from None
+            raise name_taken(job.user, job.name) from None
 
     async def change(
         self, read: StoredJob, plan: Plan, fence: Fence | None, *, new_revision: bool = False
@@ -141,36 +142,25 @@ class Jobs:
 
     def _args(self, read: StoredJob, plan: Plan, nonce: str, new_revision: bool) -> JobChange:
         job = plan.job
-        failed = [
-            value
-            for row in plan.put
-            if row.outcome is Outcome.FAILED
-            for value in (
-                row.ended_at, _encode(FailedRun(run=row.run, user=job.user, name=job.name, row=row)).decode()
-            )
-        ]  # fmt: skip
         return JobChange(
             job=job.id, seen=read.nonce, nonce=nonce, definition=_encode(job).decode(),
-            due_ms=-1 if plan.due is None else int(plan.due * 1000),
-            drop=[_encode(row).decode() for row in plan.drop],
-            put=[value for row in plan.put for value in (row.nominal, _encode(row).decode())],
+            due_ms=-1 if plan.due is None else int(plan.due * 1000), revision=job.revision, put=_placed(plan.put),
             starts=[value for record in plan.starts for value in (record.run, _encode(record).decode())],
-            ends=list(plan.ends), failed=failed,
+            ends=list(plan.ends), failed=_placed(row for row in plan.put if row.outcome is Outcome.FAILED),
+            settled=[row.place for row in plan.settled],
             revisions=[value for one in job.revisions for value in (one.number, _encode(one).decode())]
             if new_revision
             else [],
-            seed_keys=[], rows_max=self.rows_max,
+            seed_keys=[], rows_max=self.rows_max, failed_max=FAILED_MAX,
         )  # fmt: skip
 
     async def remove(self, read: StoredJob) -> None:
         """Remove a job with its history and its seeds; its active runs end. Raises Changed."""
         job = read.job
         kept = {revision.spec.seeds_key for revision in (await self.revisions(job.id)).values()} - {""}
-        change = JobChange(
-            job=job.id, seen=read.nonce, nonce="", definition="", due_ms=-1, drop=[], put=[], starts=[],
-            ends=[row.run for row in job.active], failed=[], revisions=[],
-            seed_keys=[self._seeds_key(job.id, key) for key in kept], rows_max=0,
-        )  # fmt: skip
+        change = _removal(job.id, read.nonce, job.revision)._replace(
+            ends=[row.run for row in job.active], seed_keys=[self._seeds_key(job.id, key) for key in kept]
+        )
         (answer,) = await self._engine.run_all([self._call(None, change)])
         if answer[0] != b"OK":
             raise Changed(job.name)
@@ -225,12 +215,17 @@ class Jobs:
         raw = await self._engine.command("HGETALL", self._keys.of(self.home_of(job), f"revisions:{job}"))
         return {int(number): _revision.decode(text) for number, text in pairs_of(raw)}
 
-    async def failed(self, limit: int) -> list[FailedRun]:
-        """Runs that used up their attempts, newest first."""
-        commands = [("ZREVRANGE", self._keys.of(p, "failed"), 0, limit - 1) for p in range(self._partitions)]
-        rows = await self._engine.commands(commands)
-        found = [msgspec.json.decode(one, type=FailedRun) for row in rows for one in row]
-        return sorted(found, key=lambda one: -one.row.ended_at)[:limit]
+    async def failed(self, jobs: Sequence[str]) -> list[list[Row]]:
+        """The runs of each of these jobs that used up their attempts, newest first: the dead letters of jobs."""
+        found = await self._engine.commands([("ZREVRANGE", self._failed_key(job), 0, -1) for job in jobs])
+        return [[_row.decode(one) for one in rows] for rows in found]
+
+    async def failed_counts(self, jobs: Sequence[str]) -> list[int]:
+        """How many there are of each of these jobs."""
+        return [int(n) for n in await self._engine.commands([("ZCARD", self._failed_key(job)) for job in jobs])]
+
+    def _failed_key(self, job: str) -> str:
+        return self._keys.of(self.home_of(job), f"failed:{job}")
 
     # Seeds.
 
@@ -239,19 +234,11 @@ class Jobs:
 
     async def keep_seeds(self, job: str, key: str, urls: Iterable[str]) -> int:
         """Keep seeds beside a job under a new name, before the definition that has this name; how many."""
-        name, n, block = self._seeds_key(job, key), 0, list[str]()
-        for url in urls:
-            block.append(url)
-            n += 1
-            if len(block) == BLOCK_URLS:
-                await self._keep(name, block)
-                block = []
-        if block:
-            await self._keep(name, block)
+        name, n = self._seeds_key(job, key), 0
+        for block in seed_blocks(urls):
+            await self._engine.command("RPUSH", name, zlib.compress(_encode(block)))
+            n += len(block)
         return n
-
-    async def _keep(self, name: str, urls: Sequence[str]) -> None:
-        await self._engine.command("RPUSH", name, zlib.compress(_encode(urls)))
 
     async def drop_seeds(self, job: str, keys: Iterable[str]) -> None:
         """Drop seeds that no definition needs any more."""
@@ -284,6 +271,22 @@ def _stored(raw: bytes | None) -> StoredJob | None:
 
 def _listed(job: Job) -> str:
     return LIST_SEPARATOR.join((job.user, job.name, job.id))
+
+
+def _placed(rows: Iterable[Row]) -> list[str | float]:
+    return [value for row in rows for value in (row.place, _encode(row).decode())]
+
+
+def _removal(job: str, nonce: str, revision: int) -> JobChange:
+    return JobChange(
+        job=job, seen=nonce, nonce="", definition="", due_ms=-1, revision=revision, put=[], starts=[], ends=[],
+        failed=[], settled=[], revisions=[], seed_keys=[], rows_max=0, failed_max=0,
+    )  # fmt: skip
+
+
+def name_taken(user: str, name: str) -> ConflictError:
+    """The name of a new job is that of another."""
+    return ConflictError(f"there is a job {name!r}{_of(user)} already: edit it, or use another name")
 
 
 def _of(user: str) -> str:

@@ -205,14 +205,16 @@ class JobChange(NamedTuple):
     nonce: str
     definition: str  # JSON; "" removes the job
     due_ms: int  # wall clock; -1: nothing is due by time alone
-    drop: list[str]  # rows
-    put: list[str | int]  # nominal time and row, in turn
+    revision: int  # its newest; a new job begins above those of all jobs that were removed
+    put: list[str | float]  # place and row of the history, in turn
     starts: list[str]  # id and record of runs, in turn
     ends: list[str]
-    failed: list[str | float]  # when, and the run
+    failed: list[str | float]  # the same of runs that used up their attempts
+    settled: list[float]  # places of those that leave this list
     revisions: list[str | int]  # number and definition, in turn
     seed_keys: list[str]
-    rows_max: int
+    rows_max: int  # of the history
+    failed_max: int
 
 
 SCHEMAS: dict[str, Any] = {

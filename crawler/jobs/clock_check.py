@@ -4,8 +4,9 @@ import contextlib
 import logging
 
 from crawler.engine.client import Engine
-from crawler.errors import EngineError
+from crawler.errors import ConflictError, EngineDown, EngineError
 from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.terminal.wording import duration
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +48,29 @@ class ClockCheck:
     async def measure(self) -> None:
         """Ask the engine for its time. Without an answer the last measurement holds."""
         with contextlib.suppress(EngineError):
-            before_ms = monotonic_ms()
-            seconds, micros = await self._engine.command("TIME")
-            after_ms = monotonic_ms()
-            if after_ms - before_ms <= 1000 * self._bound_s:  # else it tells nothing
-                self._ahead_s = int(seconds) + int(micros) / 1e6 - (before_ms + after_ms) / 2000
+            await self._ask()
         if self.is_known and self.is_right != self._was_right:
             self._was_right = self.is_right
             event = "jobs.clock_right" if self.is_right else "jobs.clock_wrong"
             log.warning(event, extra={"offset_s": round(self.offset_s, 3), "bound_s": self._bound_s})
+
+    async def _ask(self) -> None:
+        """Raises EngineError."""
+        before_ms = monotonic_ms()
+        seconds, micros = await self._engine.command("TIME")
+        after_ms = monotonic_ms()
+        if after_ms - before_ms <= 1000 * self._bound_s:  # else it tells nothing
+            self._ahead_s = int(seconds) + int(micros) / 1e6 - (before_ms + after_ms) / 2000
+
+    async def checked_s(self) -> float:
+        """What time it is, for somebody who stores it. Raises ConflictError if this clock is wrong, and EngineError."""
+        await self._ask()
+        if not self.is_known:
+            raise EngineDown(f"the engine took longer than {duration(self._bound_s)} to tell its time: try again")
+        if not self.is_right:
+            way = "behind" if self.offset_s > 0 else "ahead of"
+            raise ConflictError(
+                f"this machine's clock is {duration(abs(self.offset_s))} {way} the engine's, so nothing was changed: "
+                "set the clock that is wrong, and try again"
+            )
+        return wall_s()

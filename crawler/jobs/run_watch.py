@@ -203,7 +203,7 @@ class RunWatch:
         run_id = self._engine.run_id
         try:
             for one, counts in zip(due, await self._runs.passes([one.record.run for one in due]), strict=True):
-                before, one.last = one.last, RunPass(run_id, is_seeded=True, counts=counts)
+                before, one.last = one.last, RunPass(run_id, counts)
                 if before is not None and is_run_finished((before, one.last)):
                     ending.append(one)
                 else:
@@ -292,7 +292,7 @@ def _knows(stored: StoredJob, run: str) -> bool:
 
 
 def _result(one: ActiveRun) -> RunResult:
-    """What became of a run. It has failed if not one page came, and something went wrong."""
+    """What became of a run. It has failed if no page came without an error, and something went wrong."""
     assert one.last is not None
     counts = total_of(one.last.counts.values())
     good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
@@ -302,10 +302,10 @@ def _result(one: ActiveRun) -> RunResult:
         what = ((counts.dead, "{:,} failed"), (counts.refused, "{:,} refused"), (counts.deferred, "{:,} deferred"))
         pages = counts.s4 + counts.s5
         parts = [*([counted(pages, "error page")] if pages else []), *(text.format(n) for n, text in what if n)]
-        reason = f"no page came: {', '.join(parts)}"
+        reason = f"no usable page: {', '.join(parts)}"
     elif one.record.stopped:
         reason = f"limit of {one.record.stopped}"
     return RunResult(
         run=one.record.run, is_success=bool(good) or not (wrong or one.failure), has_started=counts.added > 0,
-        started_at=one.started_at, pages=counts.s2, errors=errors, bytes=counts.bytes, reason=reason,
+        started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes, reason=reason,
     )  # fmt: skip

@@ -16,8 +16,9 @@ from crawler.archive.job_journal import JobJournal, JobLine
 from crawler.errors import ConflictError
 from crawler.frontier.jobs import Changed, Jobs, job_id
 from crawler.recovery.page_book import PageBook
-from crawler.rules.job_plan import Plan, recovered
+from crawler.rules.job_plan import FoundRun, Plan, recovered
 from crawler.rules.jobs import OPEN, Job, Revision
+from crawler.rules.runs import name_of
 from crawler.runtime.clock import wall_s
 
 TRIES = 10  # people may change jobs meanwhile
@@ -36,11 +37,16 @@ class Defined(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     name: str
     lines: Sequence[JobLine]
-    removed: float  # when the newest job of that name that was removed had been created (wall clock, s)
+    removed: int  # the highest revision of a job of that name that was removed; 0: none was
 
     @property
     def id(self) -> str:
         return job_id(self.user, self.name)
+
+    @property
+    def newest(self) -> int:
+        """The highest revision that is known of any job of that name."""
+        return max((self.removed, *map(_number, self.lines)))
 
     @property
     def last(self) -> JobLine:
@@ -52,9 +58,10 @@ class Defined(msgspec.Struct, frozen=True, kw_only=True):
         known = {_number(line): line.revision for line in self.lines if line.revision is not None}
         return tuple(known[number] for number in sorted(known))
 
-    def new_job(self) -> Job:
-        """The job without any history."""
-        revisions = self.revisions
+    def new_job(self, least: int) -> Job:
+        """The job without any history. Its revision is at least that one: others had those below."""
+        *earlier, last = self.revisions
+        revisions = (*earlier, replace(last, number=max(last.number, least)))
         return Job(
             id=self.id, user=self.user, name=self.name, created_at=self.last.created_at, revisions=revisions,
             done_to=revisions[0].since,
@@ -68,34 +75,40 @@ async def restore_jobs(jobs: Jobs, journals: Sequence[JobJournal], book: PageBoo
     report = RestoredJobs()
     defined = {one.id: one for one in _defined(journals)}
     known = {*defined, *book.jobs()}
+    newest = dict[str, int]()
     for job in sorted(known):
+        found, one = book.runs_of(job, jobs.rows_max), defined.get(job)
+        newest[job] = max(_newest_of(found), one.newest if one else 0)
+        is_new = False
         for _ in range(TRIES):
             with contextlib.suppress(Changed, ConflictError):
-                if one := defined.get(job):
-                    report.jobs += await _restore_definition(jobs, one, journals)
-                report.runs += await _restore_runs(jobs, job, defined.get(job), book)
+                if one is not None and not is_new:
+                    is_new = await _restore_definition(jobs, one, journals, _newest_of(found))
+                    report.jobs += is_new
+                report.runs += await _restore_runs(jobs, job, one, found, is_new=is_new)
                 break
         else:
             raise ConflictError(f"job {job} changed at every try: stop who changes it, and rebuild again")
+    await jobs.note_removed(newest)  # those that are not there; so a new one of that name has no run of an earlier one
     if known:
         await jobs.notify()
     return report
 
 
-async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[JobJournal]) -> bool:
-    """Have the engine know the job as it was last defined; True when it did not know the job.
+async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[JobJournal], least: int) -> bool:
+    """Have the engine know the job as it was last defined; True when it did not know the job. `least`: see `new_job`.
 
     Raises Changed, or ConflictError, when somebody else changed it meanwhile.
     """
     (stored,) = await jobs.read([defined.id])
-    if stored is not None and stored.job.created_at <= defined.removed:
+    if stored is not None and stored.job.revision <= defined.removed:
         await jobs.remove(stored)
         stored = None
     if not defined.lines:
         return False
     if stored is None:
         await _restore_seeds(jobs, defined, journals)
-        await jobs.create(defined.new_job(), due=wall_s())
+        await jobs.create(defined.new_job(max(least, await jobs.first_revision(defined.id))), due=wall_s())
         return True
     newer = tuple(revision for revision in defined.revisions if revision.number > stored.job.revision)
     if newer:
@@ -105,13 +118,15 @@ async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[J
     return False
 
 
-async def _restore_runs(jobs: Jobs, job: str, defined: Defined | None, book: PageBook) -> int:
+async def _restore_runs(
+    jobs: Jobs, job: str, defined: Defined | None, found: Sequence[FoundRun], *, is_new: bool
+) -> int:
     """Add runs of which there are pages to the history of a job; how many. Raises Changed."""
     (stored,) = await jobs.read([job])
     if stored is None:
         return 0  # nobody knows how it was defined, or it was removed
-    made = recovered(stored.job, book.runs_of(job, jobs.rows_max), wall_s())
-    if defined and defined.lines and _number(defined.last) >= made.job.revision:
+    made = recovered(stored.job, found, wall_s())
+    if defined and defined.lines and (is_new or _number(defined.last) >= made.job.revision):
         made = replace(made, job=_paused(made.job, is_paused=defined.last.paused))
     if made.job != stored.job or made.put:
         await jobs.change(stored, made, None)
@@ -137,24 +152,27 @@ async def _restore_seeds(jobs: Jobs, defined: Defined, journals: Sequence[JobJou
 
 
 def _defined(journals: Iterable[JobJournal]) -> Iterator[Defined]:
-    """Each job of these journals once. The lines of a job that was removed count no more, in whatever journal."""
+    """Each job of these journals once. The lines of a job that was removed count no more, in whatever journal: one that
+    was added later has higher revisions.
+    """
     lines: dict[tuple[str, str], list[JobLine]] = {}
-    removed: dict[tuple[str, str], float] = {}
+    removed: dict[tuple[str, str], int] = {}
     for journal in journals:
-        mine: dict[tuple[str, str], list[JobLine]] = {}
         for line in journal.read():
             key = line.user, line.name
             if line.removed:
-                removed[key] = max(line.created_at, removed.get(key, 0.0))
-                mine.pop(key, None)
+                removed[key] = max(_number(line), removed.get(key, 0))
             elif line.revision is not None:
-                mine.setdefault(key, []).append(line)
-        for key, some in mine.items():
-            lines.setdefault(key, []).extend(some)
+                lines.setdefault(key, []).append(line)
     for user, name in sorted({*lines, *removed}):
-        before = removed.get((user, name), 0.0)
-        left = [line for line in lines.get((user, name), ()) if line.created_at > before]
+        before = removed.get((user, name), 0)
+        left = [line for line in lines.get((user, name), ()) if _number(line) > before]
         yield Defined(user=user, name=name, lines=left, removed=before)
+
+
+def _newest_of(found: Iterable[FoundRun]) -> int:
+    """The highest revision of the job of some runs."""
+    return max((name.revision for one in found if (name := name_of(one.run))), default=0)
 
 
 def _number(line: JobLine) -> int:

@@ -101,9 +101,8 @@ class PageBook:
         """Count a page of a run of a job; the same one again changes nothing."""
         name = name_of(entry.run)
         if name and self._db.execute("INSERT OR IGNORE INTO run_pages VALUES (?)", (int(entry.fingerprint),)).rowcount:
-            is_good, is_error = 200 <= entry.status < 300, entry.status >= 400
             at = entry.fetched_at
-            row = (entry.run, name.job, name.nominal, is_good, is_error, entry.body_bytes, at, at)
+            row = (entry.run, name.job, name.nominal, 1, entry.status >= 400, entry.body_bytes, at, at)
             self._db.execute(_ADD_TO_RUN, row)
 
     def jobs(self) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from crawler.reports.job_view import HistoryRow, JobView, RunCountsView
+from crawler.reports.job_view import FailedRun, HistoryRow, JobView, RunCountsView
 from crawler.rules.schedule_text import PreviewRow
 from crawler.rules.schedules import as_iso, moment_of
 from crawler.terminal.tables import facts, table
@@ -38,10 +38,11 @@ def jobs_table(views: Sequence[JobView], now_s: float) -> str:
             view.schedule,
             "-" if view.next is None else next_text(view, now_s).removeprefix("next "),
             str(len(view.running) or "-"),
+            str(view.failed or "-"),
         )
         for view in views
     ]
-    return table(("job", "user", "state", "when", "next", "running"), rows, left=5)
+    return table(("job", "user", "state", "when", "next", "running", "failed"), rows, left=5)
 
 
 def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] = MappingProxyType({})) -> str:
@@ -63,6 +64,8 @@ def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] 
     ]
     if view.waiting:
         pairs.append(("waiting", counted(view.waiting, "run")))
+    if view.failed:
+        pairs.append(("failed", f"{counted(view.failed, 'run')}: 'crawler jobs failed' tells why"))
     return facts(pairs)
 
 
@@ -96,6 +99,12 @@ def history_table(rows: Sequence[HistoryRow]) -> str:
     ]
     lines = table(("time", "result", "run", "pages", "errors", ""), cells, left=3).splitlines()
     return "\n".join(line.rstrip() for line in lines)
+
+
+def failed_table(rows: Sequence[FailedRun]) -> str:
+    """A row for each failed run, with why it failed."""
+    cells = [(row.ended, f"{row.user}/{row.job}", row.nominal, row.run, str(row.attempts), row.reason) for row in rows]
+    return table(("failed at", "job", "time", "run", "attempts", "why"), cells, left=6)
 
 
 def result_text(row: HistoryRow) -> str:

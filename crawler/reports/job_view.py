@@ -73,6 +73,7 @@ class JobView(DefinitionView, frozen=True, kw_only=True):
     running: Sequence[str]  # ids of runs
     waiting: int  # runs that are queued, requested or to be repeated
     requested: Sequence[str]  # times of manual runs that have not started
+    failed: int  # runs that used up their attempts, until they are repeated or dismissed
 
 
 class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +106,13 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     definition: DefinitionView | None
 
 
+class FailedRun(HistoryRow, frozen=True, kw_only=True, omit_defaults=True):
+    """A run that used up its attempts: the dead letter of a job."""
+
+    user: str
+    job: str
+
+
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs by user and name; `after` begins the next page, None behind the last one."""
 
@@ -119,14 +127,15 @@ class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None
 
 
-def job_view(job: Job, now_s: float) -> JobView:
-    """How a job stands."""
+def job_view(job: Job, now_s: float, failed: int = 0) -> JobView:
+    """How a job stands. `failed`: runs of it that used up their attempts."""
     following = next_time(job, now_s)
     return JobView(
         **asdict(definition_view(job.spec)), user=job.user, name=job.name, id=job.id, state=_state(job, following),
         created=as_iso(int(job.created_at)), revision=job.revision,
         next=None if following is None else as_iso(following), running=[row.run for row in job.active],
         waiting=len(job.queued) + len(job.requested) + len(job.repeats), requested=[*map(as_iso, job.requested)],
+        failed=failed,
     )  # fmt: skip
 
 
@@ -158,6 +167,11 @@ def history_row(row: Row) -> HistoryRow:
         started=_iso(row.started_at), ended=_iso(row.ended_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
         reason=row.reason, revision=row.revision,
     )  # fmt: skip
+
+
+def failed_run(job: Job, row: Row) -> FailedRun:
+    """A failed run as people see it."""
+    return FailedRun(user=job.user, job=job.name, **asdict(history_row(row)))
 
 
 def run_counts(counts: RunCounts) -> RunCountsView:

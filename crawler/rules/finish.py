@@ -42,18 +42,14 @@ def is_finished(passes: Sequence[Pass]) -> bool:
 
 
 class RunPass(msgspec.Struct, frozen=True):
-    """One pass over a run, under one engine run id: its record, then the partitions it touched, then its counts there.
-
-    `is_seeded`: its record says that all its seeds were added.
-    """
+    """One pass over a run that is seeded, under one engine run id: the partitions it touched, then its counts there."""
 
     engine_run_id: str
-    is_seeded: bool
     counts: Mapping[int, RunCounts]
 
     @property
     def is_quiet(self) -> bool:
-        return self.is_seeded and all(counts.pending == 0 for counts in self.counts.values())
+        return all(counts.pending == 0 for counts in self.counts.values())
 
 
 def is_run_finished(passes: Sequence[RunPass]) -> bool:

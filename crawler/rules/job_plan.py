@@ -5,7 +5,7 @@ happens once or not at all, whoever takes it.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from crawler.rules.schedules import Schedule
 STEPS_MAX = 100  # decisions in one plan
 QUEUED_MAX = 100  # runs of a job that wait for the one before them
 REQUESTED_MAX = 100
+REPEATS_MAX = 100
 LATE_S = (
     15.0,
     60.0,
@@ -28,8 +29,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a step changes. `due`: wall clock (s) when there is something to decide again; None: not by time alone."""
 
     job: Job
-    put: tuple[Row, ...] = ()
-    drop: tuple[Row, ...] = ()  # rows that were stored, and go
+    put: tuple[Row, ...] = ()  # each in the place of the one that is there
+    settled: tuple[Row, ...] = ()  # failed runs that need nobody's attention any more
     starts: tuple[RunRecord, ...] = ()
     ends: tuple[str, ...] = ()  # runs
     due: float | None = None
@@ -131,6 +132,22 @@ def requested(job: Job, now_s: float) -> Job:
     return replace(job, requested=(*job.requested, at), requested_last=at)
 
 
+def retried(job: Job, failed: Sequence[Row], now_s: float) -> Plan:
+    """Repeat failed runs: at once, whatever else runs, and with the definition that the job has now."""
+    if len(job.repeats) + len(failed) > REPEATS_MAX:
+        raise ConflictError(
+            f"job {job.name} has {len(job.repeats)} runs to be repeated, and takes up to {REPEATS_MAX}: is an instance "
+            "running?"
+        )
+    again = (Repeat(row=replace(row, revision=job.revision), at=now_s) for row in failed)
+    return Plan(job=replace(job, repeats=(*job.repeats, *again)), settled=tuple(failed), due=now_s)
+
+
+def dismissed(job: Job, failed: Sequence[Row], now_s: float) -> Plan:
+    """Forget that runs used up their attempts; the history still has them."""
+    return replace(undecided(job, now_s), settled=tuple(failed))
+
+
 def next_time(job: Job, after_s: float) -> int | None:
     """The next nominal time that a run may start for; None when there is none, or the job is paused."""
     if job.is_paused:
@@ -155,8 +172,7 @@ class _Draft:
         self._repeats = list(job.repeats)
         self._requested = list(job.requested)
         self._newest = job.newest
-        self._put: dict[tuple[int, bool], Row] = {}
-        self._drop: list[Row] = []
+        self._put: dict[float, Row] = {}
         self._starts: list[RunRecord] = []
         self._ends: list[str] = []
         self._due: float | None = None
@@ -171,14 +187,14 @@ class _Draft:
             self._due = self._now_s  # there is more
         dues = [due for due in (self._due, *(one.at for one in self._repeats)) if due is not None]
         return Plan(
-            job=self._new_job(), put=tuple(self._put.values()), drop=tuple(self._drop), starts=tuple(self._starts),
-            ends=tuple(self._ends), due=min(dues, default=None),
+            job=self._new_job(), put=tuple(self._put.values()), starts=tuple(self._starts), ends=tuple(self._ends),
+            due=min(dues, default=None),
         )  # fmt: skip
 
     def undecided(self) -> Plan:
         """The plan without deciding: somebody looks at once."""
         plan = undecided(self._new_job(), self._now_s)
-        return replace(plan, put=tuple(self._put.values()), drop=tuple(self._drop), ends=tuple(self._ends))
+        return replace(plan, put=tuple(self._put.values()), ends=tuple(self._ends))
 
     def _new_job(self) -> Job:
         rows = [*self._active.values(), *self._queued, *(one.row for one in self._repeats)]
@@ -264,9 +280,7 @@ class _Draft:
         last = self._newest
         if last and (last.state, last.revision, last.reason) == (row.state, row.revision, row.reason):
             row = replace(row, nominal=last.nominal, count=last.count + row.count)
-            self._replace(last, row)
-        else:
-            self._put[row.nominal, False] = row
+        self._store(row)
         self._newest = row
 
     def _take(self, revision: Revision, nominal: int) -> None:
@@ -282,7 +296,7 @@ class _Draft:
         elif overlap == "queue" and len(self._queued) < QUEUED_MAX:
             row = replace(row, state=State.QUEUED)
             self._newest = None
-            self._put[nominal, False] = row
+            self._store(row)
             self._queued.append(row)
         else:
             reason = f"{QUEUED_MAX} runs are queued" if overlap == "queue" else ""
@@ -314,7 +328,7 @@ class _Draft:
         attempt = row.attempts + 1
         run = run_id(self._job.id, row.revision, row.nominal, attempt=attempt, is_manual=row.is_manual)
         new = replace(row, state=State.STARTED, run=run, attempts=attempt, outcome=Outcome.RUNNING, ended_at=0.0)
-        self._replace(row, new)
+        self._store(new)
         self._active[run] = new
         spec = self._job.spec_of(row.revision)
         self._starts.append(
@@ -338,7 +352,7 @@ class _Draft:
             row, state=state, outcome=outcome, started_at=result.started_at, ended_at=self._now_s, pages=result.pages,
             errors=result.errors, bytes=result.bytes, reason=result.reason,
         )  # fmt: skip
-        self._replace(row, new)
+        self._store(new)
         if repeats:
             self._repeats.append(Repeat(row=new, at=self._now_s + spec.retry_delay_s))
 
@@ -362,15 +376,15 @@ class _Draft:
             if (before := self._row_of(nominal, is_manual=is_manual)) is not None:
                 if before.attempts < name.attempt:
                     self._forget(before)
-                    self._replace(before, row)
+                    self._store(row)
             elif is_manual:
                 if nominal > self._job.requested_last or nominal in self._requested:
                     self._requested = [at for at in self._requested if at != nominal]
-                    self._put[nominal, True] = row
+                    self._store(row)
             elif nominal > self._done_to:
                 self._lose(nominal - 1)
                 self._done_to, self._newest = nominal, None
-                self._put[nominal, False] = row
+                self._store(row)
         asked = (nominal for nominal, is_manual in latest if is_manual)
         self._job = replace(self._job, requested_last=max(self._job.requested_last, *asked, 0))
 
@@ -392,16 +406,8 @@ class _Draft:
             revision, until = self._revision()
             self._miss(revision, int(min(end, until)), State.UNKNOWN, "")
 
-    def _replace(self, old: Row, new: Row) -> None:
-        """Store a row in the place of one that is stored, or that this plan would have stored."""
-        if self._put.pop((old.nominal, old.is_manual), None) is None and _is_stored(old):
-            self._drop.append(old)
-        self._put[new.nominal, new.is_manual] = new
-
-
-def _is_stored(row: Row) -> bool:
-    """Was it written by an earlier plan? One that is being made has neither a run nor the state of a gap."""
-    return bool(row.run) or row.state is not State.STARTED
+    def _store(self, row: Row) -> None:
+        self._put[row.place] = row
 
 
 def _late_s(spec: JobSpec, nominal: int) -> float:

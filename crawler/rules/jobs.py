@@ -9,6 +9,8 @@ edit neither repeats the past nor forgets it.
 """
 
 import enum
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -19,7 +21,9 @@ from crawler.rules.schedules import Schedule
 from crawler.settings.schema import PRIORITY_MAX
 
 SEEDS_INLINE_MAX = 32  # with more of them, the engine keeps them beside the job, in blocks
+SEEDS_A_BLOCK = 1_000
 RETRIES_MAX = 100
+FAILED_MAX = 100  # runs of a job that used up their attempts, and are kept for people to see
 CATCHUP_WINDOW_S = 86_400.0
 OPEN = -1  # the end of a pause that goes on
 
@@ -78,7 +82,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A nominal time and what became of it, or a range of them (`to`, `count`) that were missed for one reason.
 
     `nominal`, `to`: wall clock, s; the other times too, 0 where it has not happened. A manual run has the time when
-    somebody wanted it. Figures are those of the last attempt.
+    somebody wanted it. Figures are those of the last attempt; `pages` are answers of any status.
     """
 
     nominal: int
@@ -97,6 +101,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     errors: int = 0
     bytes: int = 0
     reason: str = ""
+
+    @property
+    def place(self) -> float:
+        """Its place in the history, which no other row has: a manual run is behind the nominal time of its second."""
+        return self.nominal + 0.5 if self.is_manual else float(self.nominal)
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -142,19 +151,26 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return next(r.spec for r in self.revisions if r.number == revision)
 
 
+def seed_blocks(urls: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Seeds as they are kept beside a job."""
+    rest = iter(urls)
+    while block := tuple(itertools.islice(rest, SEEDS_A_BLOCK)):
+        yield block
+
+
 def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:
     """Do the parts of a definition fit together? `has_seeds`: it is to get some. Raises UsageError."""
     if not (has_seeds or spec.seeds or spec.seeds_kept or spec.sitemap):
-        raise UsageError("a job needs seeds: give URLs, --seeds FILE or --sitemap URL")
+        raise UsageError("a job needs seeds, a sitemap, or both")
     if not 0 <= spec.retries <= RETRIES_MAX:
-        raise UsageError(f"--retries must be from 0 to {RETRIES_MAX}")
+        raise UsageError(f"the number of retries must be from 0 to {RETRIES_MAX}")
     if spec.retry_delay_s < 0:
-        raise UsageError("--retry-delay must not be negative")
+        raise UsageError("the delay before a retry must not be negative")
     if spec.catchup_window_s <= 0:
-        raise UsageError("--catchup-window must be more than 0")
+        raise UsageError("the catch-up window must be more than 0")
     if spec.run.pages < 0:
-        raise UsageError("--pages must not be negative")
+        raise UsageError("the limit of pages must not be negative")
     if not -1 <= spec.run.depth <= 255:
-        raise UsageError("--depth must be from 0 to 255")
+        raise UsageError("the depth must be from 0 to 255")
     if not -PRIORITY_MAX <= spec.run.priority <= PRIORITY_MAX:  # also what is not a number
-        raise UsageError(f"--priority must be from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
+        raise UsageError(f"the priority must be from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}")

@@ -6,7 +6,8 @@ the queues, their politeness and robots.txt with everything else in the crawl.
 The id of a run is `JOB.REVISION.NOMINAL`: which job, which revision of it, and the nominal time that it was triggered
 for, all of them in base 36, the time in seconds of the wall clock. So two instances that trigger the same nominal time
 name the same run, also after the engine lost its last second. Behind the time of a manual run is `-m`, and behind a
-run that was repeated `.ATTEMPT`, from 2 on. An id has no character that ends a stamp (frontier/codec.py).
+run that was repeated `.ATTEMPT`, from 2 on. An id has no character that ends a stamp (frontier/codec.py). It never
+returns: a job that is removed and added again begins with a higher revision.
 """
 
 from collections.abc import Iterable
@@ -41,7 +42,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     spec: RunSpec
     roots: tuple[str, ...] = ()  # of its scope: those of its seeds
-    is_seeded: bool = False  # all its seeds are in the frontier
     stopped: str = ""  # why nothing more of it is fetched, like "pages"; "" while it goes on
 
 

@@ -22,15 +22,22 @@ SCANS_MAX = 200  # calls
 
 
 class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters: of these URLs alone, or of a domain and a reason; without any of it all."""
+    """Which dead letters: of these URLs, or of a domain and a reason; without any of it all.
+
+    `run`: those of this run of a job. URLs without a run are those of the crawl itself.
+    """
 
     domain: str = ""  # as `command_input.domain_of` returns it
     reason: str = ""  # as `command_input.letter_reason_of` returns it
     urls: Sequence[str] = ()  # canonical
+    run: str = ""
 
     def wants(self, one: StoredLetter) -> bool:
-        """Is it of this domain and reason?"""
-        return self.domain in ("", one.letter.domain) and self.reason in ("", one.letter.reason)
+        """Is it of this domain, reason and run?"""
+        letter = one.letter
+        return (
+            self.domain in ("", letter.domain) and self.reason in ("", letter.reason) and self.run in ("", letter.run)
+        )
 
     @property
     def target(self) -> str:
@@ -41,7 +48,8 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     def detail(self) -> str:
         """What the operator log has besides."""
         words = [f"{len(self.urls):,} URLs"] if len(self.urls) > 1 else []
-        return ", ".join(words + [f"reason {self.reason}"] * bool(self.reason))
+        words += [f"reason {self.reason}"] * bool(self.reason)
+        return ", ".join(words + [f"run {self.run}"] * bool(self.run))
 
 
 class LetterList(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +100,7 @@ async def dead_letter_page(crawl: OpenCrawl, wanted: LetterFilter, *, cursor: st
     if limit < 1:
         raise UsageError(f"limit {limit}: expected a number of dead letters")
     if wanted.urls:
-        return LetterPage(letters=[Letter.of(one.letter) for one in await _of_urls(crawl, wanted.urls)], next=None)
+        return LetterPage(letters=[Letter.of(one.letter) for one in await _of_urls(crawl, wanted)], next=None)
     partition, at = _place_of(cursor, crawl.record.partitions) if cursor else (0, 0)
     end = crawl.record.partitions
     if wanted.domain:
@@ -122,9 +130,9 @@ def _place_of(cursor: str, partitions: int) -> tuple[int, int]:
     return int(place), int(at)
 
 
-async def dead_letter(crawl: OpenCrawl, url: str) -> Letter:
-    """The dead letter of a canonical URL. Raises UsageError when it has none."""
-    return Letter.of((await _of_urls(crawl, [url]))[0].letter)
+async def dead_letter(crawl: OpenCrawl, wanted: LetterFilter) -> Letter:
+    """That of the one URL. Raises UsageError when it has none."""
+    return Letter.of((await _of_urls(crawl, wanted))[0].letter)
 
 
 async def retry(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = None, actor: Actor) -> LetterChange:
@@ -143,7 +151,7 @@ async def purge(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = N
 
 async def _check_and_log(crawl: OpenCrawl, wanted: LetterFilter, actor: Actor, action: str, limit: int | None) -> None:
     if wanted.urls:
-        await _of_urls(crawl, wanted.urls)
+        await _of_urls(crawl, wanted)
     words = [wanted.detail] * bool(wanted.detail) + [f"at most {limit:,}" for _ in range(limit is not None)]
     await crawl.operator_log.add(actor, action, wanted.target, ", ".join(words))
 
@@ -155,7 +163,7 @@ async def _changed(crawl: OpenCrawl, n: int) -> LetterChange:
 async def _found(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = None) -> AsyncIterator[list[StoredLetter]]:
     """Those that the filter wants, some at a time."""
     if wanted.urls:
-        yield await _of_urls(crawl, wanted.urls)
+        yield await _of_urls(crawl, wanted)
         return
     left = limit
     async for some in crawl.letters.read(crawl.operator.partition_of(wanted.domain) if wanted.domain else -1):
@@ -167,13 +175,15 @@ async def _found(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = Non
                 return
 
 
-async def _of_urls(crawl: OpenCrawl, urls: Sequence[str]) -> list[StoredLetter]:
-    """The letters of these URLs. Raises UsageError when one has none."""
+async def _of_urls(crawl: OpenCrawl, wanted: LetterFilter) -> list[StoredLetter]:
+    """The letters of the URLs. Raises UsageError when one has none."""
     found = []
-    for url in urls:
+    for url in wanted.urls:
         _, _, partition = crawl.placement.of(url)
-        one = await crawl.letters.find(partition, crawl.frontier.fingerprints.of(url))
+        one = await crawl.letters.find(partition, crawl.frontier.fingerprints.of_run(wanted.run).of(url))
         if one is None:
+            if wanted.run:
+                raise NotMetError(f"{url} is not a dead letter of run {wanted.run[:80]}")
             raise NotMetError(f"{url} is not a dead letter (see: crawler explain {url})")
         found.append(one)
     return found

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from crawler.app.crawl import OpenCrawl
 from crawler.archive.job_journal import JobJournal, JobLine, line_of, seed_lines
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
-from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id
+from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id, name_taken
 from crawler.frontier.operator_log import Actor
 from crawler.frontier.runs import Runs
+from crawler.jobs.clock_check import ClockCheck
 from crawler.reports.job_view import (
     HistoryPage,
     HistoryRow,
@@ -47,22 +48,37 @@ async def add_job(
     """Create a job with these seeds, as given. Raises UsageError, InvalidUrl, ConflictError when its name is taken."""
     check_user(user)
     check_job(name)
-    now_s, number = wall_s(), job_id(user, name)
     spec, urls = _checked(crawl, spec, has_seeds=bool(seeds)), _canonical_urls(crawl, seeds)
-    await crawl.operator_log.add(actor, "jobs add", _target(user, name), describe(spec.schedule))
+    now_s, number = await checked_s(crawl), job_id(user, name)
+    await crawl.operator_log.add(actor, "jobs add", target(user, name), describe(spec.schedule))
     with contextlib.suppress(NotMetError):
         await crawl.jobs.find(user, name)
-        raise ConflictError(f"there is a job {name!r} of user {user} already: change it by 'crawler jobs edit'")
+        raise name_taken(user, name)
     spec = await _with_seeds(crawl, number, spec, urls)
-    job = job_plan.created(number, user, name, spec, now_s)
-    await _note(crawl, line_of(job))
     try:
-        await crawl.jobs.create(job, due=_first_look(job))
+        job = await _create(crawl, user, name, spec, now_s)
     except ConflictError:
         await crawl.jobs.drop_seeds(number, filter(None, [spec.seeds_key]))
         raise
     await crawl.jobs.notify()
     return job_view(job, now_s)
+
+
+async def _create(crawl: OpenCrawl, user: str, name: str, spec: JobSpec, now_s: float) -> Job:
+    number = job_id(user, name)
+    for _ in range(TRIES):
+        revision = await crawl.jobs.first_revision(number)
+        job = job_plan.created(number, user, name, spec, now_s, revision=revision)
+        await _note(crawl, line_of(job))
+        with contextlib.suppress(Changed):  # another was removed meanwhile
+            await crawl.jobs.create(job, due=_first_look(job))
+            return job
+    raise contended(name)
+
+
+async def checked_s(crawl: OpenCrawl) -> float:
+    """What time it is, for a change of a job. Raises ConflictError if this machine's clock is wrong."""
+    return await ClockCheck(crawl.engine, crawl.settings.jobs.clock_offset_max_s).checked_s()
 
 
 def _first_look(job: Job) -> float | None:
@@ -109,8 +125,8 @@ async def edit_job(
     actor: Actor,
 ) -> JobView:
     """Give a job another definition, in force for nominal times after now. `seeds`: None keeps those that it has."""
-    await crawl.operator_log.add(actor, "jobs edit", _target(user, name))
-    now_s = wall_s()
+    now_s = await checked_s(crawl)
+    await crawl.operator_log.add(actor, "jobs edit", target(user, name))
     for _ in range(TRIES):
         stored = await crawl.jobs.find(user, name)
         spec = change(stored.job.spec)
@@ -129,8 +145,8 @@ async def edit_job(
             continue
         await crawl.jobs.drop_old(job)
         await crawl.jobs.notify()
-        return job_view(job, now_s)
-    raise _contended(name)
+        return await view_of(crawl, job, now_s)
+    raise contended(name)
 
 
 async def pause_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> JobView:
@@ -151,9 +167,10 @@ async def run_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> Jo
 async def _change(
     crawl: OpenCrawl, user: str, name: str, action: str, step: Callable[[Job, float], Job], actor: Actor
 ) -> JobView:
-    await crawl.operator_log.add(actor, action, _target(user, name))
+    now_s = await checked_s(crawl)
+    await crawl.operator_log.add(actor, action, target(user, name))
     for _ in range(TRIES):
-        stored, now_s = await crawl.jobs.find(user, name), wall_s()
+        stored = await crawl.jobs.find(user, name)
         job = step(stored.job, now_s)
         try:
             if job.is_paused != stored.job.is_paused:
@@ -162,13 +179,13 @@ async def _change(
         except Changed:
             continue
         await crawl.jobs.notify()
-        return job_view(job, now_s)
-    raise _contended(name)
+        return await view_of(crawl, job, now_s)
+    raise contended(name)
 
 
 async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> None:
     """Remove a job with its history. Its active runs end: what is queued of them is not fetched."""
-    await crawl.operator_log.add(actor, "jobs rm", _target(user, name))
+    await crawl.operator_log.add(actor, "jobs rm", target(user, name))
     for _ in range(TRIES):
         stored = await crawl.jobs.find(user, name)
         try:
@@ -178,12 +195,18 @@ async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) ->
             continue
         await crawl.jobs.notify()
         return
-    raise _contended(name)
+    raise contended(name)
 
 
 async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
     """How a job stands."""
-    return job_view((await crawl.jobs.find(user, name)).job, wall_s())
+    return await view_of(crawl, (await crawl.jobs.find(user, name)).job, wall_s())
+
+
+async def view_of(crawl: OpenCrawl, job: Job, now_s: float) -> JobView:
+    """A job with the number of its failed runs."""
+    (failed,) = await crawl.jobs.failed_counts([job.id])
+    return job_view(job, now_s, failed)
 
 
 async def list_jobs(
@@ -197,16 +220,16 @@ async def list_jobs(
     place, looked, found = _place(user, after), 0, list[Job]()
     while True:
         jobs, place = await crawl.jobs.page(user, after=place, limit=step)
-        found += [job for job in jobs if match.lower() in _target(job.user, job.name).lower()]
+        found += [job for job in jobs if match.lower() in target(job.user, job.name).lower()]
         looked += step
         if not place or not match or len(found) >= limit or looked >= SEARCHED_MAX:
             break
     behind = "/".join(place.split(LIST_SEPARATOR)[:2])
     if len(found) > limit:
         del found[limit:]
-        behind = _target(found[-1].user, found[-1].name)
-    now_s = wall_s()
-    return JobPage(jobs=[job_view(job, now_s) for job in found], after=behind or None)
+        behind = target(found[-1].user, found[-1].name)
+    now_s, failed = wall_s(), await crawl.jobs.failed_counts([job.id for job in found])
+    return JobPage(jobs=[job_view(job, now_s, n) for job, n in zip(found, failed, strict=True)], after=behind or None)
 
 
 def _place(user: str | None, after: str) -> str:
@@ -250,6 +273,8 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
     rows = [*job.active, *await crawl.jobs.history(job.id, before=parts.nominal + 1, limit=2)]
     row = next((row for row in rows if row.run == run), None)
     if row is None:
+        row = next((row for (rows,) in [await crawl.jobs.failed([job.id])] for row in rows if row.run == run), None)
+    if row is None:
         raise no_run(run)
     revision = (await crawl.jobs.revisions(job.id)).get(row.revision)
     counts = None
@@ -279,9 +304,11 @@ async def _note(crawl: OpenCrawl, *lines: JobLine) -> None:
     await asyncio.to_thread(journal.append, lines)
 
 
-def _target(user: str, name: str) -> str:
+def target(user: str, name: str) -> str:
+    """What the operator log calls a job."""
     return f"{user}/{name}"
 
 
-def _contended(name: str) -> ConflictError:
+def contended(name: str) -> ConflictError:
+    """Others changed it at each try."""
     return ConflictError(f"job {name!r} is changed by others all the time: try again")

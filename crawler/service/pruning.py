@@ -26,6 +26,7 @@ from crawler.model import CommitEntry
 from crawler.rules.meter import SILENT, Meter
 from crawler.rules.retention import PruneRule, runs_beyond
 from crawler.runtime.crash_points import reached
+from crawler.service.failed_runs import dismiss_old
 from crawler.terminal.wording import counted, moment
 from crawler.version import PACKAGE, program_version
 
@@ -57,6 +58,7 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     pages: int
     attempts: int
+    failed_runs: int  # dismissed: they are no longer in the lists of their jobs
     bytes: int  # of records, items and attempts
     files_removed: int
     files_rewritten: int
@@ -83,12 +85,19 @@ async def prune(crawl: OpenCrawl, wanted: Wanted, *, dry_run: bool, actor: Actor
         runs = Runs(crawl.engine, crawl.keys, crawl.record.partitions)
         committed, active = await crawl.states.committed(), frozenset(await runs.active())
         undrained = await _undrained(crawl)
-        rule = await asyncio.to_thread(_rule, folder, wanted, undrained, active)
+        known = await asyncio.to_thread(runs_in, folder, undrained) if wanted.keep_runs else set[str]()
+        beyond = runs_beyond(known, wanted.keep_runs, active) if wanted.keep_runs else None
+        rule = PruneRule(before=wanted.before, domain=wanted.domain, runs=beyond, active=active)
         is_alive = partial(_is_alive, folder, alive)
         planner = Planner(folder, rule, committed=committed, is_alive=is_alive, meter=meter)
         figures = await asyncio.to_thread(_carry_out, folder, planner, undrained, meter, dry_run=dry_run)
         of_history = await asyncio.to_thread(prune_attempts, folder, rule, is_alive=is_alive, dry_run=dry_run)
-    return _result(figures, of_history, dry_run=dry_run, completed=completed)
+        failed_runs = 0
+        if not wanted.domain:
+            failed_runs = await dismiss_old(
+                crawl, before=wanted.before, keep=wanted.keep_runs, runs=known, active=active, dry_run=dry_run
+            )
+    return _result(figures, of_history, failed_runs, dry_run=dry_run, completed=completed)
 
 
 def _complete(folder: CrawlFolder, meter: Meter, *, dry_run: bool) -> int | None:
@@ -148,18 +157,14 @@ async def _undrained(crawl: OpenCrawl) -> list[CommitEntry]:
     raise EngineDown("the engine's disk is too slow: its last writes are not in its file yet; give the command again")
 
 
-def _rule(folder: CrawlFolder, wanted: Wanted, undrained: Sequence[CommitEntry], active: frozenset[str]) -> PruneRule:
-    runs = None
-    if wanted.keep_runs:
-        runs = runs_beyond(runs_in(folder, undrained), wanted.keep_runs, active)
-    return PruneRule(before=wanted.before, domain=wanted.domain, runs=runs, active=active)
-
-
-def _result(figures: Figures, of_history: AttemptFigures, *, dry_run: bool, completed: int | None) -> PruneResult:
+def _result(
+    figures: Figures, of_history: AttemptFigures, failed_runs: int, *, dry_run: bool, completed: int | None
+) -> PruneResult:
     return PruneResult(
         dry_run=dry_run,
         pages=figures.pages,
         attempts=of_history.attempts,
+        failed_runs=failed_runs,
         bytes=figures.bytes + of_history.bytes,
         files_removed=figures.files_removed,
         files_rewritten=figures.files_rewritten,

@@ -11,7 +11,7 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.leases import Acquired
 from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
-from crawler.rules.jobs import Row, State
+from crawler.rules.jobs import Outcome, Row, State
 from crawler.runtime.clock import wall_s
 from crawler.service.users import set_weight
 from tests.api.api_lab import PROBLEM, Served
@@ -74,6 +74,41 @@ async def put(api: Served, name: str, *rows: Row) -> None:
     await api.crawl.jobs.change(stored, Plan(job=stored.job, put=rows), None)
 
 
+async def fail(api: Served, name: str, n: int) -> list[str]:
+    """So many runs that used up their attempts; their ids, newest first."""
+    job = (await api.crawl.jobs.find("ann", name)).job
+    at = job.done_to
+    rows = [
+        Row(
+            nominal=at + i, to=at + i, count=1, state=State.STARTED, revision=1, run=f"{job.id}.1.x{i}", attempts=2,
+            outcome=Outcome.FAILED, ended_at=at + i + 1.0, reason="no usable page: 1 failed",
+        )
+        for i in range(1, n + 1)
+    ]  # fmt: skip
+    await put(api, name, *rows)
+    return [row.run for row in reversed(rows)]
+
+
+async def test_failed_runs_are_listed_repeated_and_dismissed(ann: Ann) -> None:
+    await ann.add()
+    third, second, first = await fail(ann.api, "news", 3)
+    assert (await ann.send("GET", "/news"))["failed"] == 3
+    found = (await ann.send("GET", "/news/failed"))["failed"]
+    assert [(one["run"], one["attempts"], one["job"]) for one in found] == [
+        (third, 2, "news"), (second, 2, "news"), (first, 2, "news"),
+    ]  # fmt: skip
+    assert found[0]["reason"] == "no usable page: 1 failed"
+    assert await ann.send("POST", "/news/failed/retry", {"runs": [second]}) == {"runs": 1, "left": 2}
+    assert (await ann.send("GET", "/news"))["waiting"] == 1
+    refused = await ann.send("POST", "/news/failed/dismiss", {"runs": [first, second]}, status=404)
+    assert refused["detail"] == f"{second!r} is not a failed run of job news; nothing was changed"
+    assert await ann.send("POST", "/news/failed/dismiss", {"all": True}) == {"runs": 2, "left": 0}
+    assert (await ann.send("GET", "/news/failed")) == {"failed": []}
+    assert [one["state"] for one in (await ann.send("GET", "/news/history"))["rows"]] == ["started"] * 3
+    for body in ({}, {"runs": [first], "all": True}):
+        assert "choose which" in (await ann.send("POST", "/news/failed/retry", body, status=422))["detail"]
+
+
 async def test_a_job_is_created_read_and_listed(ann: Ann) -> None:
     made = await ann.add(maxRetryCount=3, retryDelay="PT90S", depth=2, jitter="30")
     assert made["isRecurring"] is True
@@ -103,7 +138,7 @@ async def test_only_what_is_given_changes(ann: Ann) -> None:
     moved = await ann.send("PATCH", "/news", {"seeds": []})
     assert (moved["seeds"], moved["sitemap"]) == ([], "https://docs.example/map.xml")
     found = await ann.send("PATCH", "/news", {"sitemap": None}, status=422)
-    assert found["detail"] == 'a job needs "seeds", a "sitemap", or both'
+    assert found["detail"] == "a job needs seeds, a sitemap, or both"
     once = await ann.send("PATCH", "/news", {"executionInterval": "1d", "isRecurring": False})
     assert (once["isRecurring"], once["executionInterval"], once["cron"]) == (False, None, None)
     left = datetime.fromisoformat(once["at"]) - datetime.now(UTC)
@@ -130,7 +165,7 @@ async def test_only_what_is_given_changes(ann: Ann) -> None:
         ({"executionInterval": ..., "at": "2020-01-01T00:00Z"}, "has passed"),
         ({"timezone": "Europe/Atlantis"}, "Europe/Atlantis"),
         ({"jitter": "P1D"}, "jitter"),
-        ({"seeds": []}, '"seeds"'),
+        ({"seeds": []}, "needs seeds, a sitemap"),
         ({"seeds": ["file:///etc/passwd"]}, "not http or https"),
         ({"seeds": ["/etc/passwd"]}, "not a URL"),
         ({"seeds": ["http://a:b@docs.example/"]}, "user or password"),
@@ -142,7 +177,7 @@ async def test_only_what_is_given_changes(ann: Ann) -> None:
         ({"depth": 256}, "$.depth"),
         ({"pages": 0}, "$.pages"),
         ({"retryDelay": "-1"}, "retryDelay"),
-        ({"catchupWindow": "0"}, "catchupWindow"),
+        ({"catchupWindow": "0"}, "the catch-up window"),
         ({"overlap": "wait"}, "$.overlap"),
         ({"app": "app.py"}, "unknown field `app`"),
     ],

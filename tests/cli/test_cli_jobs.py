@@ -1,5 +1,6 @@
 """`crawler jobs`: what it takes, what it refuses, and what it prints."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,27 +8,36 @@ from typing import Any
 
 import pytest
 
+from crawler.app.open_crawl import open_crawl
+from crawler.archive.crawl_folder import open_or_create
 from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
+from crawler.jobs import clock_check
 from crawler.reports.job_text import history_table
 from crawler.reports.job_view import HistoryRow
+from crawler.rules.job_plan import Plan
+from crawler.rules.jobs import Outcome, Row, State
+from crawler.runtime.clock import wall_s
+from crawler.settings import load
 from tests.support.engine import Engine
 
 BAD_INPUT, TAKEN = 2, 4
 URL = "http://a.example/"
-ACTIONS = ("add", "list", "show", "edit", "pause", "resume", "rm", "run", "history", "preview")
+ACTIONS = (
+    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "history", "failed", "retry", "dismiss", "preview",
+)  # fmt: skip
 
 
 class Desk:
     """`crawler jobs` on one engine."""
 
     def __init__(self, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-        self._engine, self._capsys = engine, capsys
+        self.engine, self._capsys = engine, capsys
 
     def run(self, *words: str) -> tuple[int, str, str]:
         self._capsys.readouterr()
         try:
-            code = main(["jobs", *words, "--redis", self._engine.url])
+            code = main(["jobs", *words, "--redis", self.engine.url])
         except SystemExit as ended:  # as argparse refuses
             code = int(str(ended.code))
         out, err = self._capsys.readouterr()
@@ -61,7 +71,7 @@ def test_a_job_is_added_listed_shown_and_removed(desk: Desk) -> None:
     said = desk.say("add", "news", "--every", "PT3H", URL, "--depth", "1")
     assert said == "job news added: every 3 hours, next in 3 h 00 m"
     header, row = desk.say("list").splitlines()
-    assert header.split() == ["job", "user", "state", "when", "next", "running"]
+    assert header.split() == ["job", "user", "state", "when", "next", "running", "failed"]
     assert row.split()[:6] == ["news", "default", "active", "every", "3", "hours"]
     shown = dict(line.split("  ", 1) for line in desk.say("show", "news").splitlines())
     assert shown["job"].strip() == "news of user default"
@@ -98,7 +108,7 @@ def test_a_name_is_free_to_each_user_once(desk: Desk) -> None:
         desk.say("add", "news", "--every", "1h", URL, "--user", user)
     code, _, err = desk.run("add", "news", "--every", "1h", URL, "--user", "bob")
     assert (code, err.count("\n")) == (TAKEN, 0)
-    assert err == "crawler: there is a job 'news' of user bob already: change it by 'crawler jobs edit'"
+    assert err == "crawler: there is a job 'news' of user bob already: edit it, or use another name"
     assert [one["user"] for one in desk.json("list")["jobs"]] == ["ann", "bob"]
     assert [one["user"] for one in desk.json("list", "--user", "bob")["jobs"]] == ["bob"]
     assert "no job 'news' of user default" in desk.refused("show", "news")
@@ -119,13 +129,13 @@ def test_a_name_is_free_to_each_user_once(desk: Desk) -> None:
         (("--at", "2030-01-01", "--timezone", "Europe/Pariss"), "did you mean Europe/Paris?"),
         (("--every", "1h", "--jitter", "2h"), "--jitter 7200: expected seconds from 0 to below 3,600"),
         (("--every", "1h", "--jitter", "x"), "--jitter: 'x' is not a valid duration"),
-        (("--every", "1h", "--retries", "101"), "--retries must be from 0 to 100"),
+        (("--every", "1h", "--retries", "101"), "the number of retries must be from 0 to 100"),
         (("--every", "1h", "--retries", "x"), "--retries: 'x' is not a valid number"),
         (("--every", "1h", "--retry-delay", "soon"), "--retry-delay: 'soon' is not a valid duration"),
-        (("--every", "1h", "--catchup-window", "0"), "--catchup-window must be more than 0"),
-        (("--every", "1h", "--depth", "300"), "--depth must be from 0 to 255"),
-        (("--every", "1h", "--pages", "-1"), "--pages must not be negative"),
-        (("--every", "1h", "--priority", "nan"), "--priority must be from -100,000 to 100,000"),
+        (("--every", "1h", "--catchup-window", "0"), "the catch-up window must be more than 0"),
+        (("--every", "1h", "--depth", "300"), "the depth must be from 0 to 255"),
+        (("--every", "1h", "--pages", "-1"), "the limit of pages must not be negative"),
+        (("--every", "1h", "--priority", "nan"), "the priority must be from -100,000 to 100,000"),
         (("--every", "1h", "--overlap", "never"), "invalid choice: 'never'"),
         (("--every", "1h", "--catchup", "some"), "invalid choice: 'some'"),
         (("--every", "1h", "--scope", "world"), "invalid choice: 'world'"),
@@ -140,7 +150,7 @@ def test_a_bad_definition_is_refused_in_one_line(desk: Desk, words: tuple[str, .
 
 
 def test_names_and_seeds_are_needed(desk: Desk) -> None:
-    assert "give URLs, --seeds FILE or --sitemap URL" in desk.refused("add", "x", "--every", "1h")
+    assert "give seeds: URLs, --seeds FILE or --sitemap URL" in desk.refused("add", "x", "--every", "1h")
     assert "'.x' is not a valid name" in desk.refused("add", ".x", URL, "--every", "1h")
     assert "required: NAME" in desk.refused("show")
     assert "invalid choice: 'start'" in desk.refused("start", "x")
@@ -149,7 +159,8 @@ def test_names_and_seeds_are_needed(desk: Desk) -> None:
 @pytest.mark.parametrize("action", [one for one in ACTIONS if one not in ("add", "list", "edit")])
 def test_a_job_that_is_not_there_is_refused_in_one_line(desk: Desk, action: str) -> None:
     desk.say("add", "other", "--every", "1h", URL)
-    assert "there is no job 'news' of user bob" in desk.refused(action, "news", "--user", "bob")
+    which = ["--all"] if action in ("retry", "dismiss") else []
+    assert "there is no job 'news' of user bob" in desk.refused(action, "news", *which, "--user", "bob")
 
 
 def test_nothing_is_made_where_there_is_no_crawl(desk: Desk) -> None:
@@ -296,6 +307,101 @@ def test_help_tells_each_option_in_lines_that_fit(action: str, capsys: pytest.Ca
     assert "==SUPPRESS==" not in text
     assert max(map(len, text.splitlines())) <= 100
     assert text.startswith(f"usage: crawler jobs {action}".rstrip())
+
+
+def fail(desk: Desk, name: str, *runs: str) -> None:
+    """Runs of a job that used up their attempts, the oldest first."""
+
+    async def put() -> None:
+        settings = load(environment={}, options={"frontier.redis": desk.engine.url})
+        async with open_crawl(settings, create=False) as crawl:
+            stored = await crawl.jobs.find("default", name)
+            rows = [
+                Row(
+                    nominal=n, to=n, count=1, state=State.STARTED, revision=1, run=run, attempts=3,
+                    outcome=Outcome.FAILED, ended_at=1_800_000_000.0 + n, reason="no usable page: 1 failed",
+                )
+                for n, run in enumerate(runs, 1)
+            ]  # fmt: skip
+            await crawl.jobs.change(stored, Plan(job=stored.job, put=tuple(rows)), None)
+
+    asyncio.run(put())
+
+
+def test_failed_runs_are_listed_repeated_and_dismissed(desk: Desk) -> None:
+    for name in ("news", "docs"):
+        desk.say("add", name, "--every", "1h", URL)
+    assert desk.say("failed") == "no failed runs"
+    fail(desk, "docs", "d.1.1")
+    fail(desk, "news", "n.1.1", "n.1.2", "n.1.3")
+    header, first, *rows = desk.say("failed").splitlines()
+    assert header.split() == ["failed", "at", "job", "time", "run", "attempts", "why"]
+    assert first.split()[1:] == [
+        "default/news",
+        "1970-01-01T00:00:03Z",
+        "n.1.3",
+        "3",
+        "no",
+        "usable",
+        "page:",
+        "1",
+        "failed",
+    ]
+    assert [row.split()[1] for row in rows] == ["default/news", "default/docs", "default/news"]
+    assert [one["run"] for one in desk.json("failed", "docs")["failed"]] == ["d.1.1"]
+    assert desk.say("failed", "news", "--limit", "1").splitlines()[-1] == "the last 1 of 3; --limit 0 lists all"
+    assert [row.split()[-1] for row in desk.say("list").splitlines()] == ["failed", "1", "3"]
+    assert "3 runs: 'crawler jobs failed' tells why" in desk.say("show", "news")
+    said = desk.say("retry", "news", "n.1.2")
+    assert (
+        said == "1 failed run of job news to be repeated: each starts when an instance runs: 'crawler run' starts one"
+    )
+    assert desk.json("show", "news")["waiting"] == 1
+    assert "'n.1.2' is not a failed run of job news; nothing was changed" in desk.refused("retry", "news", "n.1.2")
+    assert desk.say("dismiss", "news", "n.1.1") == "1 failed run of job news dismissed, 1 left"
+    assert desk.json("dismiss", "news", "--all") == {"dismissed": 1, "left": 0}
+    for words in (["retry", "news"], ["dismiss", "news", "n.1.1", "--all"]):
+        assert "choose which: ids of failed runs, or --all" in desk.refused(*words)
+    desk.say("rm", "docs")
+    assert desk.say("failed") == "no failed runs"
+
+
+def test_a_prune_dismisses_old_failed_runs(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    def prune(*words: str) -> str:
+        assert main(["prune", *words, "--redis", desk.engine.url]) == 0
+        return capsys.readouterr().out
+
+    open_or_create("crawl-data")
+    for name, count in (("news", 3), ("docs", 1)):
+        desk.say("add", name, "--every", "1h", URL)
+        job = desk.json("show", name)["id"]
+        fail(desk, name, *(f"{job}.1.{n}" for n in range(1, count + 1)))
+    assert "Would remove 2 failed runs from the lists" in prune("--keep-runs", "1", "--dry-run")
+    assert len(desk.json("failed")["failed"]) == 4
+    assert "failed run" not in prune("--domain", "a.example", "--keep-runs", "1")
+    assert "Removed 2 failed runs from the lists of their jobs." in prune("--keep-runs", "1")
+    assert [one["run"][-2:] for one in desk.json("failed")["failed"]] == [".3", ".1"]
+    assert "Removed 1 failed run from" in prune("--older-than", "2027-01-15T08:00:02")
+    assert [one["run"][-2:] for one in desk.json("failed")["failed"]] == [".3"]
+    assert len(desk.json("history", "news")["rows"]) == 3
+
+
+def test_a_wrong_clock_changes_no_job(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.say("add", "news", "--every", "1h", URL)
+    fail(desk, "news", "n.1.1")
+    monkeypatch.setattr(clock_check, "wall_s", lambda: wall_s() + 3600)
+    for words in (
+        ("add", "other", "--every", "1h", URL), ("edit", "news", "--depth", "1"), ("pause", "news"), ("resume", "news"),
+        ("run", "news"), ("retry", "news", "--all"),
+    ):  # fmt: skip
+        code, out, err = desk.run(*words)
+        assert (code, out) == (TAKEN, "")
+        assert err == (
+            "crawler: this machine's clock is 1 h 00 m ahead of the engine's, so nothing was changed: "
+            "set the clock that is wrong, and try again"
+        )
+    assert [one["name"] for one in desk.json("list")["jobs"]] == ["news"]
+    desk.say("rm", "news")
 
 
 def test_shells_complete_the_actions(capsys: pytest.CaptureFixture[str]) -> None:

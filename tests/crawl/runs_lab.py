@@ -57,7 +57,7 @@ async def start(
     await write(crawl, record)
     seeder = RunSeeder(crawl.frontier, runs_of(crawl), make_router(crawl), record)
     assert await seeder.add_all(GivenUrl("here", url) for url in seeds)
-    await write(crawl, msgspec.structs.replace(record, is_seeded=True, stopped=stopped))
+    await write(crawl, msgspec.structs.replace(record, stopped=stopped))
     return seeder
 
 
@@ -82,11 +82,10 @@ async def finish(crawl: OpenCrawl, run: str) -> RunCounts:
     runs, passes = runs_of(crawl), list[RunPass]()
     while not is_run_finished(passes):
         await asyncio.sleep(LOOK_S)
-        record = (await runs.read([run]))[run]
-        assert record is not None
+        assert (await runs.read([run]))[run] is not None
         touched = await runs.touched(run)
         found = await runs.counts(run, sorted(touched))
-        passes = [*passes[-1:], RunPass(crawl.engine.run_id, record.is_seeded, found)]
+        passes = [*passes[-1:], RunPass(crawl.engine.run_id, found)]
     await end(crawl, run)
     await close(crawl, run)
     return total_of(passes[-1].counts.values())

@@ -65,7 +65,7 @@ def _row(job: str, name: str, now: int, n: int) -> Row:
         pages=40 + (n * 7 + len(name)) % 23, errors=n % 3, bytes=2_000_000 + n * 10_000,
     )  # fmt: skip
     if kind in FAILED:
-        return replace(row, outcome=Outcome.FAILED, pages=0, reason=f"no page came: {HOSTILE}")
+        return replace(row, outcome=Outcome.FAILED, pages=0, reason=f"no usable page: {HOSTILE}")
     if n == 0 and name in ("news", "status"):
         return replace(row, outcome=Outcome.RUNNING, decided_at=now - 47.0, started_at=0, ended_at=0, pages=0)
     return row

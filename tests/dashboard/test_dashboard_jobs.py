@@ -112,6 +112,26 @@ def test_jobs_are_found_and_paged(board: Dashboard, look: Callable[..., Watched]
     expect(page.locator("#jobs-empty")).to_have_text('No job contains "nothing like it".')
 
 
+def test_failed_runs_are_repeated_and_dismissed(board: Dashboard, guest: Watched, operator: Watched) -> None:
+    guest.open("job/ann/news")
+    expect(guest.page.locator("#job-failed li")).to_have_count(2)
+    expect(guest.page.locator("#job-failed li").first).to_contain_text(f"no usable page: {HOSTILE}")
+    expect(guest.page.locator("#job-failed-panel").get_by_role("button")).to_have_count(0)
+    page = operator.page
+    operator.open("job/ann/news")
+    line = page.locator("#job-failed li").first
+    line.get_by_role("button", name="Retry").click()
+    confirm(operator, "Retry")
+    expect(page.locator("#toast")).to_contain_text("1 run repeated.")
+    expect(page.locator("#job-failed li")).to_have_count(1)
+    expect(page.locator("#job-sentence")).to_contain_text("1 run waits")
+    expect(page.get_by_role("button", name="Retry all")).to_be_hidden()
+    line.get_by_role("button", name="Dismiss").click()
+    confirm(operator, "Dismiss")
+    expect(page.locator("#job-failed-panel")).to_be_hidden()
+    assert job_of(board, "ann", "news").failed == 0
+
+
 def test_a_job_is_made_with_a_preview_of_its_schedule(board: Dashboard, operator: Watched) -> None:
     page = operator.page
     operator.open("jobs")
@@ -131,7 +151,7 @@ def test_a_job_is_made_with_a_preview_of_its_schedule(board: Dashboard, operator
     expect(form.locator(".preview li").first).to_contain_text("-02-29 02:30:00+01:00")
     form.get_by_role("spinbutton", name="Depth").fill("1")
     form.get_by_role("button", name="Add the job").click()
-    expect(form.get_by_role("alert")).to_contain_text('a job needs "seeds"')
+    expect(form.get_by_role("alert")).to_contain_text("a job needs seeds")
     form.get_by_role("textbox", name="Seeds").fill("https://weather.example/\n\nhttps://w2.example/")
     form.get_by_role("button", name="Add the job").click()
     expect(page.locator("#toast-text")).to_have_text("weather is added.")
@@ -194,7 +214,7 @@ def test_the_history_has_what_was_missed_and_older_pages(guest: Watched) -> None
     expect(table).to_have_count(30)
     expect(table.nth(5)).to_contain_text(re.compile(r" to .*, 12 times\s*missed window"))
     expect(table.nth(13)).to_contain_text("skipped overlap")
-    expect(table.nth(3)).to_contain_text(f"no page came: {HOSTILE}")
+    expect(table.nth(3)).to_contain_text(f"no usable page: {HOSTILE}")
     assert page.locator("main img").count() == 0
     expect(page.locator("#job-running li")).to_have_count(1)
     page.get_by_role("button", name="Older").click()

@@ -33,9 +33,7 @@ async def counts(door: Door, run: str = ONE) -> RunCounts:
 
 
 async def record(door: Door, run: str, *roots: str) -> RunRecord:
-    active = RunRecord(
-        run=run, user="ann", name="job", nominal=1, started_at=1.0, spec=RunSpec(), roots=roots, is_seeded=True
-    )
+    active = RunRecord(run=run, user="ann", name="job", nominal=1, started_at=1.0, spec=RunSpec(), roots=roots)
     await door.engine.command("HSET", door.keys.of(0, "runs"), run, msgspec.json.encode(active))
     return active
 
@@ -225,8 +223,8 @@ async def test_partitions_are_touched_while_the_run_is_active(door: Door) -> Non
 async def test_a_run_is_finished_after_two_equal_passes(door: Door) -> None:
     passes: list[RunPass] = []
 
-    async def look(*, is_seeded: bool = True) -> bool:
-        passes.append(RunPass("e", is_seeded, await runs_of(door).counts(ONE, [0])))
+    async def look() -> bool:
+        passes.append(RunPass("e", await runs_of(door).counts(ONE, [0])))
         return is_run_finished(passes)
 
     await door.add(found(1, run=ONE), found(2, host="b.test"))
@@ -235,7 +233,6 @@ async def test_a_run_is_finished_after_two_equal_passes(door: Door) -> None:
     door.now = 1000
     for claim in await door.claim():
         await door.ack(claim)
-    assert not await look(is_seeded=False)
     assert not await look()
     assert await look()
     assert total_of(passes[-1].counts.values()) == RunCounts(added=1, done=1, s2=1)

@@ -13,7 +13,7 @@ from crawler.audit.findings_text import report_json, report_text
 from crawler.audit.judge_jobs import judge_jobs
 from crawler.frontier.job_books import JobBooks
 from crawler.frontier.jobs import Jobs, StoredJob, job_id
-from crawler.rules.job_plan import Plan, RunResult, created, edited, ended, paused, plan, requested, resumed
+from crawler.rules.job_plan import Plan, RunResult, created, edited, ended, paused, plan, requested, resumed, retried
 from crawler.rules.jobs import Job, JobSpec, Row
 from crawler.rules.schedules import Schedule
 from tests.frontier.door import Door
@@ -115,6 +115,20 @@ async def test_whatever_became_of_its_times_a_job_is_clean(lab: Lab) -> None:
     assert report.jobs == 1
     assert report.nominal_times == 36 + 5  # every ten seconds, then each minute
     assert {row.state for row in await lab.history()} == {"started", "skipped_overlap", "missed_window", "paused"}
+
+
+async def test_a_failed_run_that_is_repeated_after_an_edit_is_clean(lab: Lab) -> None:
+    await lab.end(T0 + 701, is_success=False)
+    await lab.decide(T0 + 710)
+    while lab.job.active:
+        await lab.end(T0 + 711, is_success=False)
+    ((*_, failed),) = await lab.jobs.failed([lab.job.id])
+    await lab.by_people(lambda job, at: edited(job, SPEC, at), T0 + 712)
+    lab.read = await lab.jobs.change(lab.read, retried(lab.job, [failed], T0 + 713), None)
+    await lab.decide(T0 + 713)
+    (running,) = [row for row in await lab.history() if row.outcome == "running"]
+    assert (running.place, running.attempts, running.revision) == (failed.place, failed.attempts + 1, lab.job.revision)
+    assert not await lab.found()
 
 
 async def test_a_history_whose_oldest_rows_were_dropped_is_clean(door: Door) -> None:

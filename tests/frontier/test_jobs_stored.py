@@ -7,7 +7,18 @@ import pytest
 from crawler.errors import ConflictError, NotMetError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Changed, Jobs, StoredJob, job_id
-from crawler.rules.job_plan import Plan, RunResult, created, ended, paused, plan, requested
+from crawler.rules.job_plan import (
+    Plan,
+    RunResult,
+    created,
+    dismissed,
+    edited,
+    ended,
+    paused,
+    plan,
+    requested,
+    retried,
+)
 from crawler.rules.jobs import Job, JobSpec, Outcome, State
 from crawler.rules.schedules import schedule_of
 from tests.frontier.door import Door
@@ -125,8 +136,63 @@ async def test_a_run_without_attempts_left_is_kept_as_failed(jobs: Jobs, door: D
     one = await jobs.change(one, plan(one.job, T0 + 10), door.fence)
     made = ended(one.job, RunResult(run=one.job.active[0].run, is_success=False, reason="2 errors"), T0 + 11)
     await jobs.change(one, made, door.fence)
-    (failed,) = await jobs.failed(10)
-    assert (failed.user, failed.name, failed.row.reason) == ("ann", "news", "2 errors")
+    ((failed,),) = await jobs.failed([one.job.id])
+    assert (failed.attempts, failed.reason) == (1, "2 errors")
+    assert await jobs.failed_counts([one.job.id, "other"]) == [1, 0]
+    await jobs.remove(await jobs.find("ann", "news"))
+    assert await jobs.failed_counts([one.job.id]) == [0]
+
+
+async def test_a_failed_run_leaves_the_list_when_it_is_repeated_or_dismissed(jobs: Jobs, door: Door) -> None:
+    one = await stored(jobs, overlap="allow")
+    for at in (10, 20):
+        one = await jobs.change(one, plan(one.job, T0 + at), door.fence)
+        made = ended(one.job, RunResult(run=one.job.active[0].run, is_success=False), T0 + at + 1)
+        one = await jobs.change(one, made, door.fence)
+    ((second, first),) = await jobs.failed([one.job.id])
+    one = await jobs.change(one, retried(one.job, [first], T0 + 25), None)
+    assert await jobs.failed([one.job.id]) == [[second]]
+    one = await jobs.change(one, plan(one.job, T0 + 25), door.fence)
+    assert [row.attempts for row in await jobs.history(one.job.id, limit=5)] == [1, 2]
+    made = ended(one.job, RunResult(run=one.job.active[0].run, is_success=False), T0 + 26)
+    one = await jobs.change(one, made, door.fence)
+    ((_, again),) = await jobs.failed([one.job.id])
+    assert (again.attempts, again.run) == (2, f"{first.run}.2")
+    await jobs.change(one, dismissed(one.job, [second], T0 + 27), None)
+    assert await jobs.failed([one.job.id]) == [[again]]
+
+
+async def test_a_row_takes_the_place_of_the_one_of_its_time_whatever_that_has(jobs: Jobs, door: Door) -> None:
+    """As when an earlier release wrote it, with fewer fields."""
+    one = await stored(jobs, overlap="allow")
+    one = await jobs.change(one, Plan(job=requested(one.job, T0 + 10), due=T0 + 10.0), None)
+    one = await jobs.change(one, plan(one.job, T0 + 10), door.fence)
+    key = door.keys.of(0, f"ledger:{one.job.id}")
+    for raw in await door.engine.command("ZRANGE", key, 0, -1):
+        place = await door.engine.command("ZSCORE", key, raw)
+        await door.engine.command("ZREM", key, raw)
+        await door.engine.command("ZADD", key, place, raw.replace(b',""]', b"]"))
+    runs = [row.run for row in one.job.active]
+    assert len(runs) == 2, "a manual run, and that of the same second"
+    for run in runs:
+        one = await jobs.change(one, ended(one.job, RunResult(run=run, is_success=True), T0 + 11), door.fence)
+    rows = await jobs.history(one.job.id, limit=10)
+    assert [(row.is_manual, row.outcome) for row in rows] == [(True, "finished"), (False, "finished")]
+
+
+async def test_a_job_that_is_added_again_has_a_revision_that_none_had(jobs: Jobs, door: Door) -> None:
+    one = await stored(jobs)
+    number = one.job.id
+    assert await jobs.first_revision(number) == 1
+    edit = edited(one.job, one.job.spec, T0 + 5)
+    one = await jobs.change(one, Plan(job=edit), None, new_revision=True)
+    await jobs.remove(one)
+    assert await jobs.first_revision(number) == 3
+    with pytest.raises(Changed):
+        await jobs.create(job(), due=None)
+    await jobs.create(created(number, "ann", "news", one.job.spec, T0, revision=3), due=None)
+    await jobs.note_removed({number: 9, "a": 7, "b": 2})  # the first is there
+    assert await jobs.first_revision(number) == 8
 
 
 async def test_kept_seeds_come_back_in_order(jobs: Jobs) -> None:

@@ -33,7 +33,7 @@ from tests.support.web import Resource
 ME = Actor(who="ann", via=Via.CLI)
 NAME = "news"
 SOON_S = 0.05
-KEPT = (b":closed", b":dead", b":l", b":failed")  # keys that may name a run that has ended
+KEPT = (b":closed", b":dead", b":l")  # keys that may name a run that has ended
 
 
 @dataclass

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawler.errors import EngineDown
+from crawler.errors import ConflictError, EngineDown
 from crawler.jobs import clock_check
 from crawler.jobs.clock_check import ClockCheck
 
@@ -19,6 +19,7 @@ class Clocks:
         self.wall_s = self.engine_s = T0
         self.monotonic_s = 50.0
         self.answers = True
+        self.wait_s = 0.0  # until it answers
 
     def pass_s(self, seconds: float) -> None:
         self.wall_s += seconds
@@ -29,6 +30,7 @@ class Clocks:
         assert words == ("TIME",)
         if not self.answers:
             raise EngineDown("no answer")
+        self.pass_s(self.wait_s)
         return int(self.engine_s), round(self.engine_s % 1 * 1e6)
 
 
@@ -82,3 +84,16 @@ async def test_an_offset_within_the_bound_is_right(clocks: Clocks) -> None:
     clocks.engine_s += 4.9
     await check.measure()
     assert check.is_right
+
+
+async def test_who_stores_a_time_is_refused_with_a_wrong_clock_and_with_an_unknown_one(clocks: Clocks) -> None:
+    assert await ClockCheck(clocks, BOUND_S).checked_s() == T0  # type: ignore[arg-type]
+    clocks.wall_s -= 90
+    with pytest.raises(ConflictError, match=r"this machine's clock is 1 m 30 s behind the engine's, so nothing was"):
+        await ClockCheck(clocks, BOUND_S).checked_s()  # type: ignore[arg-type]
+    clocks.wait_s = BOUND_S + 1
+    with pytest.raises(EngineDown, match=r"the engine took longer than 5 s to tell its time: try again"):
+        await ClockCheck(clocks, BOUND_S).checked_s()  # type: ignore[arg-type]
+    clocks.answers = False
+    with pytest.raises(EngineDown, match="no answer"):
+        await ClockCheck(clocks, BOUND_S).checked_s()  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Jobs that an instance triggers: limits of runs, failures, overlap, pauses, removal, and replies that are lost."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,13 +11,13 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.engine.client import Engine as EngineClient
-from crawler.errors import EngineDown
-from crawler.frontier.jobs import Jobs
+from crawler.errors import EngineDown, NotMetError
+from crawler.frontier.jobs import Jobs, job_id
 from crawler.jobs.run_watch import RunWatch
 from crawler.rules.jobs import Outcome, State
-from crawler.service import jobs
+from crawler.service import failed_runs, jobs
 from tests.crawl.harness import crawl as crawl_all
-from tests.crawl.harness import lab_names, settings_of
+from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit
 from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_lab, linked, until
 from tests.support.engine import Engine
@@ -110,8 +111,7 @@ async def test_a_sitemap_is_read_for_each_run(tmp_path: Path, engine: Engine) ->
         assert "sitemap.xml" in row.reason
         assert "404" in row.reason
         await lab.nothing_left()
-        (failed,) = await lab.crawl.jobs.failed(10)
-        assert (failed.name, failed.row) == (NAME, row)
+        assert await lab.crawl.jobs.failed([job_id("default", NAME)]) == [[row]]
         asked = [one.target for one in lab.site.requests() if one.target == "/sitemap.xml"]
         assert len(asked) == 2, "once for each attempt"
 
@@ -133,12 +133,49 @@ async def test_a_run_that_fails_is_repeated_after_a_delay(tmp_path: Path, engine
         await lab.run()
         (row,) = await lab.ended()
         assert (row.outcome, row.attempts, row.errors) == (Outcome.FAILED, 3, 1)
-        assert row.reason == "no page came: 1 error page"
+        assert row.reason == "no usable page: 1 error page"
         await lab.nothing_left()
         asked = [one.start for one in lab.site.requests() if not one.is_robots]
         assert len(asked) == 3, "each attempt fetches the seed again"
         assert min(b - a for a, b in pairwise(asked)) > 0.3
-        assert [one.row.attempts for one in await lab.crawl.jobs.failed(10)] == [3]
+        assert await lab.crawl.jobs.failed([job_id("default", NAME)]) == [[row]]
+
+
+async def test_a_failed_run_is_repeated_by_hand_after_its_job_was_corrected(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        await lab.add(lab.url("d0.test", "/wrong"), run={"depth": 0})
+        await lab.run()
+        (row,) = await lab.ended()
+        (failed,) = await failed_runs.failed_runs(lab.crawl, None)
+        assert (failed.user, failed.job, failed.reason) == ("default", NAME, "no usable page: 1 error page")
+        with pytest.raises(NotMetError, match="'x' is not a failed run of job news; nothing was changed"):
+            await failed_runs.retry(lab.crawl, "default", NAME, [failed.run, "x"], actor=ME)
+        await jobs.edit_job(lab.crawl, "default", NAME, lambda spec: spec, seeds=[lab.url("d0.test")], actor=ME)
+        assert (await jobs.find_job(lab.crawl, "default", NAME)).failed == 1
+        assert (await failed_runs.retry(lab.crawl, "default", NAME, [failed.run], actor=ME)).left == 0
+
+        async def is_well() -> bool:
+            return (await lab.rows())[0].outcome is Outcome.FINISHED
+
+        await until(is_well, "the run to be repeated")
+        (again,) = await lab.rows()
+        assert (again.attempts, again.nominal, again.pages) == (2, row.nominal, 1)
+        assert set(lab.fetched(again.run)) == {"d0.test/"}
+        await lab.nothing_left()
+        assert not await failed_runs.failed_runs(lab.crawl, None)
+
+
+async def test_a_job_that_is_added_again_at_once_has_runs_of_its_own(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        for _ in range(2):
+            await lab.add(lab.url("d0.test"), run={"depth": 0})
+            await lab.run()
+            await lab.run()
+            rows = await lab.ended(2)
+            await lab.nothing_left()
+            assert [lab.fetched(row.run) for row in rows] == [Counter({"d0.test/": 1})] * 2
+            await jobs.remove_job(lab.crawl, "default", NAME, actor=ME)
+        assert len({entry.run for entry in entries_of(lab.folder)}) == 4
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])

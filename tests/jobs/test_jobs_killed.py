@@ -17,7 +17,7 @@ KILLER = Path(__file__).with_name("kill_steps")
 STEPS = (
     "find:HVALS",
     "find:SMEMBERS",
-    "measure:TIME",
+    "_ask:TIME",
     "_read_dues:ZRANGE",
     "look:ZRANGEBYSCORE",
     "look:HGET",

@@ -52,7 +52,7 @@ async def test_a_lost_job_has_its_runs_in_its_history_again(tmp_path: Path, engi
                     assert row == replace(
                         was, outcome=Outcome.UNKNOWN, started_at=row.started_at, ended_at=row.ended_at, decided_at=0.0
                     )
-                    assert (row.pages, row.errors) == (2, 1)
+                    assert (row.pages, row.errors) == (3, 1)
                 else:
                     assert row.state is State.UNKNOWN
             assert (await jobs.find_job(crawl, "default", NAME)).state == "paused"

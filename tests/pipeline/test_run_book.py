@@ -35,7 +35,7 @@ class FakeRuns:
     def start(self, run: str, *, stopped: str = "", roots: Iterable[str] = ("domain:a.test",), **spec: Any) -> None:
         self.active[run] = RunRecord(
             run=run, user="u", name="j", nominal=1, started_at=1.0, spec=RunSpec(**spec), roots=tuple(roots),
-            is_seeded=True, stopped=stopped,
+            stopped=stopped,
         )  # fmt: skip
 
     async def look(self, runs: Iterable[str]) -> dict[str, ActiveRun | None]:

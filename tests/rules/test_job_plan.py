@@ -13,6 +13,7 @@ from crawler.rules.job_plan import (
     Plan,
     RunResult,
     created,
+    dismissed,
     edited,
     ended,
     next_time,
@@ -20,11 +21,13 @@ from crawler.rules.job_plan import (
     plan,
     requested,
     resumed,
+    retried,
 )
 from crawler.rules.jobs import Job, JobSpec, Outcome, Row, State
 from crawler.rules.schedules import schedule_of
 
 T0 = 1_800_000_000
+GAPS = (State.MISSED_WINDOW, State.SKIPPED_OVERLAP, State.PAUSED)
 
 
 def spec_of(every: str = "10", **given: Any) -> JobSpec:
@@ -32,22 +35,40 @@ def spec_of(every: str = "10", **given: Any) -> JobSpec:
     return JobSpec(schedule=schedule, seeds=("http://a.test/",), **given)
 
 
+def is_continued(before: Row, row: Row) -> bool:
+    """Does it tell more of the same, and is no second decision about a time?"""
+    if before.state in GAPS:
+        return row.state is before.state and row.count > before.count
+    return row.count == 1 and row.attempts >= before.attempts and before.outcome is not Outcome.FINISHED
+
+
 class Book:
     """A job and its history, as the engine keeps them."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.job = created("0123456789", "ann", "news", spec, T0)
-        self.rows: set[Row] = set()
+        self.by_place: dict[float, Row] = {}
+        self.failed_by_place: dict[float, Row] = {}
         self.runs: list[str] = []
         self.due: float | None = None
 
+    @property
+    def rows(self) -> list[Row]:
+        return list(self.by_place.values())
+
+    @property
+    def failed(self) -> list[Row]:
+        return list(self.failed_by_place.values())
+
     def take(self, made: Plan) -> Plan:
-        for row in made.drop:
-            self.rows.remove(row)
         for row in made.put:
-            assert row not in self.rows
-            self.rows.add(row)
+            before = self.by_place.get(row.place)
+            assert before is None or is_continued(before, row)
+            self.by_place[row.place] = row
         self.runs += [record.run for record in made.starts]
+        for row in made.settled:
+            self.failed_by_place.pop(row.place, None)
+        self.failed_by_place |= {row.place: row for row in made.put if row.outcome is Outcome.FAILED}
         self.job, self.due = made.job, made.due
         return made
 
@@ -237,6 +258,37 @@ def test_a_manual_run_starts_whatever_else_runs() -> None:
     assert book.states == [(10, 1, "started")]
 
 
+def test_a_failed_run_is_repeated_by_hand_with_the_definition_of_now() -> None:
+    book = Book(spec_of("3600", overlap="allow"))
+    book.at(T0 + 3600)
+    book.end(T0 + 3601, ok=False)
+    (failed,) = book.failed
+    book.change(edited(book.job, spec_of("7", retries=2), T0 + 3602))
+    book.at(T0 + 7200)
+    book.take(retried(book.job, [failed], T0 + 7200))
+    assert not book.failed
+    (record,) = [one for one in book.at(T0 + 7200.5).starts if one.nominal == T0 + 3600]
+    assert record.run == failed.run.replace(".1.", ".2.") + ".2"
+    assert book.by_place[failed.place].outcome is Outcome.RUNNING
+    book.end(T0 + 7201, ok=False, run=record.run)
+    assert not book.failed, "it has one retry more"
+    (again,) = [one for one in book.at(T0 + 7261).starts if one.nominal == T0 + 3600]
+    book.end(T0 + 7262, ok=False, run=again.run)
+    assert [row.attempts for row in book.failed] == [3]
+    book.take(dismissed(book.job, book.failed))
+    assert not book.failed
+    assert book.by_place[failed.place].outcome is Outcome.FAILED
+    assert len(set(book.runs)) == len(book.runs)
+
+
+def test_so_many_failed_runs_are_repeated_at_once_and_no_more() -> None:
+    book = Book(spec_of("1", overlap="allow", catchup="all"))
+    rows = [Row(nominal=n, to=n, count=1, state=State.STARTED, revision=1, run=f"x.1.{n}") for n in range(101)]
+    with pytest.raises(ConflictError, match="job news has 0 runs to be repeated, and takes up to 100"):
+        retried(book.job, rows, T0)
+    assert len(book.take(retried(book.job, rows[1:], T0)).job.repeats) == 100
+
+
 def test_a_job_that_runs_once_is_over_then() -> None:
     once = JobSpec(schedule=schedule_of(at="2027-01-31T12:00Z", now_s=T0), seeds=("http://a.test/",))
     book = Book(once)
@@ -285,6 +337,8 @@ def test_each_nominal_time_has_one_row_whatever_clocks_do(seed: int) -> None:
             history.append((book.job.revisions[-1].since, book.job.revision, spec))
         elif step < 0.93 and len(book.job.requested) < 5:
             book.change(requested(book.job, now))
+        elif step < 0.96 and book.failed:
+            book.take(retried(book.job, [r.choice(book.failed)], now))
     if book.job.is_paused:
         book.change(resumed(book.job, now))
     for _ in range(1000):
@@ -294,10 +348,9 @@ def test_each_nominal_time_has_one_row_whatever_clocks_do(seed: int) -> None:
     seen: Counter[int] = Counter()
     for row in book.rows:
         if not row.is_manual:
-            definition = next(s for _, number, s in history if number == row.revision)
-            times = list(definition.schedule.times(row.nominal - 1, row.to))
-            since = next(at for at, number, _ in history if number == row.revision)
-            times = [t for t in times if t > since]
+            since, number, definition = [one for one in history if one[0] < row.nominal][-1]
+            assert row.revision == number or row.attempts > 1, "repeated by hand, after an edit"
+            times = [t for t in definition.schedule.times(row.nominal - 1, row.to) if t > since]
             assert len(times) == row.count
             seen.update(times)
     wanted = set[int]()

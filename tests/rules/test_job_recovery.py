@@ -39,7 +39,7 @@ def test_recovering_twice_changes_nothing() -> None:
     runs = (found(30), found(40, attempt=2), found(45, is_manual=True))
     recover(book, *runs)
     made = recovered(book.job, runs, T0 + 1000.0)
-    assert (made.job, made.put, made.drop, made.ends) == (book.job, (), (), ())
+    assert (made.job, made.put, made.ends) == (book.job, (), ())
 
 
 def test_what_an_older_job_knows_stays() -> None:
@@ -116,7 +116,7 @@ def test_no_run_is_triggered_twice_whatever_an_engine_forgot(seed: int) -> None:
 
 def copied(book: Book) -> Book:
     other = Book(book.job.spec)
-    other.job, other.rows = book.job, set(book.rows)
+    other.job, other.by_place = book.job, dict(book.by_place)
     return other
 
 

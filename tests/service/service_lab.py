@@ -99,6 +99,7 @@ async def _give_up_due(crawl: OpenCrawl, fences: Sequence[Fence], reason_of: Cal
             letter = DeadLetter(
                 url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, seed=claim.seed,
                 reason=reason_of(claim.url), detail="no answer", attempts=1, failed_at=float(done), score=claim.score,
+                run=claim.run,
             )  # fmt: skip
             settled = Settlement(next_fetch_ms=0)
             calls.append(crawl.frontier.dead_letter(fence, claim, settled, letter, is_attempt=True))

@@ -21,6 +21,7 @@ from crawler.service.dead_letter_admin import (
     purge,
     retry,
 )
+from tests.crawl.runs_lab import ONE, end, start
 from tests.service.service_lab import ANN, check_nothing_unlogged, give_up, logged, seeded
 from tests.support.engine import Engine
 
@@ -117,8 +118,27 @@ async def test_what_is_not_a_cursor_is_refused(crawl: OpenCrawl, cursor: str) ->
         await dead_letter_page(crawl, ALL, cursor=cursor)
 
 
+async def test_those_of_a_run_are_found_apart_from_those_of_the_crawl(crawl: OpenCrawl) -> None:
+    await start(crawl, ONE, URLS[:3])
+    assert await give_up(crawl, lambda _: "tls") == 3
+    of_run = LetterFilter(run=ONE)
+    assert (await dead_letter_list(crawl, of_run, 9)).reasons == {"tls": 3}
+    assert [one.reason for some in await pages(crawl, LetterFilter(run=ONE, domain=LARGE), 50) for one in some] == [
+        "tls"
+    ] * 3
+    assert (await dead_letter(crawl, LetterFilter(urls=URLS[:1], run=ONE))).run == ONE
+    assert (await dead_letter(crawl, LetterFilter(urls=URLS[:1]))).run == ""
+    with pytest.raises(UsageError, match=f"{URLS[5]} is not a dead letter of run {ONE}"):
+        await retry(crawl, LetterFilter(urls=URLS[5:6], run=ONE), actor=ANN)
+    assert (await retry(crawl, LetterFilter(urls=URLS[:1], run=ONE), actor=ANN)).letters == 1
+    await end(crawl, ONE)
+    assert (await retry(crawl, of_run, actor=ANN)).letters == 0
+    assert (await purge(crawl, of_run, actor=ANN)).letters == 2
+    assert (await dead_letter_list(crawl, ALL, 1)).total == len(URLS)
+
+
 async def test_letters_are_put_back_by_url_and_by_filter(crawl: OpenCrawl) -> None:
-    assert (await dead_letter(crawl, URLS[0])).reason == "timeout"
+    assert (await dead_letter(crawl, LetterFilter(urls=URLS[:1]))).reason == "timeout"
     assert (await retry(crawl, LetterFilter(urls=URLS[:2]), actor=ANN)).letters == 2
     with pytest.raises(UsageError, match="is not a dead letter"):
         await retry(crawl, LetterFilter(urls=URLS[1:3]), actor=ANN)

@@ -127,9 +127,8 @@ class JobCourse:
             self._judge.blame("run", f"{run} ({known.seeds}, {spec}) has not committed {lost}, but {strange}")
         if missing := committed.keys() - archived.keys():
             self._judge.blame("archive", f"{run} has committed {sorted(missing)}, which no index has")
-        good = sum(200 <= status < 300 for status in committed.values())
-        if row.pages != good:
-            self._judge.blame("run", f"{run} has {good} pages, and is {row}")
+        if row.pages != len(committed):
+            self._judge.blame("run", f"{run} has {len(committed)} pages, and is {row}")
         is_success = any(status < 400 for status in committed.values())
         if (row.outcome is Outcome.FINISHED) != is_success:
             self._judge.blame("run", f"{run} has committed {committed}, and is {row}")

@@ -61,6 +61,7 @@ class JobJudge:
         self._journal: list[tuple[int, JobChange]] = []
         self.jobs: dict[str, KnownJob] = {}
         self.runs: dict[str, KnownRun] = {}
+        self._by_hand: dict[tuple[str, float], int] = {}  # attempts of a run that people may have begun, by its place
         self.stats: Counter[str] = Counter()
 
     # --- the engine's calls ---
@@ -83,6 +84,7 @@ class JobJudge:
                     self._blame("run", f"{run} was ended by {process.name} while {left} are pending")
         elif change.starts:
             self._blame("I9", f"{process.name} started {change.starts} without a lease")
+        self.stats["runs repeated by hand"] += len(change.settled)
         self._note(change, self._blame)
 
     def _check_clock(self, process: Process, change: JobChange) -> None:
@@ -108,7 +110,7 @@ class JobJudge:
     def rolled_back(self, to_ns: int) -> None:
         """The engine lost what happened after that time: so do these notes."""
         self._journal = [(at, change) for at, change in self._journal if at <= to_ns]
-        self.jobs, self.runs = {}, {}
+        self.jobs, self.runs, self._by_hand = {}, {}, {}
         for _, change in self._journal:
             self._note(change, lambda *_: None)
 
@@ -128,6 +130,9 @@ class JobJudge:
         if job.done_to < known_job.job.done_to:
             blame("I9", f"job {job.name} was decided up to {known_job.job.done_to}, and is up to {job.done_to} now")
         known_job.job = job
+        self._by_hand |= {
+            (job.id, one.row.place): one.row.attempts + 1 for one in job.repeats if one.row.place in change.settled
+        }
         known_job.pauses.update((begin, end) for begin, end in job.pauses if end != OPEN)
         for number, text in zip(change.revisions[::2], change.revisions[1::2], strict=True):
             known_job.revisions[int(number)] = msgspec.json.decode(text, type=Revision)
@@ -151,7 +156,7 @@ class JobJudge:
         spec = job.spec_of(row.revision)
         if others and spec.overlap != "allow" and not row.is_manual and row.attempts == 1:
             blame("overlap", f"{record.run} was started while {others} were active")
-        if row.attempts > spec.retries + 1:
+        if row.attempts > max(spec.retries + 1, self._by_hand.get((job.id, row.place), 0)):
             blame("I9", f"{record.run} is one more than {spec.retries} retries")
         self.runs[record.run] = KnownRun(record, spec.seeds)
 

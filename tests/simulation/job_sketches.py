@@ -16,7 +16,7 @@ from tests.simulation.web import Kind, Web
 
 SPAN_S = 25.0  # in which people change jobs
 SLOW_S = 2  # sites with a longer Crawl-delay have no jobs: their queues would never be empty
-LATER = {"edit": 4, "pause": 2, "resume": 3, "run": 3, "remove": 1}
+LATER = {"edit": 4, "pause": 2, "resume": 3, "run": 3, "retry": 3, "remove": 1}
 CATCHUP_WINDOW_S = 20.0  # after a clock was set an hour ahead and back, not thousands of runs
 CLOCKS = ("wall clock jump", "engine clock step", "all clocks step")
 
@@ -49,6 +49,8 @@ def acts_of(rng: random.Random, web: Web, shape: str) -> tuple[Act, ...]:
             if kind == "remove":
                 again_s = at_s + rng.choice((0.1, 2.0))
                 acts.append(Act(at_s=again_s, kind="add", job=name, spec=_spec(rng, web, shape)))
+                if rng.random() < 0.5:  # runs of one second
+                    acts += [Act(at_s=run_s, kind="run", job=name) for run_s in (at_s - 0.3, again_s + 0.1)]
     return tuple(sorted(acts, key=lambda act: act.at_s))
 
 

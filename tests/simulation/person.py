@@ -8,6 +8,7 @@ from crawler.app.open_crawl import open_crawl
 from crawler.errors import CrawlerError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.runtime.clock import wall_s
+from crawler.service import failed_runs
 from crawler.service import jobs as service
 from tests.simulation.job_sketches import Act
 from tests.simulation.loop import VirtualLoop
@@ -55,5 +56,11 @@ class Person:
         elif act.kind == "remove":
             await service.remove_job(crawl, user, name, actor=ACTOR)
         else:
-            step = {"pause": service.pause_job, "resume": service.resume_job, "run": service.run_job}[act.kind]
+            step = {"retry": _retry, "pause": service.pause_job, "resume": service.resume_job, "run": service.run_job}[
+                act.kind
+            ]
             await step(crawl, user, name, actor=ACTOR)
+
+
+async def _retry(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> None:
+    await failed_runs.retry(crawl, user, name, None, actor=actor)

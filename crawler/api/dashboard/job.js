@@ -3,7 +3,7 @@
 import { ApiError, Repeater, get, session } from "./api.js";
 import { command } from "./dialog.js";
 import { $, el, facts, keyed, show, table, text } from "./dom.js";
-import { moment, number } from "./format.js";
+import { counted, moment, number } from "./format.js";
 import { JobForm } from "./job_form.js";
 import {
   HistoryBars,
@@ -48,7 +48,7 @@ export function jobView() {
     }
     if (signal.aborted) return;
     draw();
-    await Promise.all([history(signal), nextTimes(signal), running(signal)]);
+    await Promise.all([history(signal), nextTimes(signal), running(signal), failed(signal)]);
   }
 
   function missing(message) {
@@ -128,6 +128,51 @@ export function jobView() {
     );
   }
 
+  /** Runs that used up their retries, until somebody repeats or dismisses them. */
+  async function failed(signal) {
+    const rows = job.failed ? (await get(`${jobPath(wanted)}/failed`, signal)).failed : [];
+    if (signal.aborted) return;
+    show($("job-failed-panel"), rows.length > 0);
+    const more = rows.length - RUNS_SHOWN;
+    text($("job-failed-more"), more > 0 ? `${number(rows.length)}, the last ${RUNS_SHOWN} here` : "");
+    keyed(
+      $("job-failed"),
+      rows.slice(0, RUNS_SHOWN),
+      (row) => row.run,
+      (row) => el("li", {}, runLink(row.run), el("span"), el("span", { class: "actions" })),
+      (line, row) => {
+        const tries = row.attempts > 1 ? `after ${number(row.attempts)} attempts` : "";
+        text(line.childNodes[1], ` ${[moment(secondsOf(row.ended)), tries, row.reason].filter(Boolean).join(", ")} `);
+        settleButtons(line.lastChild, row.run, { runs: [row.run] });
+      },
+    );
+    settleButtons($("job-failed-actions"), "all failed runs", rows.length > 1 && { all: true });
+  }
+
+  /** Buttons that repeat or dismiss failed runs: those of `body`, if there are any. */
+  function settleButtons(box, what, body) {
+    show(box, Boolean(session.current && body));
+    const all = body.all ? " all" : "";
+    const verbs = [
+      ["retry", `Retry${all}`, "It is repeated at once, with what the job is to do now.", "repeated"],
+      ["dismiss", `Dismiss${all}`, "It leaves this list. The history keeps it.", "dismissed"],
+    ];
+    keyed(
+      box,
+      verbs,
+      ([verb]) => verb,
+      ([verb]) => el("button", { type: "button", "data-verb": verb }),
+      (button, [verb, label, question, done]) => {
+        text(button, label);
+        button.onclick = async () => {
+          const asked = { title: `${label}: ${what}?`, question, button: label };
+          const options = { body: () => body, done: ({ runs }) => `${counted(runs, "run")} ${done}.` };
+          if (await command(asked, `${jobPath(wanted)}/failed/${verb}`, options)) again();
+        };
+      },
+    );
+  }
+
   function again() {
     drawnRows = previewed = "";
     repeater.again();
@@ -194,8 +239,8 @@ export function jobView() {
         drawnRows = previewed = "";
         text($("t-job"), name);
         ["job-sentence", "job-user"].forEach((id) => text($(id), ""));
-        ["job-body", "job-state", "job-running-panel"].forEach((id) => show($(id), false));
-        ["job-actions", "job-history", "job-times"].forEach((id) => $(id).replaceChildren());
+        ["job-body", "job-state", "job-running-panel", "job-failed-panel"].forEach((id) => show($(id), false));
+        ["job-actions", "job-history", "job-times", "job-failed"].forEach((id) => $(id).replaceChildren());
         form.close();
       }
       repeater.start();
@@ -206,7 +251,10 @@ export function jobView() {
       ticker.stop();
     },
     session() {
-      if (job) buttons();
+      if (job) {
+        buttons();
+        repeater.again();
+      }
       if (!session.current) form.close();
     },
   };

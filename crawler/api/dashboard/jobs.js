@@ -10,7 +10,7 @@ import { Pages } from "./pages.js";
 const EVERY_MS = 3000;
 const TICK_MS = 1000;
 const BARS = 20;
-const HEADERS = ["Job", "User", "State", "When", "Next", "Last runs", "#Running"];
+const HEADERS = ["Job", "User", "State", "When", "Next", "Last runs", "#Running", "#Failed"];
 
 export function jobsView() {
   let shown = [];
@@ -73,7 +73,8 @@ export function jobsView() {
     row.bars.update(job.lastRows);
     row.classList.toggle("stopped", job.state !== "active");
     const running = job.running.length ? number(job.running.length) : "-";
-    cells(row, [row.link, job.user, row.pill, job.schedule, row.next, row.bars.element, running]);
+    const failed = job.failed ? number(job.failed) : "-";
+    cells(row, [row.link, job.user, row.pill, job.schedule, row.next, row.bars.element, running, failed]);
     row.cells[3].title = job.schedule;
   }
 
