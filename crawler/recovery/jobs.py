@@ -59,7 +59,7 @@ class Defined(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(known[number] for number in sorted(known))
 
     def new_job(self, least: int) -> Job:
-        """The job without any history. Its revision is at least that one: others had those below."""
+        """The job without any history. Its revision is at least that one: others had, or have, those below."""
         *earlier, last = self.revisions
         revisions = (*earlier, replace(last, number=max(last.number, least)))
         return Job(
@@ -95,8 +95,9 @@ async def restore_jobs(jobs: Jobs, journals: Sequence[JobJournal], book: PageBoo
     return report
 
 
-async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[JobJournal], least: int) -> bool:
-    """Have the engine know the job as it was last defined; True when it did not know the job. `least`: see `new_job`.
+async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[JobJournal], newest: int) -> bool:
+    """Have the engine know the job as it was last defined; True when it did not know the job. `newest`: the highest
+    revision that its runs in the archive had.
 
     Raises Changed, or ConflictError, when somebody else changed it meanwhile.
     """
@@ -108,7 +109,8 @@ async def _restore_definition(jobs: Jobs, defined: Defined, journals: Sequence[J
         return False
     if stored is None:
         await _restore_seeds(jobs, defined, journals)
-        await jobs.create(defined.new_job(max(least, await jobs.first_revision(defined.id))), due=wall_s())
+        beyond = newest + 1 if newest > _number(defined.last) else 0  # a definition that no journal has
+        await jobs.create(defined.new_job(max(beyond, await jobs.first_revision(defined.id))), due=wall_s())
         return True
     newer = tuple(revision for revision in defined.revisions if revision.number > stored.job.revision)
     if newer:
