@@ -11,6 +11,7 @@ from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
 from crawler.reports.job_text import history_table
 from crawler.reports.job_view import HistoryRow
+from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
 
 BAD_INPUT, TAKEN = 2, 4
@@ -26,10 +27,7 @@ class Desk:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         self._capsys.readouterr()
-        try:
-            code = main(["jobs", *words, "--redis", self._engine.url])
-        except SystemExit as ended:  # as argparse refuses
-            code = int(str(ended.code))
+        code = exit_code(["jobs", *words, "--redis", self._engine.url])
         out, err = self._capsys.readouterr()
         return code, out.strip(), err.strip()
 
@@ -59,7 +57,7 @@ def seconds_until(view: dict[str, Any]) -> float:
 
 def test_a_job_is_added_listed_shown_and_removed(desk: Desk) -> None:
     said = desk.say("add", "news", "--every", "PT3H", URL, "--depth", "1")
-    assert said == "job news added: every 3 hours, next in 3 h 00 m"
+    assert said in [f"job news added: every 3 hours, next in {left}" for left in ("3 h 00 m", "2 h 59 m")]
     header, row = desk.say("list").splitlines()
     assert header.split() == ["job", "user", "state", "when", "next", "running"]
     assert row.split()[:6] == ["news", "default", "active", "every", "3", "hours"]
