@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from crawler import process_tuning
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
@@ -17,6 +18,7 @@ from tests.support.tls import Authority
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
 settings.register_profile("patient", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=deep
+settings.register_profile("all", deadline=None)  # with --all: tests whose examples are dear try more of them
 settings.load_profile("patient")
 
 
@@ -26,6 +28,20 @@ SLICES = 4  # of the slow tests; one of them for each commit
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the slow tests too")
     parser.addoption("--slice", metavar="TEXT", help=f"run one of {SLICES} slices of the slow tests, chosen by TEXT")
+
+
+# A worker has a million objects once it knows all tests: to look at all of them again and again takes a tenth of its
+# time.
+process_tuning.delay_gc()
+
+
+def pytest_collection_finish() -> None:
+    process_tuning.collect_rarely()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all") and settings.get_current_profile_name() == "patient":
+        settings.load_profile("all")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -53,7 +53,7 @@ def crawler(nursery: Nursery, *arguments: str, stdin: str | None = None, cwd: Pa
 def in_process(nursery: Nursery, *arguments: str, cwd: Path | None = None, **env: str) -> Ran:
     """The same in this process, in a fraction of the time: for what reads no input and needs no signal.
 
-    What a process adds, its start and its end, is in test_cli_start.py and test_cli_signals.py.
+    What a process adds, its start and its end, is in test_cli_start.py.
     """
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as out,  # they have descriptors, as a command may expect
