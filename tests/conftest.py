@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -40,6 +42,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Compiled tests are kept, whatever the environment says: each worker would compile all of them, 6 s of CPU.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if config.getoption("--all") and settings.get_current_profile_name() == "patient":
         settings.load_profile("all")
 
