@@ -41,6 +41,11 @@ def programs() -> "Nursery":
         yield programs  # type: ignore[misc]
 
 
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_apps(monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("app", "said"),
     [
@@ -54,9 +59,8 @@ def programs() -> "Nursery":
 )
 @pytest.mark.parametrize("command", [("crawl", "http://a.test/"), ("crawl", "http://a.test/", "-n", "2"), ("run",)])
 def test_an_app_that_can_not_be_used_is_one_line_before_anything_is_made(
-    programs: Nursery, tmp_path: Path, command: tuple[str, ...], app: str, said: str, monkeypatch: pytest.MonkeyPatch
+    programs: Nursery, tmp_path: Path, command: tuple[str, ...], app: str, said: str
 ) -> None:
-    forget_apps(monkeypatch)
     (tmp_path / "shop.py").write_text(APP)
     (tmp_path / "broken.py").write_text("x = 1\n1 / 0\n")
     (tmp_path / "empty.py").write_text("")
@@ -69,7 +73,7 @@ def test_an_app_that_can_not_be_used_is_one_line_before_anything_is_made(
 
 
 def test_following_handlers_alone_needs_an_app(programs: Nursery, tmp_path: Path) -> None:
-    ran = crawler(programs, "crawl", "http://a.test/", "--set", "scope.follow=handlers", cwd=tmp_path)
+    ran = in_process(programs, "crawl", "http://a.test/", "--set", "scope.follow=handlers", cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert "scope.follow = handlers needs handlers.app (--app)" in ran.err
 
@@ -100,7 +104,7 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
 def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.replace('"*/', '"elsewhere.test/'))
     with small() as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "Items: 0 (which handler a URL goes to, if any: crawler check shop:app URL)" in ran.out
 
@@ -108,7 +112,7 @@ def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(pro
 def test_an_audit_reads_the_items_that_commits_name(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     with small() as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, "-q", cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, "-q", cwd=tmp_path)
     assert ran.code == 0, ran.err
     sound = in_process(programs, "audit", cwd=tmp_path)
     assert (sound.code, "items" in sound.out) == (0, False)
@@ -133,7 +137,7 @@ def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) ->
     )
     with serve_resources({(HOST, "/"): page("/bad"), (HOST, "/bad"): page("/")}) as site:
         again = ("--set", "retry.handler.backoff_s=0")
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
         assert "Dead letters: 1 (failed attempts: handler 2" in ran.out
         shown = in_process(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
         assert "reason     handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown

@@ -154,9 +154,9 @@ def test_the_same_crawl_again_says_that_it_is_finished_and_asks_nothing(
     site: Site, programs: Nursery, tmp_path: Path
 ) -> None:
     command = ("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), "--depth", "0")
-    assert crawler(programs, *command).code == 0
+    assert in_process(programs, *command).code == 0
     before = len(site.requests())
-    ran = crawler(programs, *command)
+    ran = in_process(programs, *command)
     assert ran.code == 0
     assert "This crawl is finished: 1 page, and no given URL is new" in ran.err
     assert len(site.requests()) == before
@@ -240,7 +240,7 @@ def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nurse
         ring = json.loads(in_process(programs, "ring", "--json", "--dir", folder).out)
         (member,) = ring["members"]
         assert (member["state"], member["held"], member["suggested"]) == ("alive", 16, 16)
-        other = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", folder)
+        other = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", folder)
         assert other.code == 4
         assert f"an instance is running in {folder} (pid {waiting.pid}); use --dir, or 'crawler seed'" in other.err
         waiting.terminate()
@@ -262,11 +262,11 @@ def test_the_links_of_a_seed_given_to_a_running_instance_are_followed(programs: 
 def test_page_and_time_limits_end_with_success_and_say_what_is_left(programs: Nursery, tmp_path: Path) -> None:
     with small(40, delay_s=0.02) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"))
-        pages = crawler(programs, *command, "--pages", "3")
+        pages = in_process(programs, *command, "--pages", "3")
         assert pages.code == 0
         assert "Page limit reached: 3 pages" in pages.out
         assert "URLs are left" in pages.err
-        timed = crawler(programs, *command, "--time", "200ms")
+        timed = in_process(programs, *command, "--time", "200ms")
         assert timed.code == 0
         assert "Time is up" in timed.out
 
@@ -283,7 +283,7 @@ def test_results_on_stdout_are_nothing_but_results(site: Site, programs: Nursery
 
 
 def test_quiet_says_nothing(site: Site, programs: Nursery, tmp_path: Path) -> None:
-    ran = crawler(programs, "crawl", site.url(HOST), "--depth", "0", "-q", *QUICK, "--dir", str(tmp_path / "c"))
+    ran = in_process(programs, "crawl", site.url(HOST), "--depth", "0", "-q", *QUICK, "--dir", str(tmp_path / "c"))
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 

@@ -12,7 +12,7 @@ import pytest
 from crawler.app.open_crawl import open_crawl
 from crawler.frontier.stats import Totals
 from crawler.settings import Settings
-from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, in_process, page
+from tests.cli.cli_lab import HOST, QUICK, Ran, in_process, page
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import QUICK as ENVIRONMENT
 from tests.crawl.lab import name_server
@@ -51,7 +51,7 @@ class Crawl:
         return [*QUICK, *(f"--set=budget.{name}={n}" for name, n in budgets.items())]
 
     def run(self, *words: str, **budgets: int) -> Ran:
-        return crawler(
+        return in_process(
             self.programs, "crawl", self.site.url(HOST), *self.options(**budgets), "--dir", str(self.folder), *words
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page
+from tests.cli.cli_lab import HOST, QUICK, in_process, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.engine import Engine
 from tests.support.processes import nursery
@@ -237,9 +237,9 @@ def test_a_crawl_that_has_ended_goes_on_with_what_was_put_back_into_its_own_engi
     where = ("--dir", str(tmp_path / "c"))
     with serve_resources(site_of_trouble()) as site, nursery() as programs:
         crawl = ("crawl", site.url(HOST), *QUICK, *tries, *where)
-        assert "Finished: 2 pages" in crawler(programs, *crawl).out
+        assert "Finished: 2 pages" in in_process(programs, *crawl).out
         back = in_process(programs, "dead", "retry", "--all", *where)
         assert (back.code, back.out) == (0, "4 URLs put back; no instance is running: start one with 'crawler crawl'\n")
-        assert "Finished: 2 pages" in crawler(programs, *crawl).out
+        assert "Finished: 2 pages" in in_process(programs, *crawl).out
         assert in_process(programs, "audit", *where).code == 0
         assert programs.left() == []

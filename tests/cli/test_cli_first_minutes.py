@@ -226,14 +226,14 @@ def test_a_seed_that_failed_is_tried_again_by_the_same_command(programs: Nursery
         port = free.getsockname()[1]
         url = f"http://{HOST}:{port}/"
         command = ("crawl", url, *QUICK, *ONE_TRY)
-        down = crawler(programs, *command, cwd=here)
+        down = in_process(programs, *command, cwd=here)
         assert down.code == NOTHING
         assert down.err.splitlines()[-1].endswith("Connection refused, after 1 attempt; run the same command to retry")
         assert in_process(programs, "seed", url, cwd=here).out.startswith("0 new, 1 retried, 0 already seen,")
         assert in_process(programs, "seed", url, cwd=here).out.startswith("0 new, 1 already seen,")
-        assert crawler(programs, *command, cwd=here).code == NOTHING
+        assert in_process(programs, *command, cwd=here).code == NOTHING
     with serve_at(port, {(HOST, "/"): page()}):
-        up = crawler(programs, *command, cwd=here)
+        up = in_process(programs, *command, cwd=here)
     assert up.code == 0
     assert "Retrying 1 seed that failed before." in up.err
     assert "Finished: 1 page" in up.out
@@ -272,17 +272,17 @@ def serve_at(port: int, web: dict[tuple[str, str], Resource]):
 def test_a_forgotten_allow_private_is_said_and_then_helps(programs: Nursery, here: Path) -> None:
     with small(3) as site:
         url = site.url(HOST)
-        refused = crawler(programs, "crawl", url, "--delay", "0", cwd=here)
+        refused = in_process(programs, "crawl", url, "--delay", "0", cwd=here)
         assert (refused.code, refused.err.splitlines()[-1]) == (
             NOTHING,
             f"crawler: nothing was fetched: {url}: {HOST} is a private address; add --allow-private to crawl it",
         )
-        assert crawler(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
+        assert in_process(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
 
 
 def test_a_seed_that_failed_beside_others_is_told_at_the_end(programs: Nursery, here: Path) -> None:
     with small(3) as site:
-        ran = crawler(programs, "crawl", site.url(HOST), f"http://{HOST}:9/", *QUICK, "-q", cwd=here)
+        ran = in_process(programs, "crawl", site.url(HOST), f"http://{HOST}:9/", *QUICK, "-q", cwd=here)
     assert ran.code == 0
     assert ran.err == f"crawler: this seed failed: http://{HOST}:9/: port 9 is not for web servers\n"
 
@@ -295,7 +295,7 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         first = programs.crawler("crawl", site.url(HOST), *QUICK, "--dir", "d", cwd=here)
         while not site.requests():
             time.sleep(0.02)
-        second = crawler(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
+        second = in_process(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
         told = (
             f"another crawl is running in d (pid {first.process.pid}); use --dir, or 'crawler seed' to add URLs to it"
         )
@@ -303,7 +303,7 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         assert "b.test" not in in_process(programs, "seeds", "--dir", "d", cwd=here).out
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
-        again = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1", cwd=here)
+        again = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1", cwd=here)
         assert again.code == 0, again.err  # the lock went with its process
 
 
@@ -335,12 +335,12 @@ def test_commands_with_an_engine_elsewhere_leave_the_working_folder_alone(
 def test_a_crawl_whose_folder_went_is_told_what_helps(programs: Nursery, here: Path, engine: Engine) -> None:
     with small(3) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url)
-        assert crawler(programs, *command, "--name", "one", cwd=here).code == 0
+        assert in_process(programs, *command, "--name", "one", cwd=here).code == 0
         for folder in here.iterdir():
             folder.rename(here.parent / "gone")
-        again = crawler(programs, *command, "--name", "one", cwd=here)
+        again = in_process(programs, *command, "--name", "one", cwd=here)
         assert "use another --name to crawl again from the start" in again.err
-        anew = crawler(programs, *command, "--name", "two", cwd=here)
+        anew = in_process(programs, *command, "--name", "two", cwd=here)
         assert "Finished: 6 pages" in anew.out, anew.err
 
 
@@ -363,7 +363,8 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
 ) -> None:
     with small(5) as site:
         assert (
-            crawler(programs, "crawl", site.url(HOST), "--allow-private", "--delay", "0.05", "-q", cwd=here).code == 0
+            in_process(programs, "crawl", site.url(HOST), "--allow-private", "--delay", "0.05", "-q", cwd=here).code
+            == 0
         )
         begin, at = site.requests()[0].start, time.time()
         moments = [(r, time.gmtime(at + r.start - begin)) for r in site.requests()]

@@ -170,7 +170,7 @@ def _seconds(programs: Nursery) -> float:
 
 def test_an_engine_that_is_down_is_exit_code_3(programs: Nursery, tmp_path: Path) -> None:
     for arguments in (["crawl", "http://a.test/"], ["stats"], ["seed", "http://a.test/"]):
-        ran = crawler(programs, *arguments, "--redis", "redis://127.0.0.1:1/", cwd=tmp_path)
+        ran = in_process(programs, *arguments, "--redis", "redis://127.0.0.1:1/", cwd=tmp_path)
         assert ran.code == 3
         assert ran.err.startswith("crawler: no answer from the engine")
         assert ran.err.count("\n") == 1
@@ -178,8 +178,8 @@ def test_an_engine_that_is_down_is_exit_code_3(programs: Nursery, tmp_path: Path
 
 def test_a_folder_of_another_crawl_is_exit_code_4(programs: Nursery, tmp_path: Path) -> None:
     with small(2) as site:
-        assert crawler(programs, "crawl", site.url(HOST), *QUICK, cwd=tmp_path).code == 0
-        ran = crawler(programs, "crawl", site.url(HOST), *QUICK, "--name", "other", cwd=tmp_path)
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, cwd=tmp_path).code == 0
+        ran = in_process(programs, "crawl", site.url(HOST), *QUICK, "--name", "other", cwd=tmp_path)
         assert ran.code == 4
         assert "crawl-data holds the crawl 'main', not 'other'" in ran.err
 
@@ -187,9 +187,9 @@ def test_a_folder_of_another_crawl_is_exit_code_4(programs: Nursery, tmp_path: P
 def test_an_engine_that_was_wiped_is_said_and_not_crawled_on(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
     with small(2) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url, "--dir", str(tmp_path / "c"))
-        assert crawler(programs, *command).code == 0
+        assert in_process(programs, *command).code == 0
         engine.flush()
-        ran = crawler(programs, *command)
+        ran = in_process(programs, *command)
         assert ran.code == 4
         assert "the engine does not have the crawl 'main' whose results are in" in ran.err
         assert "'crawler rebuild'" in ran.err
@@ -199,7 +199,7 @@ def test_an_engine_that_was_wiped_is_said_and_not_crawled_on(programs: Nursery, 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    ran = crawler(programs, "crawl", "http://a.test/", "--dir", str(tmp_path))
+    ran = in_process(programs, "crawl", "http://a.test/", "--dir", str(tmp_path))
     assert ran.code == 2
     assert "is not a crawl folder, and not empty" in ran.err
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
@@ -224,7 +224,7 @@ def test_a_disk_that_takes_no_more_is_exit_code_5_and_the_crawl_resumes(programs
 
 
 def test_no_dns_is_exit_code_6_with_the_reason(programs: Nursery, tmp_path: Path) -> None:
-    ran = crawler(
+    ran = in_process(
         programs, "crawl", "http://a.test/", *QUICK, "--dir", str(tmp_path / "c"), "--nameserver", "127.0.0.1:1",
         "--set", "dns.timeout_s=0.2", "--set", "dns.tries=1", "--set", "retry.dns_error.backoff_s=0.2",
     )  # fmt: skip
@@ -236,7 +236,9 @@ def test_no_dns_is_exit_code_6_with_the_reason(programs: Nursery, tmp_path: Path
 
 def test_private_addresses_are_refused_unless_allowed(programs: Nursery, tmp_path: Path) -> None:
     with small(2) as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--dir", str(tmp_path / "c"), "--set", "crawl.partitions=16")
+        ran = in_process(
+            programs, "crawl", site.url(HOST), "--dir", str(tmp_path / "c"), "--set", "crawl.partitions=16"
+        )
         assert ran.code == 6
         assert "127.0.0.1 is a private address; add --allow-private to crawl it" in ran.err
         assert site.requests() == []

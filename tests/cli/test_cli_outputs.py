@@ -182,10 +182,10 @@ def test_a_bad_target_is_one_line_before_any_work(
 def test_export_since_gives_what_was_committed_since(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
     with small() as site:
-        assert crawler(programs, "crawl", site.url(HOST), *QUICK, *folder, "--pages", "4", "-q").code == 0
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *folder, "--pages", "4", "-q").code == 0
         time.sleep(1.1)
         between = time.time()
-        assert crawler(programs, "crawl", *QUICK, *folder, "-q").code == 0
+        assert in_process(programs, "crawl", *QUICK, *folder, "-q").code == 0
     counts = {}
     for since in (
         "1h",
@@ -211,7 +211,7 @@ def test_main_text_leaves_menus_out_and_needs_its_library(programs: Nursery, tmp
     pytest.importorskip("trafilatura")
     folder = ("--dir", str(tmp_path / "c"))
     with small(1) as site:
-        assert crawler(programs, "crawl", site.url(HOST), *QUICK, *folder, "-q").code == 0
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *folder, "-q").code == 0
     assert in_process(programs, "export", *folder, "--text", "main").code == 0
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "trafilatura.py").write_text("raise ImportError\n")

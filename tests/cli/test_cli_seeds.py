@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page
+from tests.cli.cli_lab import HOST, QUICK, in_process, page
 from tests.support.processes import nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -24,9 +24,9 @@ TRIES_ONCE = ("--set", "retry.server_error.attempts=1", "--set", "retry.backoff_
 def test_each_url_belongs_to_the_seed_it_was_found_from(tmp_path: Path) -> None:
     with nursery() as programs, serve_resources(WEB) as site:
         seeds = [f"http://{HOST}:{site.port}{path}" for path in ("/a/", "/b/")]
-        done = crawler(programs, "crawl", *seeds, "-q", *QUICK, *TRIES_ONCE, cwd=tmp_path)
+        done = in_process(programs, "crawl", *seeds, "-q", *QUICK, *TRIES_ONCE, cwd=tmp_path)
         assert done.code == 0, done.err
-        again = crawler(programs, "crawl", *seeds, "-q", *QUICK, *TRIES_ONCE, cwd=tmp_path)
+        again = in_process(programs, "crawl", *seeds, "-q", *QUICK, *TRIES_ONCE, cwd=tmp_path)
         assert again.code == 0, again.err
         told = in_process(programs, "seeds", "--json", cwd=tmp_path)
         found = {one["url"]: one for one in map(json.loads, told.out.splitlines())}
