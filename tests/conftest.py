@@ -50,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out, unless they are asked for: all, a slice of them, or one by its name."""
+    """Leave slow tests out, unless they are asked for: all, a slice of them, or one by its name. What waits comes first."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
     text: str | None = config.getoption("--slice")

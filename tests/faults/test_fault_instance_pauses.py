@@ -30,7 +30,7 @@ from tests.support.engine import Engine, running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import Request
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.waits]
 
 DELAY_S = 0.1
 STOP_S = 30.0
