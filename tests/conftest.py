@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from crawler import process_tuning
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
@@ -17,6 +20,7 @@ from tests.support.tls import Authority
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
 settings.register_profile("patient", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=deep
+settings.register_profile("all", deadline=None)  # with --all: tests whose examples are dear try more of them
 settings.load_profile("patient")
 
 
@@ -28,8 +32,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slice", metavar="TEXT", help=f"run one of {SLICES} slices of the slow tests, chosen by TEXT")
 
 
+# A worker has a million objects once it knows all tests: to look at all of them again and again takes a tenth of its
+# time.
+process_tuning.delay_gc()
+
+
+def pytest_collection_finish() -> None:
+    process_tuning.collect_rarely()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Compiled tests are kept, whatever the environment says: each worker would compile all of them, 6 s of CPU.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    if config.getoption("--all") and settings.get_current_profile_name() == "patient":
+        settings.load_profile("all")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out, unless they are asked for: all, a slice of them, or one by its name."""
+    """What waits comes first. Slow tests are left out unless they are asked for: all, a slice, or one by its name."""
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
     text: str | None = config.getoption("--slice")

@@ -124,7 +124,7 @@ def test_the_comparison_runs_to_its_end_and_writes_its_results(tmp_path: Path) -
 
 
 @pytest.mark.skipif(not corpus.nginx(), reason="needs nginx")
-@pytest.mark.parametrize(("commit", "code"), [("HEAD", 0), ("0123abcd", 2)])
+@pytest.mark.parametrize(("commit", "code"), [pytest.param("HEAD", 0, marks=pytest.mark.slow), ("0123abcd", 2)])
 def test_an_earlier_commit_takes_part_in_the_comparison_when_it_can_be_had(
     commit: str, code: int, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from crawler.api import jobs, reads
 from crawler.api.problem import Problem
-from crawler.api.route import Route
 from crawler.api.routes import ROUTES
 from crawler.errors import EngineDown
 from crawler.service import overview as overview_service
@@ -231,17 +230,17 @@ async def test_the_description_has_every_route_and_every_type(api: Served) -> No
     assert names == ["sort", "limit", "by_name", "after", "match"]
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-async def test_a_head_request_has_the_headers_alone(route: Route, api: Served) -> None:
+async def test_a_head_request_has_the_headers_alone(api: Served) -> None:
     query = {
         reads.place: "?url=a.test", reads.explain: "?url=https://a.test/", reads.history: "?domain=a.test",
         jobs.schedule_preview: "?executionInterval=PT1H",
     }  # fmt: skip
-    path = route.path.format(name=DOMAIN, user="ann", run="x") + query.get(route.handler, "")
-    if route.method != "GET" or route.media == "text/event-stream" or route.is_public:
-        return
-    status, found, headers = await api.send("HEAD", path)
-    assert (status in (200, 404), found) == (True, b""), headers
+    for route in ROUTES:
+        if route.method != "GET" or route.media == "text/event-stream" or route.is_public:
+            continue
+        path = route.path.format(name=DOMAIN, user="ann", run="x") + query.get(route.handler, "")
+        status, found, headers = await api.send("HEAD", path)
+        assert (status in (200, 404), found) == (True, b""), (path, headers)
 
 
 async def test_an_outage_is_what_the_client_of_the_engine_says(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def check(target: Target, path: str, examples: int, mode: GenerationMode) -> Non
 @pytest.mark.parametrize("path", PATHS)
 def test_some_requests_of_each_kind_are_answered_as_described(target: Target, path: str) -> None:
     for mode in GenerationMode:
-        check(target, path, 4, mode)
+        check(target, path, 3, mode)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cli.cli_lab import Ran, crawler
+from tests.cli.cli_lab import Ran, in_process
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, name_server
 from tests.support.processes import Nursery, Program, nursery
@@ -41,7 +41,7 @@ def crawl(programs: Nursery, site: GeneratedSite, folder: Path, n: int, **enviro
 
 
 def scale(programs: Nursery, where: tuple[str, ...], *arguments: str) -> Ran:
-    return crawler(programs, "scale", *arguments, *where)
+    return in_process(programs, "scale", *arguments, *where)
 
 
 def status(programs: Nursery, *where: str) -> dict[str, Any]:

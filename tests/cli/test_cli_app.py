@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
+from tests.cli.cli_lab import HOST, QUICK, crawler, forget_apps, in_process, page, small
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
 
@@ -41,6 +41,11 @@ def programs() -> "Nursery":
         yield programs  # type: ignore[misc]
 
 
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_apps(monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("app", "said"),
     [
@@ -60,7 +65,7 @@ def test_an_app_that_can_not_be_used_is_one_line_before_anything_is_made(
     (tmp_path / "broken.py").write_text("x = 1\n1 / 0\n")
     (tmp_path / "empty.py").write_text("")
     (tmp_path / "idle.py").write_text("from crawler import Crawler\napp = Crawler()\n")
-    ran = crawler(programs, *command, "--app", app, cwd=tmp_path)
+    ran = in_process(programs, *command, "--app", app, cwd=tmp_path)
     assert ran.code == 2
     assert said in ran.err
     assert len(ran.err.splitlines()) == 1
@@ -68,7 +73,7 @@ def test_an_app_that_can_not_be_used_is_one_line_before_anything_is_made(
 
 
 def test_following_handlers_alone_needs_an_app(programs: Nursery, tmp_path: Path) -> None:
-    ran = crawler(programs, "crawl", "http://a.test/", "--set", "scope.follow=handlers", cwd=tmp_path)
+    ran = in_process(programs, "crawl", "http://a.test/", "--set", "scope.follow=handlers", cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert "scope.follow = handlers needs handlers.app (--app)" in ran.err
 
@@ -84,7 +89,7 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert "Items: 13 (12 invalid, left out: see the log)" in ran.out
     assert "crawler export --items -o items.jsonl" in ran.out
     assert ran.err.count("over: finished") == max(1, len(instances))
-    exported = crawler(programs, "export", "--items", cwd=tmp_path)
+    exported = in_process(programs, "export", "--items", cwd=tmp_path)
     items = [json.loads(line) for line in exported.out.splitlines()]
     assert len(items) == len({item["url"] for item in items}) == 13
     log = "".join(path.read_text() for path in (tmp_path / "crawl-data" / "log").glob("*.log"))
@@ -93,13 +98,13 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert invalid[0]["handler"] == "product"
     assert "got str" in invalid[0]["reason"]
     assert '"event": "seen"' in log
-    assert "items         13 (12 invalid" in crawler(programs, "stats", cwd=tmp_path).out
+    assert "items         13 (12 invalid" in in_process(programs, "stats", cwd=tmp_path).out
 
 
 def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.replace('"*/', '"elsewhere.test/'))
     with small() as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "Items: 0 (which handler a URL goes to, if any: crawler check shop:app URL)" in ran.out
 
@@ -107,23 +112,23 @@ def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(pro
 def test_an_audit_reads_the_items_that_commits_name(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     with small() as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, "-q", cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, "-q", cwd=tmp_path)
     assert ran.code == 0, ran.err
-    sound = crawler(programs, "audit", cwd=tmp_path)
+    sound = in_process(programs, "audit", cwd=tmp_path)
     assert (sound.code, "items" in sound.out) == (0, False)
     (file,) = (tmp_path / "crawl-data" / "items").iterdir()
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    torn = crawler(programs, "audit", cwd=tmp_path)
+    torn = in_process(programs, "audit", cwd=tmp_path)
     assert torn.code == 8
     assert "commits without their items" in torn.out
     assert "damaged at byte" in torn.out
-    export = crawler(programs, "export", "--items", cwd=tmp_path)
+    export = in_process(programs, "export", "--items", cwd=tmp_path)
     assert export.code == 5
     assert f"items/{file.name}: items not readable" in export.err
     assert 0 < len(export.out.splitlines()) < 13
     file.unlink()
-    assert "is in no folder given" in crawler(programs, "audit", cwd=tmp_path).out
+    assert "is in no folder given" in in_process(programs, "audit", cwd=tmp_path).out
 
 
 def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) -> None:
@@ -132,12 +137,12 @@ def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) ->
     )
     with serve_resources({(HOST, "/"): page("/bad"), (HOST, "/bad"): page("/")}) as site:
         again = ("--set", "retry.handler.backoff_s=0")
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
         assert "Dead letters: 1 (failed attempts: handler 2" in ran.out
-        shown = crawler(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
+        shown = in_process(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
         assert "reason     handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown
         assert 'shop.py", line 5, in bad\n      return page.none.such' in shown
-        assert len(crawler(programs, "dead", "list", "--reason", "handler", cwd=tmp_path).out.splitlines()) > 1
+        assert len(in_process(programs, "dead", "list", "--reason", "handler", cwd=tmp_path).out.splitlines()) > 1
 
 
 def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(programs: Nursery, tmp_path: Path) -> None:
@@ -168,6 +173,6 @@ def test_ctrl_c_lets_handlers_end_and_keeps_what_they_yielded(programs: Nursery,
         running.process.send_signal(signal.SIGINT)
         assert running.wait(30) == 10, running.err
         assert crawler(programs, *command, cwd=tmp_path).code == 0
-    exported = crawler(programs, "export", "--items", "--dir", str(tmp_path / "c"))
+    exported = in_process(programs, "export", "--items", "--dir", str(tmp_path / "c"))
     urls = [json.loads(line)["url"] for line in exported.out.splitlines()]
     assert len(urls) == len(set(urls)) == 41

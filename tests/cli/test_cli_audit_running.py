@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import crawler
+from tests.cli.cli_lab import in_process
 from tests.crawl.lab import QUICK, name_server
 from tests.support.processes import nursery
 from tests.support.serving import serve_web
@@ -24,7 +24,7 @@ def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: P
         crawl.wait_for(r"\d pages")
         moving, deadline = [], time.monotonic() + 30
         while crawl.process.poll() is None and time.monotonic() < deadline:
-            audit = crawler(programs, "audit", "--json", *folder)
+            audit = in_process(programs, "audit", "--json", *folder)
             assert audit.code == 0, audit.out + audit.err
             report = json.loads(audit.out)
             assert report["clean"], audit.out
@@ -32,7 +32,7 @@ def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: P
         assert crawl.wait(60) == 0, crawl.err
         assert len(moving) >= 2, crawl.err
         assert any(moving), moving  # not each: between two turns of politeness nothing moves for a moment
-        audit = crawler(programs, "audit", *folder)
+        audit = in_process(programs, "audit", *folder)
         assert (audit.code, audit.err) == (0, ""), audit.out
         assert audit.out.splitlines()[0].endswith("clean.")
         assert programs.left() == []  # the engine that it started is gone

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, small, small_site
+from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, in_process, small, small_site
 from tests.support.engine import running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import Site, serve_resources
@@ -54,7 +54,7 @@ def exported(text: str) -> dict[str, int]:
 def test_a_crawl_ends_by_itself_and_exports_each_page_once(
     finished: tuple[str, ...], site: Site, programs: Nursery
 ) -> None:
-    ran = crawler(programs, "export", *finished)
+    ran = in_process(programs, "export", *finished)
     assert ran.code == 0
     pages = exported(ran.out)
     assert pages == {site.url(HOST, f"/p{n}"): 200 for n in range(12)} | {
@@ -68,7 +68,7 @@ def test_export_writes_text_and_links_to_files_of_both_formats(
     finished: tuple[str, ...], tmp_path: Path, programs: Nursery
 ) -> None:
     lines, rows = tmp_path / "a.jsonl", tmp_path / "a.csv"
-    ran = crawler(programs, "export", *finished, "-o", str(lines), "-o", str(rows), "--text", "--links")
+    ran = in_process(programs, "export", *finished, "-o", str(lines), "-o", str(rows), "--text", "--links")
     assert ran.code == 0
     home = next(r for r in map(json.loads, lines.read_text().splitlines()) if r["depth"] == 0)
     assert len(home["links"]) == 16
@@ -88,14 +88,14 @@ def test_export_to_a_reader_that_goes_away_is_quiet(finished: tuple[str, ...], p
 
 
 def test_stats_numbers_equal_what_happened(finished: tuple[str, ...], programs: Nursery) -> None:
-    found = json.loads(crawler(programs, "stats", "--json", *finished).out)
+    found = json.loads(in_process(programs, "stats", "--json", *finished).out)
     totals, (domain,) = found["totals"], found["domains"]
     assert totals["fetched"] == domain["fetched"] == SMALL_PAGES
     assert totals["status"] == domain["status"] == {"2": 13, "3": 1, "4": 1}
     assert totals["robots_denied"] == domain["robots_denied"] == 1
     assert (totals["pending"], totals["dead"], totals["domains"], totals["in_flight"]) == (0, 0, 1, 0)
     assert (domain["domain"], domain["queued"], domain["claimed"], domain["owner"]) == (HOST, 0, 0, "")
-    one = json.loads(crawler(programs, "stats", HOST, "--json", *finished).out)
+    one = json.loads(in_process(programs, "stats", HOST, "--json", *finished).out)
     stops = {"deferred": {}, "ordered_delay_ms": None, "boost": 0, "crawl_paused": False, "crawl_spent": ""}
     same = domain | {name: one[name] for name in ("next_fetch_in_ms", "rates")} | stops  # these go on
     assert {name: one[name] for name in same} == same
@@ -103,12 +103,12 @@ def test_stats_numbers_equal_what_happened(finished: tuple[str, ...], programs: 
 
 
 def test_stats_and_ring_are_readable(finished: tuple[str, ...], site: Site, programs: Nursery) -> None:
-    ran = crawler(programs, "stats", *finished)
+    ran = in_process(programs, "stats", *finished)
     assert ran.code == 0
     assert "pages         15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
-    assert "delay" in crawler(programs, "stats", HOST, *finished).out
-    assert "No instance is running" in crawler(programs, "ring", *finished).out
-    place = json.loads(crawler(programs, "ring", "show", site.url(HOST), "--json", *finished).out)
+    assert "delay" in in_process(programs, "stats", HOST, *finished).out
+    assert "No instance is running" in in_process(programs, "ring", *finished).out
+    place = json.loads(in_process(programs, "ring", "show", site.url(HOST), "--json", *finished).out)
     assert (place["domain"], place["owner"]) == (HOST, "")
     assert place["epoch"] >= 1
 
@@ -126,26 +126,26 @@ def test_explain_says_what_became_of_a_url(
     finished: tuple[str, ...], site: Site, programs: Nursery, target: str, state: str, said: str
 ) -> None:
     url = site.url(HOST, target)
-    ran = crawler(programs, "explain", url, *finished)
+    ran = in_process(programs, "explain", url, *finished)
     assert ran.code == 0
     assert said in ran.out
     if target == "/private/x":
-        found = json.loads(crawler(programs, "explain", url, "--json", *finished).out)
+        found = json.loads(in_process(programs, "explain", url, "--json", *finished).out)
         assert (found["state"], found["robots"]["allowed"], found["robots"]["line_number"]) == (state, False, 2)
 
 
 def test_explain_names_the_scope_rule_and_fetches_robots_when_asked(
     finished: tuple[str, ...], programs: Nursery, tmp_path: Path
 ) -> None:
-    ran = crawler(programs, "explain", "HTTP://Elsewhere.TEST:80/a#b", *finished)
+    ran = in_process(programs, "explain", "HTTP://Elsewhere.TEST:80/a#b", *finished)
     assert "out of scope (no seed is in domain elsewhere.test)" in ran.out
     assert "http://elsewhere.test/a (canonical form of HTTP://Elsewhere.TEST:80/a#b)" in ran.out
     with small() as other:
         folder = str(tmp_path / "c")
-        crawler(programs, "seed", other.url(HOST), "--dir", folder)
+        in_process(programs, "seed", other.url(HOST), "--dir", folder)
         url = other.url(HOST, "/private/x")
-        assert "not read yet" in crawler(programs, "explain", url, "--dir", folder).out
-        asked = crawler(programs, "explain", url, "--dir", folder, "--fetch-robots", "--allow-private")
+        assert "not read yet" in in_process(programs, "explain", url, "--dir", folder).out
+        asked = in_process(programs, "explain", url, "--dir", folder, "--fetch-robots", "--allow-private")
         assert "forbidden (line 2: Disallow: /private/" in asked.out
         assert [r.target for r in other.requests()] == ["/robots.txt"]
 
@@ -154,9 +154,9 @@ def test_the_same_crawl_again_says_that_it_is_finished_and_asks_nothing(
     site: Site, programs: Nursery, tmp_path: Path
 ) -> None:
     command = ("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), "--depth", "0")
-    assert crawler(programs, *command).code == 0
+    assert in_process(programs, *command).code == 0
     before = len(site.requests())
-    ran = crawler(programs, *command)
+    ran = in_process(programs, *command)
     assert ran.code == 0
     assert "This crawl is finished: 1 page, and no given URL is new" in ran.err
     assert len(site.requests()) == before
@@ -195,7 +195,7 @@ def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path:
         assert "forced; the same command resumes" in first.err
         assert programs.left() == []
         assert crawler(programs, *command).code == 0
-        assert len(exported(crawler(programs, "export", "--dir", str(tmp_path / "c")).out)) == 7
+        assert len(exported(in_process(programs, "export", "--dir", str(tmp_path / "c")).out)) == 7
 
 
 def test_instances_of_one_command_share_the_work_and_leave_nobody_behind(programs: Nursery, tmp_path: Path) -> None:
@@ -234,13 +234,13 @@ def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nurse
         folder = str(tmp_path / "c")
         waiting = programs.crawler("run", *QUICK, "--dir", folder)
         waiting.wait_for("waits for work")
-        ran = crawler(programs, "seed", site.url(HOST), "--dir", folder, *QUICK)
+        ran = in_process(programs, "seed", site.url(HOST), "--dir", folder, *QUICK)
         assert (ran.code, ran.out) == (0, "1 new, 0 already seen, 0 out of scope, 0 invalid\n")
         wait_until(lambda: any(not r.is_robots for r in site.requests()))
-        ring = json.loads(crawler(programs, "ring", "--json", "--dir", folder).out)
+        ring = json.loads(in_process(programs, "ring", "--json", "--dir", folder).out)
         (member,) = ring["members"]
         assert (member["state"], member["held"], member["suggested"]) == ("alive", 16, 16)
-        other = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", folder)
+        other = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", folder)
         assert other.code == 4
         assert f"an instance is running in {folder} (pid {waiting.pid}); use --dir, or 'crawler seed'" in other.err
         waiting.terminate()
@@ -252,7 +252,7 @@ def test_the_links_of_a_seed_given_to_a_running_instance_are_followed(programs: 
         waiting = programs.crawler("run", *QUICK, "--dir", str(tmp_path / "c"))
         try:
             waiting.wait_for("waits for work")
-            crawler(programs, "seed", site.url(HOST), "--dir", str(tmp_path / "c"), *QUICK)
+            in_process(programs, "seed", site.url(HOST), "--dir", str(tmp_path / "c"), *QUICK)
             wait_until(lambda: sum(1 for r in site.requests() if not r.is_robots) >= SMALL_PAGES, 4.0)
         finally:
             waiting.terminate()
@@ -262,11 +262,11 @@ def test_the_links_of_a_seed_given_to_a_running_instance_are_followed(programs: 
 def test_page_and_time_limits_end_with_success_and_say_what_is_left(programs: Nursery, tmp_path: Path) -> None:
     with small(40, delay_s=0.02) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"))
-        pages = crawler(programs, *command, "--pages", "3")
+        pages = in_process(programs, *command, "--pages", "3")
         assert pages.code == 0
         assert "Page limit reached: 3 pages" in pages.out
         assert "URLs are left" in pages.err
-        timed = crawler(programs, *command, "--time", "200ms")
+        timed = in_process(programs, *command, "--time", "200ms")
         assert timed.code == 0
         assert "Time is up" in timed.out
 
@@ -283,7 +283,7 @@ def test_results_on_stdout_are_nothing_but_results(site: Site, programs: Nursery
 
 
 def test_quiet_says_nothing(site: Site, programs: Nursery, tmp_path: Path) -> None:
-    ran = crawler(programs, "crawl", site.url(HOST), "--depth", "0", "-q", *QUICK, "--dir", str(tmp_path / "c"))
+    ran = in_process(programs, "crawl", site.url(HOST), "--depth", "0", "-q", *QUICK, "--dir", str(tmp_path / "c"))
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 

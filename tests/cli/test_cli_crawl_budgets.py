@@ -12,7 +12,7 @@ import pytest
 from crawler.app.open_crawl import open_crawl
 from crawler.frontier.stats import Totals
 from crawler.settings import Settings
-from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, page
+from tests.cli.cli_lab import HOST, QUICK, Ran, in_process, page
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import QUICK as ENVIRONMENT
 from tests.crawl.lab import name_server
@@ -51,12 +51,12 @@ class Crawl:
         return [*QUICK, *(f"--set=budget.{name}={n}" for name, n in budgets.items())]
 
     def run(self, *words: str, **budgets: int) -> Ran:
-        return crawler(
+        return in_process(
             self.programs, "crawl", self.site.url(HOST), *self.options(**budgets), "--dir", str(self.folder), *words
         )
 
     def json(self, *words: str) -> dict[str, Any]:
-        ran = crawler(self.programs, *words, "--json", "--dir", str(self.folder))
+        ran = in_process(self.programs, *words, "--json", "--dir", str(self.folder))
         assert ran.code == 0, ran.err
         return dict(json.loads(ran.out))
 
@@ -83,12 +83,12 @@ def test_a_crawls_budget_of_pages_ends_it_and_a_larger_one_goes_on(
     assert f"Budget: {ALL - 15} beyond the crawl's budget of pages; nothing is lost" in ended.out
     assert lab.over() == {"crawl:pages": ALL - 15}
     assert lab.json("stats", HOST)["crawl_spent"] == "crawl:pages"
-    stats = crawler(programs, "stats", "--dir", str(lab.folder))
+    stats = in_process(programs, "stats", "--dir", str(lab.folder))
     assert f"budget        {ALL - 15} beyond the crawl's budget of pages (raise it to continue)" in stats.out, stats.out
     left = next(
         f"/p{n}" for n in range(PAGES) if site.url(HOST, f"/p{n}") not in {e.url for e in entries_of(lab.folder)}
     )
-    told = crawler(programs, "explain", site.url(HOST, left), "--dir", str(lab.folder))
+    told = in_process(programs, "explain", site.url(HOST, left), "--dir", str(lab.folder))
     assert "the whole crawl's budget of pages is used up (budget.crawl_pages = 15)" in told.out
     lab.audit()
     assert (lab.run(crawl_pages=15).code, lab.pages) == (0, 15), "it is used up still"
@@ -127,7 +127,7 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
     left = next(
         f"/p{n}" for n in range(PAGES) if site.url(HOST, f"/p{n}") not in {e.url for e in entries_of(lab.folder)}
     )
-    told = crawler(programs, "explain", site.url(HOST, left), "--dir", str(lab.folder))
+    told = in_process(programs, "explain", site.url(HOST, left), "--dir", str(lab.folder))
     assert "it is deferred, beyond the crawl's budget of URLs" in told.out
     lab.audit()
     assert (lab.run(crawl_urls=16).code, lab.pages, lab.over()) == (0, 16, {"crawl:urls": ALL - 16})
@@ -153,7 +153,7 @@ def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Pa
         assert ended.wait(90) == 0, ended.err
         assert "Finished by its budget" in ended.out
         fetched = len(entries_of(tmp_path / "c"))
-        stats = crawler(programs, "stats", "--json", "--dir", str(tmp_path / "c"))
+        stats = in_process(programs, "stats", "--json", "--dir", str(tmp_path / "c"))
         totals = json.loads(stats.out)["totals"]
         assert totals["fetched"] == fetched
         assert list(totals["over_budget"]) == [budget.replace("_", ":")]

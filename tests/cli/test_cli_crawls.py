@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import Ran, crawler
+from tests.cli.cli_lab import Ran, in_process
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, nursery
 
@@ -39,45 +39,45 @@ def answered(programs: Nursery, answer: str, *arguments: str) -> Ran:
 
 def test_crawls_of_an_engine_are_listed_and_removed_by_scripts(programs: Nursery, engine: Engine) -> None:
     at = ("--redis", engine.url)
-    assert crawler(programs, "crawls", *at).out == "no crawls\n"
+    assert in_process(programs, "crawls", *at).out == "no crawls\n"
     for name in ("a", "a.b"):
-        seeded = crawler(programs, "seed", "http://x.test/", *at, "--name", name, "--set", "crawl.partitions=4")
+        seeded = in_process(programs, "seed", "http://x.test/", *at, "--name", name, "--set", "crawl.partitions=4")
         assert seeded.code == 0
-    listed = crawler(programs, "crawls", *at).out.splitlines()
+    listed = in_process(programs, "crawls", *at).out.splitlines()
     assert listed[0].split() == ["crawl", "created", "pages", "pending", "instances"]
     assert [line.split()[0] for line in listed[1:]] == ["a", "a.b"]
-    rows = [json.loads(line) for line in crawler(programs, "crawls", "list", *at, "--json").out.splitlines()]
+    rows = [json.loads(line) for line in in_process(programs, "crawls", "list", *at, "--json").out.splitlines()]
     assert [(row["name"], row["pages"], row["pending"], row["condition"]) for row in rows] == [
         ("a", 0, 1, "ready"), ("a.b", 0, 1, "ready"),
     ]  # fmt: skip
-    refused = crawler(programs, "crawls", "rm", "a", *at)
+    refused = in_process(programs, "crawls", "rm", "a", *at)
     assert (refused.code, refused.out) == (2, "")
     assert refused.err == "crawler: add --yes to remove the crawl 'a': there is no terminal to ask on\n"
-    done = crawler(programs, "crawls", *at, "rm", "a", "--yes")
+    done = in_process(programs, "crawls", *at, "rm", "a", "--yes")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Removed crawl 'a' from the engine: ")
     assert "'crawler rebuild' brings the crawl back" in done.out
-    gone = crawler(programs, "crawls", "rm", "a", "--yes", *at)
+    gone = in_process(programs, "crawls", "rm", "a", "--yes", *at)
     assert (gone.code, gone.err) == (2, "crawler: the engine has no crawl 'a' (it has: a.b)\n")
-    bad = crawler(programs, "crawls", "rm", "a b", "--yes", *at)
+    bad = in_process(programs, "crawls", "rm", "a b", "--yes", *at)
     assert (bad.code, bad.err.count("\n")) == (2, 1)
     assert "crawl.name" in bad.err
 
 
 def test_a_person_is_asked_and_the_folder_keeps_what_a_rebuild_needs(programs: Nursery) -> None:
     folder = ("--dir", "c")
-    assert crawler(programs, "seed", "http://x.test/", *folder, "--set", "crawl.partitions=4").code == 0
+    assert in_process(programs, "seed", "http://x.test/", *folder, "--set", "crawl.partitions=4").code == 0
     kept = answered(programs, "n", "crawls", "rm", "main", *folder)
     assert (kept.code, kept.out) == (2, "")
     assert "Remove crawl 'main' (0 pages, 1 pending) from the engine?" in kept.err
     assert kept.err.endswith("crawler: not confirmed: nothing was removed\n")
     assert answered(programs, "y", "crawls", "rm", "main", *folder).code == 0
-    assert crawler(programs, "crawls", *folder).out == "no crawls\n"
+    assert in_process(programs, "crawls", *folder).out == "no crawls\n"
     assert Path(programs.folder, "c", "journal").is_dir()
-    assert crawler(programs, "rebuild", *folder).code == 0
-    assert json.loads(crawler(programs, "crawls", *folder, "--json").out)["pending"] == 1
+    assert in_process(programs, "rebuild", *folder).code == 0
+    assert json.loads(in_process(programs, "crawls", *folder, "--json").out)["pending"] == 1
 
 
 def test_no_crawl_folder_is_one_line(programs: Nursery) -> None:
-    none = crawler(programs, "crawls", "--dir", "nowhere")
+    none = in_process(programs, "crawls", "--dir", "nowhere")
     assert (none.code, none.out, none.err.count("\n")) == (2, "", 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from tests.cli.cli_lab import HOST, QUICK, crawler, page
+from tests.cli.cli_lab import HOST, QUICK, in_process, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.engine import Engine
 from tests.support.processes import nursery
@@ -147,29 +147,27 @@ def test_what_is_purged_is_not_crawled_again_though_pages_lead_there(lab: Lab) -
     assert "purge" in lab.run("explain", lab.url("/never1"))[1].splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("retry",), "--all"),
-        (("purge",), "--all"),
-        (("purge", "--limit", "3"), "--all"),
-        (("show",), "name one URL"),
-        (("show", "http://a.test/", "http://b.test/"), "name one URL"),
-        (("list", "http://a.test/"), "takes no URL"),
-        (("retry", "http://a.test/", "--all"), "alone"),
-        (("retry", "--reason", "bad_luck"), "dns_error"),
-        (("retry", "no url"), "invalid URL"),
-        (("list", "--limit", "0"), "--limit"),
-        (("show", "http://a.test/"), "not a dead letter"),
-    ],
-)
-def test_what_is_not_said_clearly_changes_nothing_and_is_told_in_one_line(
-    lab: Lab, words: tuple[str, ...], said: str
-) -> None:
-    code, out, err = lab.run("dead", *words)
-    assert (code, out, err.count("\n")) == (BAD_INPUT, "", 1)
-    assert said in err
-    assert len(lab.dead) == 4
+UNCLEAR = [
+    (("retry",), "--all"),
+    (("purge",), "--all"),
+    (("purge", "--limit", "3"), "--all"),
+    (("show",), "name one URL"),
+    (("show", "http://a.test/", "http://b.test/"), "name one URL"),
+    (("list", "http://a.test/"), "takes no URL"),
+    (("retry", "http://a.test/", "--all"), "alone"),
+    (("retry", "--reason", "bad_luck"), "dns_error"),
+    (("retry", "no url"), "invalid URL"),
+    (("list", "--limit", "0"), "--limit"),
+    (("show", "http://a.test/"), "not a dead letter"),
+]
+
+
+def test_what_is_not_said_clearly_changes_nothing_and_is_told_in_one_line(lab: Lab) -> None:
+    for words, said in UNCLEAR:
+        code, out, err = lab.run("dead", *words)
+        assert (code, out, err.count("\n")) == (BAD_INPUT, "", 1), words
+        assert said in err
+        assert len(lab.dead) == 4, words
 
 
 def test_an_unknown_action_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,9 +237,9 @@ def test_a_crawl_that_has_ended_goes_on_with_what_was_put_back_into_its_own_engi
     where = ("--dir", str(tmp_path / "c"))
     with serve_resources(site_of_trouble()) as site, nursery() as programs:
         crawl = ("crawl", site.url(HOST), *QUICK, *tries, *where)
-        assert "Finished: 2 pages" in crawler(programs, *crawl).out
-        back = crawler(programs, "dead", "retry", "--all", *where)
+        assert "Finished: 2 pages" in in_process(programs, *crawl).out
+        back = in_process(programs, "dead", "retry", "--all", *where)
         assert (back.code, back.out) == (0, "4 URLs put back; no instance is running: start one with 'crawler crawl'\n")
-        assert "Finished: 2 pages" in crawler(programs, *crawl).out
-        assert crawler(programs, "audit", *where).code == 0
+        assert "Finished: 2 pages" in in_process(programs, *crawl).out
+        assert in_process(programs, "audit", *where).code == 0
         assert programs.left() == []

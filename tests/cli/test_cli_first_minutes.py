@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.cli.main import main
 from crawler.errors import InvalidUrl
 from crawler.seeding import url_input
 from crawler.terminal.wording import program
-from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
+from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
 from tests.support.engine import Engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
@@ -39,11 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """Exit code and errors of a command in this process."""
-    try:
-        code = main(words)
-    except SystemExit as end:
-        code = int(end.code or 0)
-    return code, capsys.readouterr().err
+    return exit_code(words), capsys.readouterr().err
 
 
 # --- input that can't be used makes nothing ---
@@ -214,7 +209,7 @@ def test_hosts_of_a_seed_file_are_taken_and_said_once(
     here: Path, capsys: pytest.CaptureFixture[str], programs: Nursery
 ) -> None:
     (here / "hosts.txt").write_text("a.test\nb.test\nhttp://c.test/\na.test/path\n")
-    ran = crawler(programs, "seed", "-i", "hosts.txt", cwd=here)
+    ran = in_process(programs, "seed", "-i", "hosts.txt", cwd=here)
     assert ran.out == "3 new, 0 already seen, 0 out of scope, 1 invalid\n"
     assert ran.err.splitlines() == [
         "crawler: hosts.txt line 1: taking a.test as https://a.test/, and other hosts there likewise",
@@ -231,18 +226,18 @@ def test_a_seed_that_failed_is_tried_again_by_the_same_command(programs: Nursery
         port = free.getsockname()[1]
         url = f"http://{HOST}:{port}/"
         command = ("crawl", url, *QUICK, *ONE_TRY)
-        down = crawler(programs, *command, cwd=here)
+        down = in_process(programs, *command, cwd=here)
         assert down.code == NOTHING
         assert down.err.splitlines()[-1].endswith("Connection refused, after 1 attempt; run the same command to retry")
-        assert crawler(programs, "seed", url, cwd=here).out.startswith("0 new, 1 retried, 0 already seen,")
-        assert crawler(programs, "seed", url, cwd=here).out.startswith("0 new, 1 already seen,")
-        assert crawler(programs, *command, cwd=here).code == NOTHING
+        assert in_process(programs, "seed", url, cwd=here).out.startswith("0 new, 1 retried, 0 already seen,")
+        assert in_process(programs, "seed", url, cwd=here).out.startswith("0 new, 1 already seen,")
+        assert in_process(programs, *command, cwd=here).code == NOTHING
     with serve_at(port, {(HOST, "/"): page()}):
-        up = crawler(programs, *command, cwd=here)
+        up = in_process(programs, *command, cwd=here)
     assert up.code == 0
     assert "Retrying 1 seed that failed before." in up.err
     assert "Finished: 1 page" in up.out
-    assert crawler(programs, "audit", cwd=here).code == 0
+    assert in_process(programs, "audit", cwd=here).code == 0
 
 
 def serve_at(port: int, web: dict[tuple[str, str], Resource]):
@@ -277,17 +272,17 @@ def serve_at(port: int, web: dict[tuple[str, str], Resource]):
 def test_a_forgotten_allow_private_is_said_and_then_helps(programs: Nursery, here: Path) -> None:
     with small(3) as site:
         url = site.url(HOST)
-        refused = crawler(programs, "crawl", url, "--delay", "0", cwd=here)
+        refused = in_process(programs, "crawl", url, "--delay", "0", cwd=here)
         assert (refused.code, refused.err.splitlines()[-1]) == (
             NOTHING,
             f"crawler: nothing was fetched: {url}: {HOST} is a private address; add --allow-private to crawl it",
         )
-        assert crawler(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
+        assert in_process(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
 
 
 def test_a_seed_that_failed_beside_others_is_told_at_the_end(programs: Nursery, here: Path) -> None:
     with small(3) as site:
-        ran = crawler(programs, "crawl", site.url(HOST), f"http://{HOST}:9/", *QUICK, "-q", cwd=here)
+        ran = in_process(programs, "crawl", site.url(HOST), f"http://{HOST}:9/", *QUICK, "-q", cwd=here)
     assert ran.code == 0
     assert ran.err == f"crawler: this seed failed: http://{HOST}:9/: port 9 is not for web servers\n"
 
@@ -300,15 +295,15 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         first = programs.crawler("crawl", site.url(HOST), *QUICK, "--dir", "d", cwd=here)
         while not site.requests():
             time.sleep(0.02)
-        second = crawler(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
+        second = in_process(programs, "crawl", "http://b.test/", *QUICK, "--dir", "d", cwd=here)
         told = (
             f"another crawl is running in d (pid {first.process.pid}); use --dir, or 'crawler seed' to add URLs to it"
         )
         assert (second.code, second.err) == (CONFLICT, f"crawler: {told}\n")
-        assert "b.test" not in crawler(programs, "seeds", "--dir", "d", cwd=here).out
+        assert "b.test" not in in_process(programs, "seeds", "--dir", "d", cwd=here).out
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
-        again = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1", cwd=here)
+        again = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1", cwd=here)
         assert again.code == 0, again.err  # the lock went with its process
 
 
@@ -322,30 +317,30 @@ def test_commands_with_an_engine_elsewhere_leave_the_working_folder_alone(
         ("dead", "list"), ("pause",), ("resume",), ("scale",), ("purge", "a.test"),
     ]  # fmt: skip
     for words in commands:
-        ran = crawler(programs, *words, *redis, cwd=here)
+        ran = in_process(programs, *words, *redis, cwd=here)
         assert (ran.code, ran.err) == (0, ""), words
         assert list(here.iterdir()) == []
     (here / "crawl-data").mkdir()
     (here / "crawl-data" / "mine.txt").write_text("no crawl")
     for words in commands:
-        assert crawler(programs, *words, *redis, cwd=here).code == 0, words
+        assert in_process(programs, *words, *redis, cwd=here).code == 0, words
     assert [file.name for file in (here / "crawl-data").iterdir()] == ["mine.txt"]
-    named = crawler(programs, "stats", *redis, "--dir", "crawl-data", cwd=here)
+    named = in_process(programs, "stats", *redis, "--dir", "crawl-data", cwd=here)
     assert named.code == USAGE
     assert "crawl-data is not a crawl folder, and not empty" in named.err
-    by_variable = crawler(programs, "stats", *redis, cwd=here, CRAWLER_ARCHIVE_DIR="crawl-data")
+    by_variable = in_process(programs, "stats", *redis, cwd=here, CRAWLER_ARCHIVE_DIR="crawl-data")
     assert by_variable.code == USAGE
 
 
 def test_a_crawl_whose_folder_went_is_told_what_helps(programs: Nursery, here: Path, engine: Engine) -> None:
     with small(3) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url)
-        assert crawler(programs, *command, "--name", "one", cwd=here).code == 0
+        assert in_process(programs, *command, "--name", "one", cwd=here).code == 0
         for folder in here.iterdir():
             folder.rename(here.parent / "gone")
-        again = crawler(programs, *command, "--name", "one", cwd=here)
+        again = in_process(programs, *command, "--name", "one", cwd=here)
         assert "use another --name to crawl again from the start" in again.err
-        anew = crawler(programs, *command, "--name", "two", cwd=here)
+        anew = in_process(programs, *command, "--name", "two", cwd=here)
         assert "Finished: 6 pages" in anew.out, anew.err
 
 
@@ -356,10 +351,10 @@ def test_a_page_given_as_a_sitemap_is_said_to_be_none(programs: Nursery, here: P
     web = {(HOST, "/"): page("/a"), (HOST, "/empty.xml"): Resource(body="<?xml version='1.0'?><urlset></urlset>")}
     with serve_resources(web) as site:
         url = site.url(HOST)
-        ran = crawler(programs, "seed", "--sitemap", url, "--allow-private", cwd=here)
+        ran = in_process(programs, "seed", "--sitemap", url, "--allow-private", cwd=here)
         assert ran.code == USAGE
         assert ran.err == f"crawler: {url} is not a sitemap; seeds need no option: crawler seed {url}\n"
-        empty = crawler(programs, "seed", "--sitemap", site.url(HOST, "/empty.xml"), "--allow-private", cwd=here)
+        empty = in_process(programs, "seed", "--sitemap", site.url(HOST, "/empty.xml"), "--allow-private", cwd=here)
         assert (empty.code, empty.err) == (0, "")
 
 
@@ -368,7 +363,8 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
 ) -> None:
     with small(5) as site:
         assert (
-            crawler(programs, "crawl", site.url(HOST), "--allow-private", "--delay", "0.05", "-q", cwd=here).code == 0
+            in_process(programs, "crawl", site.url(HOST), "--allow-private", "--delay", "0.05", "-q", cwd=here).code
+            == 0
         )
         begin, at = site.requests()[0].start, time.time()
         moments = [(r, time.gmtime(at + r.start - begin)) for r in site.requests()]
@@ -379,27 +375,27 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
     ]
     (here / "access.log").write_text("".join(lines))
     (here / "page.html").write_text("<html>")
-    none = crawler(programs, "audit", "--web-log", "access.log", cwd=here)
+    none = in_process(programs, "audit", "--web-log", "access.log", cwd=here)
     assert (none.code, none.err) == (
         USAGE, "crawler: access.log has no hosts: write --web-log HOST=access.log\n"
     )  # fmt: skip
-    ran = crawler(programs, "audit", "--web-log", f"{HOST}:{site.port}=access.log", cwd=here)
+    ran = in_process(programs, "audit", "--web-log", f"{HOST}:{site.port}=access.log", cwd=here)
     assert ran.code == 0, ran.err + ran.out
     assert f"web log  {len(lines)} requests\n" in ran.out
     assert "not judged: times in whole seconds" in ran.out
     assert "ok    robots violations" in ran.out
     for words in (["page.html"], ["a/b=access.log"], ["a.test=nosuch.log"]):
-        wrong = crawler(programs, "audit", "--web-log", *words, cwd=here)
+        wrong = in_process(programs, "audit", "--web-log", *words, cwd=here)
         assert (wrong.code, wrong.err.count("\n")) == (USAGE, 1)
 
 
 def test_an_order_for_a_domain_that_was_never_met_is_noted_with_a_warning(programs: Nursery, here: Path) -> None:
-    crawler(programs, "seed", "http://a.test/", cwd=here)
-    known = crawler(programs, "pause", "a.test", cwd=here)
+    in_process(programs, "seed", "http://a.test/", cwd=here)
+    known = in_process(programs, "pause", "a.test", cwd=here)
     assert (known.code, known.err) == (0, "")
-    unknown = crawler(programs, "pause", "nosuch.example", cwd=here)
+    unknown = in_process(programs, "pause", "nosuch.example", cwd=here)
     assert (unknown.code, unknown.out) == (0, "nosuch.example is now paused: 0 URLs wait\n")
     assert unknown.err == (
         "crawler: this crawl has no URL of the domain nosuch.example; the command is stored and holds once it does\n"
     )
-    assert "command is stored" not in crawler(programs, "purge", "nosuch.example", cwd=here).err
+    assert "command is stored" not in in_process(programs, "purge", "nosuch.example", cwd=here).err

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.cli.init import USUAL, settings_text
 from crawler.settings import Settings
-from tests.cli.cli_lab import HOST, QUICK, crawler, page
+from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
 
@@ -28,7 +28,7 @@ def test_what_is_written_passes_the_check_and_crawls(programs: Nursery, tmp_path
     assert made.out.splitlines()[1:3] == ["  cd 'my shop'", "  crawler check crawler.toml app.py"]
     folder = tmp_path / "my shop"
     assert sorted(path.name for path in folder.iterdir()) == ["app.py", "crawler.toml"]
-    checked = crawler(programs, "check", "crawler.toml", "app.py", cwd=folder)
+    checked = in_process(programs, "check", "crawler.toml", "app.py", cwd=folder)
     assert (checked.code, checked.err) == (0, "")
     assert "crawler.toml: nothing is wrong" in checked.out
     assert "app.py: nothing is wrong, 1 handler" in checked.out

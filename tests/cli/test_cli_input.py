@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crawler.cli.main import main
-from tests.cli.cli_lab import HOST, QUICK, crawler, page, small
+from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page, small
 from tests.support.engine import Engine, running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
@@ -129,7 +129,7 @@ def programs() -> Iterator[Nursery]:
 def test_bad_input_is_one_line_and_exit_code_2(
     programs: Nursery, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
-    ran = crawler(programs, *arguments, cwd=tmp_path)
+    ran = in_process(programs, *arguments, cwd=tmp_path)
     assert ran.code == 2
     *before, last = ran.err.splitlines()
     assert said in last
@@ -170,7 +170,7 @@ def _seconds(programs: Nursery) -> float:
 
 def test_an_engine_that_is_down_is_exit_code_3(programs: Nursery, tmp_path: Path) -> None:
     for arguments in (["crawl", "http://a.test/"], ["stats"], ["seed", "http://a.test/"]):
-        ran = crawler(programs, *arguments, "--redis", "redis://127.0.0.1:1/", cwd=tmp_path)
+        ran = in_process(programs, *arguments, "--redis", "redis://127.0.0.1:1/", cwd=tmp_path)
         assert ran.code == 3
         assert ran.err.startswith("crawler: no answer from the engine")
         assert ran.err.count("\n") == 1
@@ -178,8 +178,8 @@ def test_an_engine_that_is_down_is_exit_code_3(programs: Nursery, tmp_path: Path
 
 def test_a_folder_of_another_crawl_is_exit_code_4(programs: Nursery, tmp_path: Path) -> None:
     with small(2) as site:
-        assert crawler(programs, "crawl", site.url(HOST), *QUICK, cwd=tmp_path).code == 0
-        ran = crawler(programs, "crawl", site.url(HOST), *QUICK, "--name", "other", cwd=tmp_path)
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, cwd=tmp_path).code == 0
+        ran = in_process(programs, "crawl", site.url(HOST), *QUICK, "--name", "other", cwd=tmp_path)
         assert ran.code == 4
         assert "crawl-data holds the crawl 'main', not 'other'" in ran.err
 
@@ -187,9 +187,9 @@ def test_a_folder_of_another_crawl_is_exit_code_4(programs: Nursery, tmp_path: P
 def test_an_engine_that_was_wiped_is_said_and_not_crawled_on(programs: Nursery, tmp_path: Path, engine: Engine) -> None:
     with small(2) as site:
         command = ("crawl", site.url(HOST), *QUICK, "--redis", engine.url, "--dir", str(tmp_path / "c"))
-        assert crawler(programs, *command).code == 0
+        assert in_process(programs, *command).code == 0
         engine.flush()
-        ran = crawler(programs, *command)
+        ran = in_process(programs, *command)
         assert ran.code == 4
         assert "the engine does not have the crawl 'main' whose results are in" in ran.err
         assert "'crawler rebuild'" in ran.err
@@ -199,7 +199,7 @@ def test_an_engine_that_was_wiped_is_said_and_not_crawled_on(programs: Nursery, 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    ran = crawler(programs, "crawl", "http://a.test/", "--dir", str(tmp_path))
+    ran = in_process(programs, "crawl", "http://a.test/", "--dir", str(tmp_path))
     assert ran.code == 2
     assert "is not a crawl folder, and not empty" in ran.err
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
@@ -219,12 +219,12 @@ def test_a_disk_that_takes_no_more_is_exit_code_5_and_the_crawl_resumes(programs
         assert "Traceback" not in full.err
         again = crawler(programs, *command)
         assert again.code == 0
-        records = [json.loads(line) for line in crawler(programs, "export", *command[-4:]).out.splitlines()]
+        records = [json.loads(line) for line in in_process(programs, "export", *command[-4:]).out.splitlines()]
         assert len({r["url"] for r in records}) == len(records) == 31
 
 
 def test_no_dns_is_exit_code_6_with_the_reason(programs: Nursery, tmp_path: Path) -> None:
-    ran = crawler(
+    ran = in_process(
         programs, "crawl", "http://a.test/", *QUICK, "--dir", str(tmp_path / "c"), "--nameserver", "127.0.0.1:1",
         "--set", "dns.timeout_s=0.2", "--set", "dns.tries=1", "--set", "retry.dns_error.backoff_s=0.2",
     )  # fmt: skip
@@ -236,7 +236,9 @@ def test_no_dns_is_exit_code_6_with_the_reason(programs: Nursery, tmp_path: Path
 
 def test_private_addresses_are_refused_unless_allowed(programs: Nursery, tmp_path: Path) -> None:
     with small(2) as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--dir", str(tmp_path / "c"), "--set", "crawl.partitions=16")
+        ran = in_process(
+            programs, "crawl", site.url(HOST), "--dir", str(tmp_path / "c"), "--set", "crawl.partitions=16"
+        )
         assert ran.code == 6
         assert "127.0.0.1 is a private address; add --allow-private to crawl it" in ran.err
         assert site.requests() == []
@@ -247,14 +249,14 @@ def test_seeds_are_counted_by_what_became_of_them(programs: Nursery, tmp_path: P
     file.write_bytes(
         b"\xef\xbb\xbfhttp://a.test/\r\n# comment\n\nhttp://A.test:80/#x\nhttp://b.test/\nfoo\nhttp://[::1/"
     )
-    ran = crawler(programs, "seed", "-i", str(file), "--dir", folder)
+    ran = in_process(programs, "seed", "-i", str(file), "--dir", folder)
     assert ran.code == 0
     assert ran.out == "2 new, 1 already seen, 0 out of scope, 2 invalid\n"
     assert f"crawler: {file} line 6: 'foo': not a URL" in ran.err
     assert f"crawler: {file} line 7: 'http://[::1/': " in ran.err
     again = json.loads(crawler(programs, "seed", "-", "--json", "--dir", folder, stdin="http://a.test/\n").out)
     assert again == {"new": 0, "retried": 0, "seen": 1, "out_of_scope": 0, "invalid": 0, "other_hosts": 0}
-    pending = json.loads(crawler(programs, "stats", "--json", "--dir", folder).out)["totals"]["pending"]
+    pending = json.loads(in_process(programs, "stats", "--json", "--dir", folder).out)["totals"]["pending"]
     assert pending == 2
 
 
@@ -269,11 +271,11 @@ def test_a_stream_of_seeds_is_taken_in_while_it_flows(programs: Nursery, tmp_pat
     seeding.stdin.flush()
     deadline = time.monotonic() + 20
     while True:
-        found = crawler(programs, "stats", "--json", "--dir", folder)
+        found = in_process(programs, "stats", "--json", "--dir", folder)
         if found.code == 0 and json.loads(found.out)["totals"]["pending"] == 1:
             break
         assert time.monotonic() < deadline
-    members = json.loads(crawler(programs, "ring", "--json", "--dir", folder).out)["members"]
+    members = json.loads(in_process(programs, "ring", "--json", "--dir", folder).out)["members"]
     assert [(m["state"], m["held"]) for m in members] == [("seeding", 0)]
     out, _ = seeding.communicate("http://b.test/\n")
     assert out == "2 new, 0 already seen, 0 out of scope, 0 invalid\n"
@@ -289,7 +291,7 @@ def test_a_sitemap_gives_the_urls_of_its_own_host(programs: Nursery, tmp_path: P
     resources[HOST, "/index.xml"] = xml("sitemapindex", "/a.xml", "/gone.xml")
     resources[HOST, "/a.xml"] = xml("urlset", "/1", "/2", "http://elsewhere.test/")
     with serve_resources(resources) as site:
-        ran = crawler(
+        ran = in_process(
             programs, "seed", "--sitemap", site.url(HOST, "/index.xml"), "--dir", str(tmp_path / "c"),
             "--allow-private", "--delay", "0.1",
         )  # fmt: skip
@@ -298,7 +300,7 @@ def test_a_sitemap_gives_the_urls_of_its_own_host(programs: Nursery, tmp_path: P
         times = [r.start for r in site.requests()]
         assert len(times) == 3
         assert min(b - a for a, b in pairwise(times)) >= 0.1
-        missing = crawler(
+        missing = in_process(
             programs, "seed", "--sitemap", site.url(HOST, "/no.xml"), "--dir", str(tmp_path / "c"), "--allow-private"
         )
         assert missing.code == 6
@@ -307,11 +309,11 @@ def test_a_sitemap_gives_the_urls_of_its_own_host(programs: Nursery, tmp_path: P
 
 def test_the_doctor_finds_an_engine_that_would_lose_urls(programs: Nursery, tmp_path: Path) -> None:
     with running_engine("--maxmemory-policy", "allkeys-lru", "--set-max-intset-entries", "64") as sick:
-        ran = crawler(programs, "doctor", "--redis", sick.url, "--nameserver", "127.0.0.1:1", cwd=tmp_path)
+        ran = in_process(programs, "doctor", "--redis", sick.url, "--nameserver", "127.0.0.1:1", cwd=tmp_path)
         assert ran.code == 7
         assert ran.err == "crawler: to be fixed: dns, eviction, persistence, seen-set\n"
         assert "fix: CONFIG SET maxmemory-policy noeviction" in ran.out
-    found = json.loads(crawler(programs, "doctor", "--json", "--nameserver", "127.0.0.1:1", cwd=tmp_path).out)
+    found = json.loads(in_process(programs, "doctor", "--json", "--nameserver", "127.0.0.1:1", cwd=tmp_path).out)
     levels = {check["name"]: check["level"] for check in found}
     assert levels["dns"] == "FAIL"
     assert {levels[name] for name in ("python", "engine", "eviction", "persistence", "seen-set", "role")} == {"ok"}
@@ -322,12 +324,14 @@ def test_settings_come_from_file_environment_and_options_in_this_order(programs:
     config = tmp_path / "my.toml"
     config.write_text('[archive]\ndir = "from-file"\n[crawl]\nname = "news"\n')
     base = {"CRAWLER_CONFIG": str(config)}
-    crawler(programs, "seed", "http://a.test/", cwd=tmp_path, **base)
+    in_process(programs, "seed", "http://a.test/", cwd=tmp_path, **base)
     assert (tmp_path / "from-file").is_dir()
-    assert crawler(programs, "stats", "--name", "other", cwd=tmp_path, **base).code == 2
-    crawler(programs, "seed", "http://a.test/", cwd=tmp_path, **base, CRAWLER_ARCHIVE_DIR="from-environment")
+    assert in_process(programs, "stats", "--name", "other", cwd=tmp_path, **base).code == 2
+    in_process(programs, "seed", "http://a.test/", cwd=tmp_path, **base, CRAWLER_ARCHIVE_DIR="from-environment")
     assert (tmp_path / "from-environment").is_dir()
-    crawler(programs, "seed", "http://a.test/", "--dir", "from-option", cwd=tmp_path, **base, CRAWLER_ARCHIVE_DIR="x")
+    in_process(
+        programs, "seed", "http://a.test/", "--dir", "from-option", cwd=tmp_path, **base, CRAWLER_ARCHIVE_DIR="x"
+    )
     assert (tmp_path / "from-option").is_dir()
     assert not (tmp_path / "x").exists()
 

@@ -19,6 +19,7 @@ from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Outcome, Row, State
 from crawler.runtime.clock import wall_s
 from crawler.settings import load
+from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
 
 BAD_INPUT, TAKEN = 2, 4
@@ -36,10 +37,7 @@ class Desk:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         self._capsys.readouterr()
-        try:
-            code = main(["jobs", *words, "--redis", self.engine.url])
-        except SystemExit as ended:  # as argparse refuses
-            code = int(str(ended.code))
+        code = exit_code(["jobs", *words, "--redis", self.engine.url])
         out, err = self._capsys.readouterr()
         return code, out.strip(), err.strip()
 

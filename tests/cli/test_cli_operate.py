@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crawler.cli.main import main
-from tests.cli.cli_lab import HOST, QUICK, crawler, page
+from tests.cli.cli_lab import HOST, QUICK, in_process, page
 from tests.cli.operate_lab import Lab
 from tests.support.engine import Engine
 from tests.support.processes import nursery
@@ -167,10 +167,10 @@ def test_bad_input_gets_one_line_that_says_what_to_do(
 def test_orders_work_on_the_embedded_engine_of_a_crawl_that_has_stopped(tmp_path: Path, lab: Lab) -> None:
     here = ("--dir", str(tmp_path / "e"))
     with nursery({}) as programs:
-        first = crawler(programs, "crawl", *here, *QUICK, "--set", "budget.urls=5", lab.site.url(HOST))
+        first = in_process(programs, "crawl", *here, *QUICK, "--set", "budget.urls=5", lab.site.url(HOST))
         assert first.code == 0, first.err
         assert f"Deferred: {ALL - TAKEN_IN} URLs, not crawled" in first.out
-        assert crawler(programs, "release", *here).out.startswith(f"{ALL - TAKEN_IN} URLs released")
-        assert crawler(programs, "purge", *here, HOST).out == f"{HOST}: {ALL - TAKEN_IN} URLs dropped\n"
-        assert crawler(programs, "crawl", *here, *QUICK).code == 0
-        assert crawler(programs, "audit", *here).code == 0
+        assert in_process(programs, "release", *here).out.startswith(f"{ALL - TAKEN_IN} URLs released")
+        assert in_process(programs, "purge", *here, HOST).out == f"{HOST}: {ALL - TAKEN_IN} URLs dropped\n"
+        assert in_process(programs, "crawl", *here, *QUICK).code == 0
+        assert in_process(programs, "audit", *here).code == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, page
+from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, in_process, page
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -38,8 +38,8 @@ def test_a_sitemap_with_dates_is_crawled_newest_first(programs: Nursery, tmp_pat
     where = ("--dir", str(tmp_path / "c"), "--allow-private")
     with serve_resources(pages) as site:
         sitemap = ("--sitemap", site.url(HOST, "/map.xml"))
-        said(crawler(programs, "seed", *sitemap, "--order", "freshness", *where))
-        said(crawler(programs, "crawl", "--order", "freshness", *where, *ONE_AT_A_TIME))
+        said(in_process(programs, "seed", *sitemap, "--order", "freshness", *where))
+        said(in_process(programs, "crawl", "--order", "freshness", *where, *ONE_AT_A_TIME))
         asked = [r.target for r in site.requests() if r.target in ENTRIES]
     assert asked == ["/new", "/old", "/older"]
 
@@ -48,15 +48,15 @@ def test_the_order_is_shown_and_kept_and_another_one_is_refused_in_one_line(prog
     rules = "frontier.rules=[{match = '/news/', add = 2.0}, {match = 'a,b', add = -1}]"
     with serve_resources({(HOST, "/"): page()}) as site:
         first = ("crawl", site.url(HOST), "--dir", str(tmp_path / "c"), *QUICK)
-        said(crawler(programs, *first, "--order", "freshness", "--set", rules))
+        said(in_process(programs, *first, "--order", "freshness", "--set", rules))
         stats = ("stats", "--dir", str(tmp_path / "c"))
-        assert "\norder         freshness (half-life 1 d 00 h, 2 rules)" in said(crawler(programs, *stats))
-        shown = json.loads(said(crawler(programs, *stats, "--json")))["ordering"]
+        assert "\norder         freshness (half-life 1 d 00 h, 2 rules)" in said(in_process(programs, *stats))
+        shown = json.loads(said(in_process(programs, *stats, "--json")))["ordering"]
         assert (shown["order"], shown["rules"][0]) == ("freshness", {"match": "/news/", "add": 2.0})
-        said(crawler(programs, *first))
-        said(crawler(programs, *first, "--order", "freshness", "--set", rules))
+        said(in_process(programs, *first))
+        said(in_process(programs, *first, "--order", "freshness", "--set", rules))
         for other in (["--order", "breadth"], ["--order", "priority"], ["--set", "frontier.half_life_s=60"]):
-            refused = crawler(programs, *first, *other)
+            refused = in_process(programs, *first, *other)
             assert (refused.code, refused.err.count("\n")) == (2, 1)
             assert "this crawl has frontier." in refused.err
 

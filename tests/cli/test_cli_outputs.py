@@ -12,7 +12,7 @@ import pytest
 
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.version import how_to_install
-from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, small
+from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, in_process, small
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Nursery, nursery
 
@@ -108,7 +108,7 @@ def test_run_keeps_targets_up_to_date_too(programs: Nursery, tmp_path: Path) -> 
     with small() as site:
         waiting = programs.crawler("run", *QUICK, "--dir", str(tmp_path / "c"), "-n", "2", "-o", str(path))
         waiting.wait_for("Starting 2 instances")
-        ran = crawler(programs, "seed", site.url(HOST), "--dir", str(tmp_path / "c"), *QUICK)
+        ran = in_process(programs, "seed", site.url(HOST), "--dir", str(tmp_path / "c"), *QUICK)
         assert ran.code == 0
         wait_until(lambda: len(lines(path)) == SMALL_PAGES)
         waiting.terminate()
@@ -136,7 +136,7 @@ def test_a_database_that_is_gone_in_the_end_is_one_line_and_an_export_catches_up
     assert last.startswith(f"crawler: no answer from postgresql://crawler@127.0.0.1:{postgres.port}/{database}: ")
     assert last.endswith("; nothing is lost: 'crawler export' with the same -o catches up")
     assert "secret" not in running.err
-    ran = crawler(programs, "export", "--dir", str(tmp_path / "c"), "-o", target)
+    ran = in_process(programs, "export", "--dir", str(tmp_path / "c"), "-o", target)
     assert ran.code == 0, ran.err
     assert postgres.psql(database, "SELECT count(*), count(DISTINCT url) FROM pages") == [["33", "33"]]
 
@@ -171,7 +171,7 @@ def test_a_bad_target_is_one_line_before_any_work(
         base.execute("CREATE TABLE pages (id INTEGER)")
     before = sorted(tmp_path.iterdir())
     for command in (["crawl", "http://a.test/"], ["run"]):
-        ran = crawler(programs, *command, "-o", "good.jsonl", "-o", target, cwd=tmp_path)
+        ran = in_process(programs, *command, "-o", "good.jsonl", "-o", target, cwd=tmp_path)
         assert (ran.code, ran.out, ran.err.count("\n")) == (code, "", 1), ran.err
         assert ran.err.startswith("crawler: ")
         assert said in ran.err
@@ -182,10 +182,10 @@ def test_a_bad_target_is_one_line_before_any_work(
 def test_export_since_gives_what_was_committed_since(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
     with small() as site:
-        assert crawler(programs, "crawl", site.url(HOST), *QUICK, *folder, "--pages", "4", "-q").code == 0
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *folder, "--pages", "4", "-q").code == 0
         time.sleep(1.1)
         between = time.time()
-        assert crawler(programs, "crawl", *QUICK, *folder, "-q").code == 0
+        assert in_process(programs, "crawl", *QUICK, *folder, "-q").code == 0
     counts = {}
     for since in (
         "1h",
@@ -195,14 +195,14 @@ def test_export_since_gives_what_was_committed_since(programs: Nursery, tmp_path
         "2000-01-01",
         "2999-01-01",
     ):
-        ran = crawler(programs, "export", *folder, "--since", since)
+        ran = in_process(programs, "export", *folder, "--since", since)
         assert ran.code == 0
         counts[since] = ran.out.count("\n")
     all_, day, late, none, old, future = counts.values()
     assert all_ == day == old == SMALL_PAGES
     assert none == future == 0
     assert 0 < late < SMALL_PAGES
-    ran = crawler(programs, "export", *folder, "--since", "yesterday")
+    ran = in_process(programs, "export", *folder, "--since", "yesterday")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "'yesterday' is not a valid time (use a time ago: 2h, 3d; or a date" in ran.err
 
@@ -211,8 +211,8 @@ def test_main_text_leaves_menus_out_and_needs_its_library(programs: Nursery, tmp
     pytest.importorskip("trafilatura")
     folder = ("--dir", str(tmp_path / "c"))
     with small(1) as site:
-        assert crawler(programs, "crawl", site.url(HOST), *QUICK, *folder, "-q").code == 0
-    assert crawler(programs, "export", *folder, "--text", "main").code == 0
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *folder, "-q").code == 0
+    assert in_process(programs, "export", *folder, "--text", "main").code == 0
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "trafilatura.py").write_text("raise ImportError\n")
     path = f"{tmp_path / 'without'}:{programs.environment['PYTHONPATH']}"

@@ -13,7 +13,7 @@ import pytest
 
 from crawler.errors import UsageError
 from crawler.testing import ExampleWeb, GeneratedWeb, crawl, replay, serve
-from tests.cli.cli_lab import crawler
+from tests.cli.cli_lab import crawler, in_process
 from tests.support.processes import Nursery, nursery
 
 APP = """
@@ -74,7 +74,7 @@ def test_a_command_run_with_a_replay_needs_no_option_and_its_exit_code_is_ours(
     wanted = [*CRAWLER, "crawl", *pages, "--app", str(app), "--dir", "again", "-q"]
     done = crawler(programs, "replay", "run", str(archive), "--", *wanted, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    items = crawler(programs, "export", "--dir", "again", cwd=tmp_path)
+    items = in_process(programs, "export", "--dir", "again", cwd=tmp_path)
     assert {json.loads(line)["url"] for line in items.out.splitlines()} == {
         "https://shop.example.com/",
         *list(pages)[1:],
@@ -147,7 +147,7 @@ print(json.dumps({
 )
 def test_bad_input_is_one_line(programs: Nursery, tmp_path: Path, arguments: list[str], said: str) -> None:
     (tmp_path / "text.txt").write_text("no archive\n")
-    done = crawler(programs, *arguments, cwd=tmp_path)
+    done = in_process(programs, *arguments, cwd=tmp_path)
     assert done.code == 2
     assert said in done.err
     assert done.err.count("\n") == 1

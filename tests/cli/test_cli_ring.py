@@ -19,6 +19,7 @@ from crawler.reports.ring_text import members_text
 from crawler.rules.identity import partition_of
 from crawler.service.ring_view import disagreeing, members
 from crawler.settings import Settings, load
+from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
 
 PARTITIONS = 64
@@ -44,10 +45,7 @@ def words(place: list[str], capsys: pytest.CaptureFixture[str]) -> Words:
     """Runs `crawler ring WORDS`: exit code, output, errors."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(["ring", *arguments, *place])
-        except SystemExit as end:
-            code = int(end.code or 0)
+        code = exit_code(["ring", *arguments, *place])
         return (code, *capsys.readouterr())
 
     return run

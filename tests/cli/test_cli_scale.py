@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, crawler, small_site
+from tests.cli.cli_lab import HOST, in_process, small_site
 from tests.cli.cli_lab import QUICK as AT_ONCE
 from tests.cli.scale_lab import (
     DELAY_S,
@@ -75,7 +75,7 @@ def test_scaled_to_none_a_supervisor_waits_and_starts_again_what_is_asked_for(
     assert "no instance is wanted" in scale(programs, where, "0").out
     running.wait_for("no instance is left")
     assert children(json.loads(scale(programs, where, "1", "--json").out)["supervisors"][0]) == {NODES[0]: "running"}
-    noted = map(json.loads, crawler(programs, "oplog", *where, "--json").out.splitlines())
+    noted = map(json.loads, in_process(programs, "oplog", *where, "--json").out.splitlines())
     assert [(one["action"], one["detail"]) for one in noted] == [("scale", "0 instances"), ("scale", "1 instance")]
     running.terminate()
     assert running.wait() == 10
@@ -87,7 +87,7 @@ def test_of_two_supervisors_on_one_machine_the_one_that_is_meant_is_scaled(
 ) -> None:
     engine_only = ("--redis", engine.url)  # from a folder that knows nothing of the crawl, and need not
     first, second = (("--dir", str(tmp_path / name), *engine_only) for name in ("a", "b"))
-    begun = crawler(programs, "seed", "http://a.test/", *first, "--set", "crawl.partitions=16")
+    begun = in_process(programs, "seed", "http://a.test/", *first, "--set", "crawl.partitions=16")
     assert begun.code == 0, begun.err
     nobody = scale(programs, first, "3")
     assert (nobody.code, nobody.err) == (2, "crawler: no supervisor runs on this host: start one: crawler run -n 4\n")

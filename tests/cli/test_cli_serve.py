@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import QUICK, SMALL_PAGES, crawler, small
+from tests.cli.cli_lab import QUICK, SMALL_PAGES, crawler, in_process, small
 from tests.support.engine import Engine, free_port
 from tests.support.processes import Nursery, Program, nursery
 
@@ -43,15 +43,15 @@ def test_a_server_lives_beside_crawls_and_ends_in_order(programs: Nursery, tmp_p
     folder = ("--dir", str(tmp_path / "c"))
     with small() as site:
         url = site.url("127.0.0.1")
-        assert crawler(programs, "seed", url, *SEEDED, *folder).code == 0
+        assert in_process(programs, "seed", url, *SEEDED, *folder).code == 0
         server, port = served(programs, *folder)
         assert json.loads(sent(port, "GET", "/v1/overview")[1])["pending"] == 1
         ran = crawler(programs, "crawl", url, *QUICK, *folder)
         assert (ran.code, SMALL_PAGES) == (0, json.loads(sent(port, "GET", "/v1/overview")[1])["pages"]), ran.err
-        token = crawler(programs, "token", "add", "--user", "ann", "--role", "write", *folder).out.strip()
+        token = in_process(programs, "token", "add", "--user", "ann", "--role", "write", *folder).out.strip()
         assert sent(port, "POST", "/v1/pause")[0] == 401
         assert sent(port, "POST", "/v1/pause", Authorization=f"Bearer {token}")[0] == 200
-        assert "paused" in crawler(programs, "stats", *folder).out
+        assert "paused" in in_process(programs, "stats", *folder).out
         assert sent(port, "POST", "/v1/resume", Authorization=f"Bearer {token}")[0] == 200
     stream = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     stream.request("GET", "/v1/events")
@@ -66,7 +66,7 @@ def test_a_server_lives_beside_crawls_and_ends_in_order(programs: Nursery, tmp_p
 
 def test_the_printed_link_begins_a_browsers_session(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
-    assert crawler(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
+    assert in_process(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
     server, port = served(programs, *folder)
     link = rf"open this link \(it works once\): http://127\.0\.0\.1:{port}(/login\?code=\S+)$"
     path = server.wait_for(link)[1]
@@ -80,26 +80,26 @@ def test_the_printed_link_begins_a_browsers_session(programs: Nursery, tmp_path:
     assert len(set(re.findall(r"/login\?code=\S+", server.err))) == 2, "the next one is printed"
     server.interrupt()
     assert server.wait(10) == 0
-    assert "browser" in crawler(programs, "oplog", *folder).out
+    assert "browser" in in_process(programs, "oplog", *folder).out
 
 
 def test_tokens_are_made_listed_and_removed(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
-    assert crawler(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
-    assert "no token yet" in crawler(programs, "token", "list", *folder).out
-    made = crawler(programs, "token", "add", "--user", "ann", "--role", "read", *folder)
+    assert in_process(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
+    assert "no token yet" in in_process(programs, "token", "list", *folder).out
+    made = in_process(programs, "token", "add", "--user", "ann", "--role", "read", *folder)
     assert re.fullmatch(r"crawler_[0-9a-f]{8}_[\w-]{43}\n", made.out)
     assert made.err == "Token of ann, role read; it is not shown again:\n"
     number = made.out.split("_")[1]
-    listed = crawler(programs, "token", "list", "--json", *folder).out
+    listed = in_process(programs, "token", "list", "--json", *folder).out
     assert [(one["id"], one["user"], one["role"]) for one in json.loads(listed)["tokens"]] == [(number, "ann", "read")]
-    assert number in crawler(programs, "token", "list", *folder).out
+    assert number in in_process(programs, "token", "list", *folder).out
     assert made.out.split("_", 2)[2].strip() not in listed
-    assert crawler(programs, "token", "rm", number, *folder).code == 0
-    noted = [json.loads(line) for line in crawler(programs, "oplog", "--json", *folder).out.splitlines()]
+    assert in_process(programs, "token", "rm", number, *folder).code == 0
+    noted = [json.loads(line) for line in in_process(programs, "oplog", "--json", *folder).out.splitlines()]
     details = [("seed", "1 URL"), ("token add", "user ann, role read"), ("token rm", f"{number} of user ann")]
     assert [(one["action"], one["detail"]) for one in noted] == details
-    again = crawler(programs, "token", "rm", number, *folder)
+    again = in_process(programs, "token", "rm", number, *folder)
     assert (again.code, again.err) == (2, f"crawler: there is no token {number} (see 'crawler token list')\n")
 
 
@@ -117,15 +117,15 @@ def test_tokens_are_made_listed_and_removed(programs: Nursery, tmp_path: Path) -
 )
 def test_wrong_options_are_one_line(options: list[str], complaint: str, programs: Nursery, engine: Engine) -> None:
     redis = ("--redis", engine.url)
-    assert crawler(programs, "seed", "http://a.test/", *SEEDED, *redis).code == 0
-    ran = crawler(programs, *options, *(redis if len(options) > 1 else ()))
+    assert in_process(programs, "seed", "http://a.test/", *SEEDED, *redis).code == 0
+    ran = in_process(programs, *options, *(redis if len(options) > 1 else ()))
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
     assert complaint in ran.err
 
 
 def test_a_port_in_use_ends_it_with_4(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
-    assert crawler(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
+    assert in_process(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
     _, port = served(programs, *folder)
     ran = crawler(programs, "serve", "--listen", f"127.0.0.1:{port}", *folder)
     assert (ran.code, ran.err.count("\n")) == (4, 1)

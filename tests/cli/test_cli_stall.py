@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, QUICK, crawler, small_site
+from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, small_site
 from tests.support.processes import ROOT, Nursery, is_running, nursery
 from tests.support.serving import Site, serve_resources
 
@@ -56,7 +56,7 @@ def begin(programs: Nursery, site: Site, folder: Path, way: str, *options: str) 
 
 
 def paths(programs: Nursery, folder: Path) -> set[str]:
-    exported = crawler(programs, "export", "--items", "--dir", str(folder / "c"))
+    exported = in_process(programs, "export", "--items", "--dir", str(folder / "c"))
     return {json.loads(line)["url"].partition(HOST)[2].partition("/")[2] for line in exported.out.splitlines()}
 
 
@@ -72,14 +72,14 @@ def test_a_stalled_crawl_starts_again_and_goes_on_without_the_page(
     assert ran.code == 0, ran.err
     assert "stalled on a page; it continues without that page" in ran.err
     assert paths(programs, tmp_path) == everything_but_bad()
-    listed = crawler(programs, "dead", "list", "--json", "--dir", str(tmp_path / "c"))
+    listed = in_process(programs, "dead", "list", "--json", "--dir", str(tmp_path / "c"))
     assert "poison_url" in listed.out
     assert BAD in listed.out
     log = (tmp_path / "c" / "log" / "crawl.log").read_text()
     (stalled,) = (json.loads(line) for line in log.splitlines() if "session.stalled" in line)
     assert [url.endswith(BAD) for url in stalled["urls"]] == [True]
     assert "most recent call first" in stalled["stacks"]
-    assert crawler(programs, "audit", "--dir", str(tmp_path / "c")).code == 0
+    assert in_process(programs, "audit", "--dir", str(tmp_path / "c")).code == 0
 
 
 def test_with_several_instances_the_stalled_one_is_started_again(programs: Nursery, site: Site, tmp_path: Path) -> None:

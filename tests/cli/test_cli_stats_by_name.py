@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from crawler.cli.stats import _hint_of_more
-from tests.cli.cli_lab import crawler
+from tests.cli.cli_lab import in_process
 from tests.faults.instance_lab import wait_until
 from tests.support.engine import running_engine
 from tests.support.processes import Nursery, nursery
@@ -31,14 +31,14 @@ def where(programs: Nursery) -> Iterator[tuple[str, ...]]:
     """The crawl, as options: nothing of it is fetched."""
     with running_engine() as engine:
         redis = ("--redis", engine.url)
-        assert crawler(programs, "seed", *(f"http://{host}/" for host in HOSTS), *SEEDED, *redis).code == 0
+        assert in_process(programs, "seed", *(f"http://{host}/" for host in HOSTS), *SEEDED, *redis).code == 0
         yield redis
 
 
 def test_the_printed_commands_lead_through_all_domains(where: tuple[str, ...], programs: Nursery) -> None:
     command, pages = ["stats", "--by-name", "--top", "3", *where], []
     while command:
-        ran = crawler(programs, *command)
+        ran = in_process(programs, *command)
         assert ran.code == 0, ran.err
         *_, table, last = ["", *ran.out.rstrip().split("\n\n")]
         command = shlex.split(last.removeprefix(NEXT)) if last.startswith(NEXT) else []
@@ -49,14 +49,14 @@ def test_the_printed_commands_lead_through_all_domains(where: tuple[str, ...], p
 
 def test_json_names_where_the_next_page_begins(where: tuple[str, ...], programs: Nursery) -> None:
     def page(*options: str) -> tuple[list[str], str]:
-        found = json.loads(crawler(programs, "stats", "--by-name", "--json", *options, *where).out)
+        found = json.loads(in_process(programs, "stats", "--by-name", "--json", *options, *where).out)
         return [domain["domain"] for domain in found["domains"]], found["next"]
 
     assert page("--top", "5", "--after", "A.test") == (NAMES[3:], "")
     assert page("--top", "4") == (NAMES[:4], "b-c.test")
     assert page("--top", "7") == page() == (NAMES, "")
     assert page("--after", "zz") == ([], "")
-    assert "next" not in json.loads(crawler(programs, "stats", "--json", *where).out)
+    assert "next" not in json.loads(in_process(programs, "stats", "--json", *where).out)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_json_names_where_the_next_page_begins(where: tuple[str, ...], programs:
 def test_options_that_do_not_go_together_are_one_line(
     options: list[str], complaint: str, where: tuple[str, ...], programs: Nursery
 ) -> None:
-    ran = crawler(programs, "stats", *options, *where)
+    ran = in_process(programs, "stats", *options, *where)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert complaint in ran.err
 

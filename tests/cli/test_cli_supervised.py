@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, crawler, small, small_site
+from tests.cli.cli_lab import HOST, crawler, in_process, small, small_site
 from tests.cli.cli_lab import QUICK as AT_ONCE
 from tests.cli.scale_lab import (
     DELAY_S,
@@ -153,7 +153,7 @@ def test_an_evicted_instance_is_left_alone_and_the_others_finish_the_crawl(
     folder = tmp_path / "c"
     running = crawl(programs, lab, folder, 2)
     wait_for_requests(lab, 60)
-    assert crawler(programs, "ring", "evict", NODES[1], "--dir", str(folder)).code == 0
+    assert in_process(programs, "ring", "evict", NODES[1], "--dir", str(folder)).code == 0
     running.wait_for(f"instance {NODES[1]} was evicted; it is not started again, 1 wanted from now on")
     wait_until(lambda: children(status(programs, "--dir", str(folder))) == {NODES[0]: "running"})
     assert running.wait(90) == 0, running.err

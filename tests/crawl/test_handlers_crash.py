@@ -51,10 +51,14 @@ def assert_exact(site: GeneratedSite, folder: Path, seeds: Sequence[str]) -> Non
         subprocess.run(["gzip", "-t", str(path)], check=True)
 
 
+# Kills at the others, without handlers, are in tests/faults/test_fault_instance_crashes.py.
 @pytest.mark.parametrize(
     "point",
-    ["page.handled#40", "archive.written#6", "archive.synced#6", "route.added#6", "ack.answered#6", "index.synced#2"],
-)
+    [
+        "page.handled#40", "archive.synced#6", "ack.answered#6",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("archive.written#6", "route.added#6", "index.synced#2")),
+    ],
+)  # fmt: skip
 def test_killed_at_any_point_and_resumed_each_item_is_there_once(tmp_path: Path, point: str) -> None:
     folder, app = tmp_path / "c", tmp_path / "shop.py"
     app.write_text(APP)

@@ -40,8 +40,9 @@ def open_to_others(root: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("is_there", [False, True], ids=["new folder", "empty folder"])
-@pytest.mark.parametrize("instances", ["1", "2"])
+@pytest.mark.parametrize(
+    ("instances", "is_there"), [("1", False), ("2", True)], ids=["one, new folder", "two, empty folder"]
+)
 def test_what_a_crawl_makes_in_its_folder_is_for_its_owner_alone(
     tmp_path: Path, instances: str, is_there: bool
 ) -> None:

@@ -55,7 +55,10 @@ async def violations(opened: OpenCrawl) -> str:
     return violations_text(await audit(subject))
 
 
-@pytest.mark.parametrize("name", NAMES)
+LONG = ("path", "query", "calendar", "long")  # tests/rules/test_traps_on_sites.py has their rules in any run
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
 async def test_a_crawl_of_a_trap_ends_with_all_real_pages(name: str, web: Site, tmp_path: Path) -> None:
     site = trap_site(name, web.port)
     async with lab_names() as dns:

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +48,6 @@ DEEP = {  # the first kill comes when the point is reached for this time: the cr
     "drain.answered": 2,
 }
 KILLS = 2  # the second one when the crawl that was resumed first reaches the point
-AT_ONCE = 3  # crawls side by side: each spends most of its time starting and waiting
 
 
 AT_POINTS = tuple(
@@ -143,24 +141,18 @@ def web() -> Iterator[LittleWeb]:
 
 
 @pytest.fixture(scope="module")
-def crashed(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Crawl]]]:
-    """All points at once, a few at a time: what became of each crawl, by point."""
-    home = tmp_path_factory.mktemp("crashes")
+def programs() -> Iterator[Nursery]:
     with name_server() as dns, nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            yield {
-                point: pool.submit(crashed_and_finished, Crawl(programs, web, home / point, point))
-                for point in AT_POINTS
-            }
+        yield programs
         assert programs.left() == [], "an engine was left behind"
 
 
 @pytest.mark.parametrize("point", AT_POINTS)
 def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
-    point: str, web: LittleWeb, crashed: dict[str, Future[Crawl]]
+    point: str, web: LittleWeb, programs: Nursery, tmp_path: Path
 ) -> None:
     """Nothing lost, nothing twice, no early request; only uncommitted pages were fetched again."""
-    crawl = crashed[point].result()
+    crawl = crashed_and_finished(Crawl(programs, web, tmp_path, point))
     assert_exported_once(web, crawl.folder)
     assert_archive_whole(crawl.folder)
     assert crawl.appended_to() == []

@@ -1,8 +1,7 @@
 """An instance is paused for longer than its silence may last, and wakes: what it still does counts for nothing."""
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from tests.support.engine import Engine, running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import Request
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.waits]
 
 DELAY_S = 0.1
 STOP_S = 30.0
@@ -119,29 +118,24 @@ def web() -> Iterator[LittleWeb]:
 
 
 @pytest.fixture(scope="module")
-def pauses(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Pause]]]:
-    """Both at once, since little is done but waiting."""
+def lab_of(web: LittleWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Lab]]:
     home = tmp_path_factory.mktemp("pauses")
-    points = {"stopped": "route.added#6=stop", "slept": f"fetch.checked@/p#3=sleep:{SLEEP_S}"}
     with (
         name_server() as dns,
         running_engine() as engine,
-        ThreadPoolExecutor(len(points)) as pool,
         nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs,
     ):
-        labs = {name: Lab(programs, engine, web, home / name, name) for name in points}
-        yield {name: pool.submit(lab.play, points[name]) for name, lab in labs.items()}
-        pool.shutdown()
+        yield lambda name: Lab(programs, engine, web, home / name, name)
 
 
 @pytest.fixture(scope="module")
-def stopped(pauses: dict[str, Future[Pause]]) -> Pause:
-    return pauses["stopped"].result()
+def stopped(lab_of: Callable[[str], Lab]) -> Pause:
+    return lab_of("stopped").play("route.added#6=stop")
 
 
 @pytest.fixture(scope="module")
-def slept(pauses: dict[str, Future[Pause]]) -> Pause:
-    return pauses["slept"].result()
+def slept(lab_of: Callable[[str], Lab]) -> Pause:
+    return lab_of("slept").play(f"fetch.checked@/p#3=sleep:{SLEEP_S}")
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
 from tests.frontier.spilling_steps import SpillingSteps
 
-EXAMPLES = {"default": 100, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
+EXAMPLES = {"default": 60, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 
 
@@ -316,7 +316,8 @@ class ParkedRows(LongQueues):
 
 
 def profile() -> str:
-    return os.environ.get("HYPOTHESIS_PROFILE", "default")
+    is_all = settings.get_current_profile_name() == "all"
+    return os.environ.get("HYPOTHESIS_PROFILE", "all" if is_all else "default")
 
 
 @contextlib.contextmanager
@@ -334,7 +335,7 @@ def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
 def run_machine(url: str, raw: list[Any], examples: int, machine: type[FrontierMachine] = FrontierMachine) -> None:
     config = settings(
         max_examples=examples, stateful_step_count=STEPS, database=None, print_blob=False,
-        derandomize=profile() in ("default", "quick"), suppress_health_check=list(HealthCheck),
+        derandomize=profile() in ("default", "all", "quick"), suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink] if profile() == "deep" else [Phase.generate],  # shrinking takes minutes
     )  # fmt: skip
     with small_blocks(), connected(url) as (loop, engine), contextlib.ExitStack() as stack:

@@ -11,7 +11,7 @@ from tests.growth.reading import KIB
 from tests.growth.target import Target
 from tests.growth.targets import TARGETS
 
-SHAPES_MAX = 120  # of each target, spread evenly over all: scripts/fuzz goes through the others
+SHAPES_MAX = 60  # of each target, spread evenly over all: scripts/fuzz goes through the others
 
 
 def sampled(target: Target) -> Iterator[Shape]:

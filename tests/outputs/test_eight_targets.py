@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from crawler.engine.embedded import EmbeddedEngine
-from tests.cli.cli_lab import HOST, QUICK, crawler, small
+from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, small
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, nursery
 
@@ -89,10 +89,10 @@ def test_eight_targets_are_exact_after_ten_kills_and_others_hands(tmp_path: Path
                 time.sleep(0.01)
         ran = crawler(programs, *command)
         assert (ran.code, "Traceback" in ran.err) == (0, False), ran.err
-        audit = crawler(programs, "audit", *folder, "--json", *options)
+        audit = in_process(programs, "audit", *folder, "--json", *options)
         assert audit.code == 0, audit.err
         (tmp_path / "less.jsonl").write_bytes(paths["a"].read_bytes().partition(b"\n")[2])
-        less = crawler(programs, "audit", *folder, "-o", str(tmp_path / "less.jsonl"))
+        less = in_process(programs, "audit", *folder, "-o", str(tmp_path / "less.jsonl"))
         assert (less.code, less.err) == (8, "crawler: the crawl is not clean: 1 record of an output\n")
         assert f"found {ALL - 1}, wanted {ALL}, missing 1, extra 0" in less.out
     found = {

@@ -95,7 +95,7 @@ def test_a_file_that_an_export_wrote_whole_waits_for_nothing(growing: Crawl, tmp
 
 
 def test_exports_while_pages_are_removed_have_each_page_that_is_left_with_its_items(tmp_path: Path) -> None:
-    made = archive(tmp_path, [Page(number=n, items=2) for n in range(120)])
+    made = archive(tmp_path, [Page(number=n, items=2) for n in range(48)])
     ended, problems, counts = threading.Event(), list[object](), list[int]()
 
     def export_again_and_again() -> None:
@@ -109,7 +109,7 @@ def test_exports_while_pages_are_removed_have_each_page_that_is_left_with_its_it
     thread = threading.Thread(target=export_again_and_again)
     thread.start()
     try:
-        for before in range(6, 121, 6):
+        for before in range(6, 49, 6):
             prune(made.folder, PruneRule(before=AT + before), readers_timeout_s=30.0)
     finally:
         ended.set()

@@ -1,7 +1,7 @@
 """Random items, written while a crawl runs, by processes that are killed, and by an export; read back by readers of
 other make: the same items, each as often.
 
-`pytest --hypothesis-profile=deep` tries many more.
+`--all` tries three times as many, `pytest --hypothesis-profile=deep` a thousand of each.
 """
 
 import os
@@ -40,9 +40,12 @@ from tests.outputs.round_trip import (
 from tests.support.postgres import PostgresServer
 
 Rounds = list[tuple[list[list[Item]], int]]
-EXAMPLES = 40 if settings.get_current_profile_name() != "deep" else 1000
+EXAMPLES = {"all": 40, "deep": 1000}.get(
+    settings.get_current_profile_name(), 14
+)  # each starts up to three processes and kills them
 some = settings(
-    max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

@@ -1,5 +1,6 @@
 """Dead letters as functions: lists, pages, what is put back and purged, and their entries in the operator log."""
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -110,12 +111,10 @@ async def test_a_page_reads_only_so_much_where_few_are_wanted(
     assert page.next is not None
 
 
-@pytest.mark.parametrize(
-    "cursor", ["x", "1", "1.", ".1", "-1.0", "99999.0", f"0.{2**64}", "1.0.0", "\u0661.0", "9" * 50]
-)
-async def test_what_is_not_a_cursor_is_refused(crawl: OpenCrawl, cursor: str) -> None:
-    with pytest.raises(UsageError, match="is not a cursor"):
-        await dead_letter_page(crawl, ALL, cursor=cursor)
+async def test_what_is_not_a_cursor_is_refused(crawl: OpenCrawl) -> None:
+    for cursor in ("x", "1", "1.", ".1", "-1.0", "99999.0", f"0.{2**64}", "1.0.0", "\u0661.0", "9" * 50):
+        with pytest.raises(UsageError, match=f"{re.escape(cursor)}.* is not a cursor"):
+            await dead_letter_page(crawl, ALL, cursor=cursor)
 
 
 async def test_those_of_a_run_are_found_apart_from_those_of_the_crawl(crawl: OpenCrawl) -> None:

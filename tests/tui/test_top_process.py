@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import crawler
+from tests.cli.cli_lab import crawler, in_process
 from tests.support.processes import Nursery, nursery
 
 pytestmark = pytest.mark.processes
@@ -37,7 +37,7 @@ def programs() -> Iterator[Nursery]:
 def folder(programs: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A crawl that was seeded and has not begun."""
     folder = tmp_path_factory.mktemp("top") / "crawl"
-    assert crawler(programs, "seed", f"http://{HOST}/", "--dir", str(folder)).code == 0
+    assert in_process(programs, "seed", f"http://{HOST}/", "--dir", str(folder)).code == 0
     return folder
 
 
