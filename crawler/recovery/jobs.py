@@ -18,7 +18,6 @@ from crawler.frontier.jobs import Changed, Jobs, job_id
 from crawler.recovery.page_book import PageBook
 from crawler.rules.job_plan import FoundRun, Plan, recovered
 from crawler.rules.jobs import OPEN, Job, Revision
-from crawler.rules.runs import name_of
 from crawler.runtime.clock import wall_s
 
 TRIES = 10  # people may change jobs meanwhile
@@ -78,12 +77,13 @@ async def restore_jobs(jobs: Jobs, journals: Sequence[JobJournal], book: PageBoo
     newest = dict[str, int]()
     for job in sorted(known):
         found, one = book.runs_of(job, jobs.rows_max), defined.get(job)
-        newest[job] = max(_newest_of(found), one.newest if one else 0)
+        ran = book.revision_of(job)
+        newest[job] = max(ran, one.newest if one else 0)
         is_new = False
         for _ in range(TRIES):
             with contextlib.suppress(Changed, ConflictError):
                 if one is not None and not is_new:
-                    is_new = await _restore_definition(jobs, one, journals, _newest_of(found))
+                    is_new = await _restore_definition(jobs, one, journals, ran)
                     report.jobs += is_new
                 report.runs += await _restore_runs(jobs, job, one, found, is_new=is_new)
                 break
@@ -170,11 +170,6 @@ def _defined(journals: Iterable[JobJournal]) -> Iterator[Defined]:
         before = removed.get((user, name), 0)
         left = [line for line in lines.get((user, name), ()) if _number(line) > before]
         yield Defined(user=user, name=name, lines=left, removed=before)
-
-
-def _newest_of(found: Iterable[FoundRun]) -> int:
-    """The highest revision of the job of some runs."""
-    return max((name.revision for one in found if (name := name_of(one.run))), default=0)
 
 
 def _number(line: JobLine) -> int:

@@ -109,6 +109,11 @@ class PageBook:
         """Ids of jobs whose runs have pages."""
         return [job for (job,) in self._db.execute("SELECT DISTINCT job FROM runs")]
 
+    def revision_of(self, job: str) -> int:
+        """The newest revision of a job whose runs have pages; 0: none."""
+        names = (name_of(run) for (run,) in self._db.execute("SELECT run FROM runs WHERE job = ?", (job,)))
+        return max((name.revision for name in names if name), default=0)
+
     def runs_of(self, job: str, limit: int) -> list[FoundRun]:
         """The newest runs of a job that have pages, by nominal time."""
         rows = self._db.execute(

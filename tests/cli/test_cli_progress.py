@@ -92,8 +92,8 @@ def part_at(*seen: tuple[float, int, int], total: int = 1_000, noun: str = "URL"
         ),
         (
             part_at((10.0, 1, 999), total=10**6),
-            "Adding seeds   0 % [>         ] 1 URL, 0.1/s, 2 h 46 m left",
-            "adding seeds: 0 % done, 1 URL, 0.1/s, 2 h 46 m left",
+            "Adding seeds   0 % [>         ] 1 URL, 0.1/s, 2 h 47 m left",
+            "adding seeds: 0 % done, 1 URL, 0.1/s, 2 h 47 m left",
         ),
         (
             part_at((9.0, 70, 1_003)),

@@ -275,7 +275,7 @@ def test_a_failed_run_is_repeated_by_hand_with_the_definition_of_now() -> None:
     (again,) = [one for one in book.at(T0 + 7261).starts if one.nominal == T0 + 3600]
     book.end(T0 + 7262, ok=False, run=again.run)
     assert [row.attempts for row in book.failed] == [3]
-    book.take(dismissed(book.job, book.failed))
+    book.take(dismissed(book.job, book.failed, T0 + 100))
     assert not book.failed
     assert book.by_place[failed.place].outcome is Outcome.FAILED
     assert len(set(book.runs)) == len(book.runs)
