@@ -124,7 +124,7 @@ from pathlib import Path
 from crawler.runtime.stall_watchdog import StallWatchdog
 
 async def main():
-    with StallWatchdog(Path(sys.argv[1]), 0.2):
+    with StallWatchdog(Path(sys.argv[1]), 0.4):
         time.sleep(1.0)
         await asyncio.sleep(0.05)
         for _ in range(8):
