@@ -84,6 +84,7 @@ class Lab:
     def stop(self) -> None:
         """Stop the instances that are kept, one after another."""
         for program in self.kept.values():
+            program.wait_for("waits for work")  # before, the signal would just end it
             program.terminate()
             assert program.wait(60) in (Stopped.exit_code, 0), program.err
 
