@@ -81,6 +81,7 @@ class QueueSlot(msgspec.Struct):
     concurrency: int = 1  # requests at a time
     partition: int = -1  # as of its last claims
     delay_ms: int = -1  # -1: no robots.txt was read for it yet
+    forgotten_ms: int = -1  # while the delay is not known: what it was before
     next_ms: int = 0
     sent_ms: int | None = None  # its last request, and the delay that was known then; None: not seen
     sent_delay_ms: int = -1
@@ -143,7 +144,9 @@ class Scheduler:
         slot.partition = batch.claims[0].partition
         if batch.delay_ms >= 0:
             self.shorten_delay(slot, batch.delay_ms)
-        slot.delay_ms = batch.delay_ms  # one that the engine has forgotten, too: others did not wait for it
+        elif slot.delay_ms >= 0:  # the engine has forgotten it, and others did not wait for it: it is learned again
+            slot.forgotten_ms = slot.delay_ms
+        slot.delay_ms = batch.delay_ms
         slot.next_ms, slot.settled_ms = max(slot.next_ms, start_ms), max(slot.settled_ms, start_ms)
         if not slot.waiting:
             slot.since_ms = monotonic_ms()
@@ -369,11 +372,16 @@ class Scheduler:
 
     def shorten_delay(self, slot: QueueSlot, delay_ms: int) -> None:
         """Apply a shorter delay at once; other reasons to wait still apply. A longer delay changes nothing."""
-        if slot.delay_ms > delay_ms:
-            sooner_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms) - max(delay_ms, slot.adaptive_delay.delay_ms)
+        is_known = slot.delay_ms >= 0
+        before_ms = slot.delay_ms if is_known else slot.forgotten_ms
+        if before_ms > delay_ms:
+            sooner_ms = max(before_ms, slot.adaptive_delay.delay_ms) - max(delay_ms, slot.adaptive_delay.delay_ms)
             slot.next_ms -= sooner_ms
             slot.settled_ms -= sooner_ms
-            slot.delay_ms = delay_ms
+            if is_known:
+                slot.delay_ms = delay_ms
+            else:
+                slot.forgotten_ms = delay_ms
             slot.is_queued = False  # its entry for a later time will find nothing to do
             self._enqueue(slot)
             self._wake()

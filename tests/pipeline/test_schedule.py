@@ -177,6 +177,12 @@ async def test_a_delay_that_the_engine_does_not_know_any_more_is_learned_again()
     assert scheduler.delay_of("a.test") == 10_000
     scheduler.put(batch(2, delay_ms=-1))
     assert scheduler.delay_of("a.test") == -1
+    slot = scheduler.slot_of("a.test")
+    slot.next_ms += 10_000
+    before_ms = slot.next_ms
+    scheduler.shorten_delay(slot, 500)  # an operator took a delay back
+    scheduler.shorten_delay(slot, 500)
+    assert (before_ms - slot.next_ms, slot.delay_ms) == (9_500, -1)
 
 
 async def test_only_slots_of_failing_or_slow_hosts_outlive_their_claims() -> None:
