@@ -20,7 +20,7 @@ from tests.support.tls import Authority
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
 settings.register_profile("patient", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=deep
-settings.register_profile("all", deadline=None)  # with --all: tests whose examples are dear try more of them
+settings.register_profile("all", deadline=None)  # with --all: tests whose examples are expensive try more of them
 settings.load_profile("patient")
 
 

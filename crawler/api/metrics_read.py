@@ -10,7 +10,6 @@ from crawler.app.crawl import OpenCrawl
 from crawler.engine.client import EngineInfo
 from crawler.frontier.lookup import Progress
 from crawler.frontier.members import Member
-from crawler.frontier.runs import Runs
 from crawler.frontier.series import Rates, Sample
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.membership.nodes import is_lock_free
@@ -86,7 +85,7 @@ async def _jobs(crawl: OpenCrawl, now_s: float) -> JobNumbers:
     if not jobs:
         return JobNumbers()
     partitions = crawl.record.partitions
-    runs = await Runs(crawl.engine, crawl.keys, partitions).active_count()
+    runs = await crawl.runs.active_count()
     due = await crawl.jobs.first_due(range(partitions))
     return JobNumbers(jobs, runs, max(0.0, now_s - min(due.values(), default=now_s)))
 

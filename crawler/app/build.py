@@ -25,7 +25,6 @@ from crawler.archive.warc_writer import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.members import Pins
-from crawler.frontier.runs import Runs
 from crawler.frontier.spill import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
@@ -159,8 +158,7 @@ def _build(
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    stored_runs = Runs(engine, crawl.keys, partitions)
-    runs = RunBook(stored_runs, router)
+    runs = RunBook(crawl.runs, router)
 
     def forget() -> None:
         """What was in the engine."""
@@ -231,7 +229,7 @@ def _build(
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
-    jobs = JobRunner(crawl.jobs, stored_runs, engine, frontier, router, held, fetcher, slot_borrower, s)
+    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower, s)
     shared_record = SharedRecord(
         crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
     )

@@ -32,6 +32,7 @@ from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.operator_log import OperatorLog
 from crawler.frontier.placement import Placement
+from crawler.frontier.runs import Runs
 from crawler.frontier.script_library import library
 from crawler.frontier.seed_counts import Seeds
 from crawler.frontier.series import Series
@@ -77,6 +78,7 @@ class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
     spill_files: SpillFiles | None
     seeds: Seeds
     jobs: Jobs
+    runs: Runs
     letters: DeadLetters
     supervisors: SupervisorRecords
     operator: OperatorCommands
@@ -151,6 +153,7 @@ def _opened(
         spill_files=spill_files,
         seeds=Seeds(engine, keys, partitions),
         jobs=Jobs(engine, keys, partitions, rows_max=settings.jobs.history_rows),
+        runs=Runs(engine, keys, partitions),
         letters=DeadLetters(frontier, partitions),
         supervisors=SupervisorRecords(engine, keys),
         operator=OperatorCommands(frontier, partitions, queue_by=record.queue_by, files=spill_files),

@@ -151,7 +151,6 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     from crawler.audit.run_audit import Subject
     from crawler.frontier.job_books import JobBooks
     from crawler.frontier.leases import Takeovers
-    from crawler.frontier.runs import Runs
 
     return Subject(
         settings=msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
@@ -160,7 +159,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         states=crawl.states,
         letters=crawl.letters,
         jobs=JobBooks(crawl.engine, crawl.keys, crawl.record.partitions),
-        runs=Runs(crawl.engine, crawl.keys, crawl.record.partitions),
+        runs=crawl.runs,
         takeovers=Takeovers(crawl.engine, crawl.keys),
         overrides=crawl.operator.book,
         web_logs=logs,

@@ -133,7 +133,6 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
 
     from crawler.app.crawl import make_router
     from crawler.frontier.restore import Restoring
-    from crawler.frontier.runs import Runs
     from crawler.recovery.reparse import Rereader
     from crawler.recovery.replay import RebuildDeps
 
@@ -149,7 +148,7 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
         jobs=crawl.jobs,
         # What a budget of URLs would take in, the next instance takes up.
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
-        runs=Runs(crawl.engine, crawl.keys, crawl.record.partitions),
+        runs=crawl.runs,
         rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
     )
 

@@ -16,7 +16,6 @@ from crawler.archive.job_journal import JobJournal, JobLine, line_of, seed_lines
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id, name_taken
 from crawler.frontier.operator_log import Actor
-from crawler.frontier.runs import Runs
 from crawler.jobs.clock_check import ClockCheck
 from crawler.reports.job_view import (
     HistoryPage,
@@ -279,7 +278,7 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
     revision = (await crawl.jobs.revisions(job.id)).get(row.revision)
     counts = None
     if row.outcome is Outcome.RUNNING:
-        (seen,) = await Runs(crawl.engine, crawl.keys, crawl.record.partitions).passes([run])
+        (seen,) = await crawl.runs.passes([run])
         counts = run_counts(total_of(seen.values()))
     return RunView(
         run=run, user=job.user, job=job.name, row=history_row(row), counts=counts,

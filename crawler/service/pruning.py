@@ -21,7 +21,6 @@ from crawler.archive.repair import recover_open_files
 from crawler.archive.session_lock import Life, is_abandoned, life_of, sessions
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator_log import Actor
-from crawler.frontier.runs import Runs
 from crawler.model import CommitEntry
 from crawler.rules.meter import SILENT, Meter
 from crawler.rules.retention import PruneRule, runs_beyond
@@ -82,8 +81,7 @@ async def prune(crawl: OpenCrawl, wanted: Wanted, *, dry_run: bool, actor: Actor
         await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
         completed = await asyncio.to_thread(_complete, folder, meter, dry_run=dry_run)
         alive = _alive(folder)
-        runs = Runs(crawl.engine, crawl.keys, crawl.record.partitions)
-        committed, active = await crawl.states.committed(), frozenset(await runs.active())
+        committed, active = await crawl.states.committed(), frozenset(await crawl.runs.active())
         undrained = await _undrained(crawl)
         known = await asyncio.to_thread(runs_in, folder, undrained) if wanted.keep_runs else set[str]()
         beyond = runs_beyond(known, wanted.keep_runs, active) if wanted.keep_runs else None

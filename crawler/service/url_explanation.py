@@ -6,7 +6,6 @@ from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.polite_client import robots_fact
 from crawler.archive.index_reader import find_url
 from crawler.errors import NotMetError
-from crawler.frontier.runs import Runs
 from crawler.model import CommitEntry
 from crawler.reports.explanation import Facts
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
@@ -24,7 +23,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
     crawl = await crawl.reloaded()
     router = make_router(crawl)
     if run:
-        record = (await Runs(crawl.engine, crawl.keys, crawl.record.partitions).read([run]))[run]
+        record = (await crawl.runs.read([run]))[run]
         if record is None:
             raise NotMetError(f"run {run[:80]} is not active; 'crawler export --run' prints pages of one that ended")
         router = router.of_run(record)

@@ -1,7 +1,9 @@
 """A crawl and the commands that change it, for tests of budgets and of an operator's orders."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,10 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from tests.cli.cli_lab import HOST
+from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import Crawled, crawl, lab_names, settings_of
 from tests.support.engine import Engine
-from tests.support.serving import Site
+from tests.support.serving import Site, serve_resources
 
 
 @dataclass
@@ -58,3 +60,12 @@ class Lab(Desk):
     def audit(self) -> None:
         report = self.json("audit")
         assert {name: found for name, found in report["findings"].items() if found and found["count"]} == {}
+
+
+@contextlib.contextmanager
+def one_page(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
+    """A crawl of one page that has finished."""
+    with serve_resources({(HOST, "/"): page()}) as site:
+        lab = Lab(tmp_path / "c", engine, site, capsys)
+        lab.crawl()
+        yield lab

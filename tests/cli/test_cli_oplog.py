@@ -10,19 +10,16 @@ from pathlib import Path
 import pytest
 
 from crawler.cli.actor import actor
-from tests.cli.cli_lab import HOST, page
-from tests.cli.operate_lab import Lab
+from tests.cli.cli_lab import HOST
+from tests.cli.operate_lab import Lab, one_page
 from tests.support.engine import Engine
-from tests.support.serving import serve_resources
 
 BAD_INPUT = 2
 
 
 @pytest.fixture
 def lab(tmp_path: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> Iterator[Lab]:
-    with serve_resources({(HOST, "/"): page()}) as site:
-        one = Lab(tmp_path / "c", engine, site, capsys)
-        one.crawl()
+    with one_page(tmp_path, engine, capsys) as one:
         yield one
 
 

@@ -23,7 +23,7 @@ LOOK_S = 0.02
 
 
 def runs_of(crawl: OpenCrawl) -> Runs:
-    return Runs(crawl.engine, crawl.keys, crawl.record.partitions)
+    return crawl.runs
 
 
 async def write(crawl: OpenCrawl, record: RunRecord) -> None:

@@ -19,7 +19,6 @@ from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.job_books import JobBooks
 from crawler.frontier.leases import Takeovers
-from crawler.frontier.runs import Runs
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
 from tests.support.trap_sites import NAMES, trap_site
@@ -47,7 +46,7 @@ async def violations(opened: OpenCrawl) -> str:
         states=BulkLookup(opened.engine, opened.keys, opened.record.partitions),
         letters=DeadLetters(opened.frontier, opened.record.partitions),
         jobs=JobBooks(opened.engine, opened.keys, opened.record.partitions),
-        runs=Runs(opened.engine, opened.keys, opened.record.partitions),
+        runs=opened.runs,
         takeovers=Takeovers(opened.engine, opened.keys),
         overrides=opened.operator.book,
         web_logs=WebLogs(),

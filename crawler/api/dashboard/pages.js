@@ -6,7 +6,7 @@ import { $, show } from "./dom.js";
 const SEARCH_AFTER_MS = 250;
 
 export class Pages {
-  /** `read()` reads the page anew. */
+  /** `read()` reads the page again. */
   constructor(name, read) {
     this.name = name;
     this.read = read;
