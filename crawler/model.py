@@ -98,6 +98,20 @@ class FailureKind(enum.StrEnum):
     POISON_URL = "poison_url"  # processes that worked on it died repeatedly, the last one while it was fetched alone
 
 
+# Nothing was sent to a web server: such an attempt takes no turn of its queue.
+UNSENT = frozenset(
+    {FailureKind.DNS_NOT_FOUND, FailureKind.DNS_ERROR, FailureKind.ADDRESS_REFUSED, FailureKind.HOST_DEAD}
+)
+# No server answered.
+UNANSWERED = UNSENT | {
+    FailureKind.CONNECT,
+    FailureKind.TLS,
+    FailureKind.TIMEOUT,
+    FailureKind.DISCONNECTED,
+    FailureKind.ROBOTS_UNREACHABLE,
+}
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why a fetch gave no usable response."""
 

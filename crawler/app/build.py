@@ -204,23 +204,24 @@ def _build(
     turns = TurnRunner(
         scheduler, held, open_claims, internal_errors,
         deliver=committer.deliver, return_claim=override_follower.return_stopped,
-        delay_ms=int(s.politeness.delay_s * 1000),
+        set_aside=rebalance.set_aside, delay_ms=int(s.politeness.delay_s * 1000),
     )  # fmt: skip
     by_crawl = s.politeness.address_limit_of == "crawl"
     addresses = AddressLimiter(
         scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
     )
+    policy = ResponsePolicy(s)
     fetching = FetchStage(
         turns, scheduler, fetcher, gate, parser, handlers.handling,
-        held=held, liveness=liveness, counters=counters, policy=ResponsePolicy(s), addresses=addresses,
+        held=held, liveness=liveness, counters=counters, policy=policy, addresses=addresses,
         inflight_log=inflight_log, notes=notes, traps=traps, settings=s,
-        in_scope=runs.may_lead_to, run_refuses=runs.refusal_of,
+        in_scope=runs.may_lead_to, run_refuses=runs.refusal_of, recall=rebalance.recall,
     )  # fmt: skip
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
         frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed,
-        on_runs=runs.learn,
+        on_runs=runs.learn, on_probe=policy.learn,
     )  # fmt: skip
 
     # Loops.

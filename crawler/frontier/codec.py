@@ -28,6 +28,8 @@ ORIGINS = {"!": "https://", '"': "http://", "#": "https://www.", "$": "http://ww
 INLINE = " "
 TOO_DEEP = "|depth:"  # in the name of a row; see lua/_deferred.lua
 OF_USER = "|@"  # in the name of a user's row; see lua/_queue.lua
+OF_ORIGIN = "|!"  # in the name of the row of an origin that does not answer; see lua/_aside.lua
+USER_MARK = "\x01"  # there, before the user of a URL
 
 # Of stamps.
 DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
@@ -168,12 +170,17 @@ def parts_of(member: str, queue: str, origin: str) -> tuple[str, str]:
     return (origin or f"{ORIGINS[letter]}{queue}") + rest[end:], rest[:end]
 
 
-def as_queued(row: str, member: str, score: int) -> tuple[str, int]:
-    """(member, score) in the queue of an entry of a row: rows of URLs that are too deep have another order."""
-    if TOO_DEEP not in row:
-        return member, score
-    _, text, inner = member.split(" ", 2)
-    return inner, int(text)
+def as_queued(row: str, member: str, score: int) -> tuple[str, int, str]:
+    """(member, score, user) in the queue of an entry of a row: rows of URLs that are too deep have another order, and
+    those of an origin have URLs of all users.
+    """
+    if OF_ORIGIN in row:
+        user, _, inner = member.removeprefix(USER_MARK).partition(" ") if member[:1] == USER_MARK else ("", "", member)
+        return inner, score, user
+    if TOO_DEEP in row:
+        _, text, inner = member.split(" ", 2)
+        return inner, int(text), ""
+    return member, score, split_row(row)[1]
 
 
 def row_of(queue: str, user: str) -> str:
@@ -182,9 +189,14 @@ def row_of(queue: str, user: str) -> str:
 
 
 def split_row(row: str) -> tuple[str, str]:
-    """(queue, user) of such a name."""
+    """(queue, user) of such a name; of the row of an origin, the queue."""
     queue, _, user = row.partition(OF_USER)
-    return queue, user
+    return queue.partition(OF_ORIGIN)[0], user
+
+
+def aside_row(queue: str, origin: str) -> str:
+    """The name of the row of URLs that are set aside because their origin does not answer (lua/_aside.lua)."""
+    return f"{queue}{OF_ORIGIN}{origin}"
 
 
 def listed(member: str, origins: Mapping[str, str]) -> str:

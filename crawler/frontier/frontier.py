@@ -5,7 +5,7 @@ Calls come in batches over partitions and go out as pipelines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,7 +49,7 @@ from crawler.frontier.script_args import (
     RetryArgs,
     ReturnItem,
 )
-from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
+from crawler.model import UNANSWERED, AckOutcome, Candidate, Claim, CommitEntry
 from crawler.rules.identity import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
@@ -89,6 +89,19 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     next_fetch_ms: int
     delay_ms: int = -1
+
+
+class Aside(NamedTuple):
+    """An origin whose URLs are set aside: until when, and since when it has been silent (ms, partition clock; -1: it
+    is not known to be).
+    """
+
+    origin: str
+    due_ms: int
+    since_ms: int
+
+
+NOT_ASIDE = Aside("", 0, 0)
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +281,7 @@ class Frontier:
         args = RetryArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
             delay_ms=s.delay_ms, due_ms=due_ms, kind=kind, attempt=pack_failure(FailedAttempt(at_s, kind, detail)),
-            seed=claim.run or claim.seed_number,
+            seed=claim.run or claim.seed_number, is_unanswered=int(kind in UNANSWERED),
         )  # fmt: skip
         return self._fenced("retry", fence, pack(args))
 
@@ -280,7 +293,7 @@ class Frontier:
         args = DeadLetterArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
             delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=claim.run or str(self.run),
-            attempt=attempt, seed=claim.run or claim.seed_number,
+            attempt=attempt, seed=claim.run or claim.seed_number, is_unanswered=int(letter.reason in UNANSWERED),
         )  # fmt: skip
         return self._fenced("dead_letter", fence, pack(args))
 
@@ -301,9 +314,21 @@ class Frontier:
         replies = await self.engine.run_many(calls)
         return [raw if isinstance(raw, EngineError) else outcome_of(raw) for raw in replies]
 
-    def return_claims(self, fence: Fence, claims: Iterable[tuple[Claim, int]]) -> Call:
-        """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0."""
-        return self._fenced("return_claims", fence, pack([ReturnItem(c.token, at) for c, at in claims]))
+    def return_claims(self, fence: Fence, claims: Iterable[tuple[Claim, int]], *, aside: Aside | None = None) -> Call:
+        """For `end`: return unfetched claims; the number is the next fetch (ms) of a started one, or 0. `aside`: their
+        origin does not answer, and they are kept apart until it is probed.
+        """
+        origin = aside or NOT_ASIDE
+        return self._fenced("return_claims", fence, pack([ReturnItem(c.token, at, *origin) for c, at in claims]))
+
+    async def recall(self, fence: Fence, queue: str, origin: str, *, is_good: bool) -> AckOutcome:
+        """Put all URLs of an origin that were set aside back into their queue, with the next claims: it answers
+        (`is_good`), or they are to be given up. Raises EngineError.
+        """
+        (reply,) = await self.end([self._fenced("recall", fence, queue, origin, int(is_good))])
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
 
     async def extend_claims(self, claims: Mapping[int, tuple[Fence, Sequence[Claim]]], *, visibility_ms: int) -> None:
         """Claims that are still worked on stay invisible for longer. What a lost lease refuses is left to expire."""

@@ -1,7 +1,7 @@
 """Quotas that the partition scripts take, and their replies in the form for callers of the frontier."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -26,11 +26,20 @@ class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waiting: tuple[str, ...] = ()
 
 
+class Probe(NamedTuple):
+    """An origin to be probed; `since_ms`: how long it has been silent (on the partition clock), -1: not known to be."""
+
+    queue: str
+    origin: str
+    since_ms: int
+
+
 class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
     """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
 
     `short`: some of the queues and rows whose next block is in a file and should be brought back. `waits`: boost and
     user -> when the first of their queues is due, -1 for none; empty where there are neither boosts nor users.
+    `probes`: origins that do not answer and whose URLs went back into their queues, one each as a probe.
     """
 
     status: str
@@ -38,6 +47,7 @@ class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[QueueBatch, ...] = ()
     short: tuple[str, ...] = ()
     waits: Mapping[tuple[int, str], int] = msgspec.field(default_factory=dict)
+    probes: tuple[Probe, ...] = ()
 
 
 class AckReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -125,7 +135,10 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Finger
     short = tuple(queue.decode() for queue in raw[4])
     due = raw[5]
     waits = {(int(due[i]), due[i + 1].decode()): int(due[i + 2]) for i in range(0, len(due), 3)}
-    return ClaimReply(status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, waits=waits)
+    probes = tuple(Probe(q.decode(), o.decode(), int(at)) for q, o, at in zip(*[iter(raw[6])] * 3, strict=True))
+    return ClaimReply(
+        status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, waits=waits, probes=probes
+    )
 
 
 def _shared(row: str) -> tuple[str, str, tuple[str, ...]]:

@@ -171,7 +171,7 @@ class Purge:
         pending = PendingUrls(self._frontier.engine, self._frontier.keys)
         dropped = await self._single(partition, queue, RETRIES, pending.deliveries(partition))
         dropped += await self._single(partition, queue, SCHEDULED, pending.scheduled(partition))
-        rows |= {row.partition("|")[2] for row in await pending.with_users(partition, [queue])} - {QUEUE}
+        rows |= {row.partition("|")[2] for row in await pending.rows_of(partition, queue)} - {QUEUE}
         for reason in (QUEUE, *sorted(rows)):
             dropped += await self._row(partition, queue, reason)
         return dropped
@@ -190,7 +190,7 @@ class Purge:
             origins = {letter.decode(): origin.decode() for letter, origin in pairs_of(raw) if len(letter) == 1}
             items = []
             for text in (member.decode() for member in members):
-                member, _ = as_queued(row, text, 0)
+                member, *_ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
                 known = read_stamp(stamp, 0.0)
                 fp = f.fingerprints.of_run(known.run).of(url)

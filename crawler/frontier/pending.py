@@ -18,6 +18,7 @@ from crawler.frontier.codec import (
     ORIGINS,
     PendingUrl,
     as_queued,
+    aside_row,
     listed,
     pairs_of,
     pending_url,
@@ -65,7 +66,7 @@ class PendingUrls:
             yield some
         async for some in self.deliveries(partition):
             yield some
-        rows = await self.with_users(partition, await self._queues(partition))
+        rows = await self._rows(partition)
         for start in range(0, len(rows), QUEUES_MAX):
             async for some in self._queued(partition, rows[start : start + QUEUES_MAX]):
                 yield some
@@ -93,7 +94,7 @@ class PendingUrls:
     async def count(self, partition: int) -> int:
         """The number of pending URLs, by the sizes of all blocks."""
         scheduled = await self._engine.command("ZCARD", self._keys.of(partition, "at"))
-        rows = await self.with_users(partition, await self._queues(partition))
+        rows = await self._rows(partition)
         named = zip(rows, await self._blocks(partition, rows), strict=True)
         blocks = [(queue, block) for queue, some in named for block in some]
         stubs = [Stub.of(block) for _, block in blocks]
@@ -111,15 +112,14 @@ class PendingUrls:
         """
         path = url[len(origin_of(url)) :]
         (origins,) = await self._origins(partition, [queue])
-        rows = [f"{queue}|{reason}"] if reason else await self.with_users(partition, [queue])
+        rows = [f"{queue}|{reason}"] if reason else await self.rows_of(partition, queue)
         for row, blocks in zip(rows, await self._blocks(partition, rows), strict=True):
             before = 0
             for block in blocks:
                 (urls,) = await self._read(partition, [(row, block)])
                 for rank, (name, stored) in enumerate(urls):
                     if name.endswith(path):
-                        member, score = as_queued(row, name, stored)
-                        user = split_row(row)[1]
+                        member, score, user = as_queued(row, name, stored)
                         found = pending_url(queue, "", score, member, listed(member, origins), now_s, user)
                         if (found.url, found.run) == (url, run):
                             return before + rank, found
@@ -154,9 +154,26 @@ class PendingUrls:
                 rows += [row_of(queue, user) for user in unpack_queue(raw or b"").get("users", ())]
         return rows
 
+    async def rows_of(self, partition: int, queue: str) -> list[str]:
+        """A queue with all rows of its pending URLs: of users, and of origins that do not answer."""
+        return [*await self.with_users(partition, [queue]), *await self._aside(partition, [queue])]
+
+    async def _rows(self, partition: int) -> list[str]:
+        """All queues and rows with pending URLs in blocks."""
+        queues = await self._queues(partition)
+        silent = [
+            name.decode() for name in await self._engine.command("ZRANGE", self._keys.of(partition, "aside"), 0, -1)
+        ]
+        return [*await self.with_users(partition, queues), *await self._aside(partition, silent)]
+
+    async def _aside(self, partition: int, queues: Sequence[str]) -> list[str]:
+        """The rows of these queues with URLs of origins that do not answer."""
+        origins = await self._run([("ZRANGE", self._keys.of(partition, f"aside:{queue}"), 0, -1) for queue in queues])
+        return [aside_row(q, origin.decode()) for q, some in zip(queues, origins, strict=True) for origin in some]
+
     async def queues(self, partition: int) -> set[str]:
         """All queues with pending URLs."""
-        found = set(await self._queues(partition))
+        found = {split_row(row)[0] for row in await self._rows(partition)}
         async for some in self.scheduled(partition):
             found.update(one.url.queue for one in some)
         return found
@@ -236,8 +253,8 @@ class PendingUrls:
             for (row, queue, domain, known, block), urls in zip(some, read, strict=True):
                 found = []
                 for name, stored in urls:
-                    member, score = as_queued(row, name, stored)
-                    origin, user = listed(member, known), split_row(row)[1]
+                    member, score, user = as_queued(row, name, stored)
+                    origin = listed(member, known)
                     url = pending_url(queue, domain, score, member, origin, user=user)
                     found.append(Found(url, block, name))
                 yield found

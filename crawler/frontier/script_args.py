@@ -143,6 +143,7 @@ class RetryArgs(NamedTuple):
     kind: str
     attempt: str
     seed: int | str
+    is_unanswered: int
 
 
 class DeadLetterArgs(NamedTuple):
@@ -158,6 +159,7 @@ class DeadLetterArgs(NamedTuple):
     run: str
     attempt: str  # "": none was made
     seed: int | str
+    is_unanswered: int
 
 
 class RefuseArgs(NamedTuple):
@@ -184,6 +186,9 @@ class ReturnItem(NamedTuple):
 
     token: str
     next_fetch_ms: int
+    origin: str  # that does not answer: its URL is set aside; "": none
+    due_ms: int
+    since_ms: int
 
 
 class BookArgs(NamedTuple):

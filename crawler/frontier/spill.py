@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import ArchiveError
-from crawler.frontier.codec import OF_USER, pack, pairs_of
+from crawler.frontier.codec import OF_ORIGIN, OF_USER, pack, pairs_of
 from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 
@@ -33,8 +33,8 @@ class BlockFiles(Protocol):
 
 
 def is_row(queue: str) -> bool:
-    """Is this the name of a row of deferred URLs? The row of a user is not."""
-    return "|" in queue and OF_USER not in queue
+    """Is this the name of a row of deferred URLs? Those of users and of silent origins are not."""
+    return "|" in queue and OF_USER not in queue and OF_ORIGIN not in queue
 
 
 class NoFiles:

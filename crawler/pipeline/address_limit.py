@@ -1,20 +1,21 @@
-"""Addresses of requests: a name is looked up without a worker waiting, and each address has few open requests.
+"""What a request needs before it begins: an address, maybe a connection, and room at the address and among the workers.
 
 Many hosts may share one address. At a full address, a few claims wait in memory. The queues of all others get a time to
 come again, one after the other as the address can serve them: so a busy address fills neither the memory for claims
-nor the engine's time. A name may take seconds to look up: its queue stands still meanwhile, as during a request, and
-then the claim is back at the head of its queue.
+nor the engine's time. A name may take seconds to look up, and so may a connection to an address that is dead: neither a
+worker nor the other claims of the queue wait for it, and then the claim is back at the head of its queue.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
 
-from crawler.model import Claim
-from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.pipeline.turn import AwaitAddress, AwaitName, Requeue
+from crawler.model import Claim, Failure
+from crawler.pipeline.schedule import Scheduler
+from crawler.pipeline.turn import AwaitAddress, AwaitReach, Requeue
 from crawler.rules.politeness import share_of
 from crawler.rules.urls import host_of
 from crawler.runtime.clock import monotonic_ms
@@ -23,6 +24,10 @@ from crawler.web.fetcher import Fetcher
 LINE_PER_REQUEST = 4  # claims that wait in memory, for each request that may be open
 GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
+UNPROVEN_SHARE = 0.75  # of the workers
+PROMPT_MS = 5_000  # an origin that holds a worker for longer is slow
+PROVEN_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
+RESULTS_MAX = 4_096
 KEPT_MAX = 10_000  # addresses remembered although none of their requests is open
 
 
@@ -60,6 +65,10 @@ class AddressLimiter:
         at.promised_ms = max(at.promised_ms, now_ms + waiting * each_ms) + each_ms
         return Requeue(wait_ms=int(at.promised_ms) - now_ms)
 
+    def open_at(self, address: str) -> int:
+        """How many requests are open to an address."""
+        return self._known[address].open if address in self._known else 0
+
     def left(self, address: str, *, took_ms: int) -> None:
         """A request to this address has ended."""
         self._follow()
@@ -80,40 +89,151 @@ class AddressLimiter:
                 self._scheduler.wake_one(address)
 
 
-class NameLookups:
-    """The running look-ups; at most one for each request that a queue allows at a time."""
+class UnprovenHosts:
+    """The share of the workers that origins may hold which have not answered yet, or held one for long the last time.
 
-    def __init__(self, fetcher: Fetcher) -> None:
+    However many of them there are, the others are served by the rest.
+    """
+
+    def __init__(self, scheduler: Scheduler, *, workers: int) -> None:
+        self.most = max(1, int(UNPROVEN_SHARE * workers))
+        self._limiter = AddressLimiter(scheduler, limit=self.most)
+        self._held_ms: OrderedDict[str, int] = OrderedDict()  # origins that answered: how long that took
+
+    def has_answered(self, origin: str) -> bool:
+        """Has it answered lately, as far as known?"""
+        return origin in self._held_ms
+
+    def is_proven(self, origin: str) -> bool:
+        """Has it answered lately, and quickly?"""
+        return self._held_ms.get(origin, PROMPT_MS) < PROMPT_MS
+
+    @property
+    def open(self) -> int:
+        """How many workers they hold."""
+        return self._limiter.open_at("")
+
+    def enter(self) -> AwaitAddress | Requeue | None:
+        """None when a worker may be held, which `left` must end; otherwise how the turn ends."""
+        return self._limiter.enter("")
+
+    def left(self, *, took_ms: int) -> None:
+        """It is free again."""
+        self._limiter.left("", took_ms=took_ms)
+
+    def note(self, origin: str, *, answered: bool, took_ms: int) -> None:
+        """A worker was held for a request to this origin."""
+        if not answered:
+            self._held_ms.pop(origin, None)
+            return
+        self._held_ms[origin] = took_ms
+        self._held_ms.move_to_end(origin)
+        if len(self._held_ms) > PROVEN_MAX:
+            self._held_ms.popitem(last=False)
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """What is known before a request: its address, or why there can be none. `is_connected`: a connection is open."""
+
+    address: str = ""
+    failure: Failure | None = None
+    is_connected: bool = False
+
+
+Work = Callable[[], Awaitable[Reached]]
+Requeued = Callable[[], None]
+
+
+class Reaching:
+    """Look-ups of names, and attempts to connect to origins that may not answer. Neither holds a worker or a queue."""
+
+    def __init__(self, fetcher: Fetcher, *, claims_max: int, connects_max: int) -> None:
+        """`claims_max`: how many claims may wait; `connects_max`: attempts to connect at a time."""
         self._fetcher = fetcher
-        self._running: dict[asyncio.Task[str], Claim] = {}
+        self._claims_max = claims_max
+        self._connects_max = connects_max
+        self._connects = 0
+        self._waiting: dict[asyncio.Task[Reached], list[tuple[Claim, Requeued]]] = {}
+        self._tasks: dict[tuple[str, str], asyncio.Task[Reached]] = {}  # by queue and host: others wait for the same
+        self._count = 0
+        # What the claims that were requeued have waited for, by token: an answer that may not be cached counts, too.
+        self._results: OrderedDict[str, Reached | BaseException] = OrderedDict()
 
-    async def address_of(self, slot: QueueSlot, claim: Claim) -> str | AwaitName:
-        """The address for a claim, or the end of its turn: the claim is requeued when its name has been looked up."""
+    def of(self, claim: Claim) -> Reached | AwaitReach:
+        """The address for a claim, or how its turn ends: the claim is requeued when its name was looked up. Raises what
+        a look-up raised.
+        """
+        result = self._results.pop(claim.token, None) if self._results else None
+        if isinstance(result, BaseException):
+            raise result
+        if result is not None:
+            return result
         known = self._fetcher.known_address_of(claim.url)
         if known is not None:
-            return known
-        if slot.looked_up == host_of(claim.url):
-            slot.looked_up = ""
-            return await self._fetcher.address_of(claim.url)  # an answer that may not be cached, or an error of ours
-        return AwaitName(partial(self._look_up, slot, claim))
+            return _reached(known)
+        return AwaitReach(partial(self._begin, (claim.queue, host_of(claim.url)), claim, self._look_up(claim.url)))
 
-    def _look_up(self, slot: QueueSlot, claim: Claim, requeue: Callable[[], None]) -> None:
-        task = asyncio.create_task(self._fetcher.address_of(claim.url), name="look-up")
-        self._running[task] = claim
-        task.add_done_callback(partial(self._answered, slot, claim, requeue))
+    @property
+    def is_full(self) -> bool:
+        """Do so many claims wait that others can't be claimed?"""
+        return self._count >= self._claims_max
 
-    def _answered(self, slot: QueueSlot, claim: Claim, requeue: Callable[[], None], task: asyncio.Task[str]) -> None:
-        self._running.pop(task, None)
+    @property
+    def may_connect(self) -> bool:
+        """May one more connection be tried?"""
+        return self._connects < self._connects_max
+
+    def connect(self, claim: Claim, reached: Reached, *, wait_ms: int) -> AwaitReach:
+        """Connect to the claim's origin, while its queue goes on after `wait_ms`."""
+        key = claim.queue, claim.token
+        return AwaitReach(partial(self._begin, key, claim, self._connect(claim.url, reached.address)), wait_ms)
+
+    def _look_up(self, url: str) -> Work:
+        async def work() -> Reached:
+            return _reached(await self._fetcher.address_of(url))
+
+        return work
+
+    def _connect(self, url: str, address: str) -> Work:
+        async def work() -> Reached:
+            self._connects += 1
+            try:
+                failure = await self._fetcher.reach(url)
+            finally:
+                self._connects -= 1
+            return Reached(address, failure, is_connected=failure is None)
+
+        return work
+
+    def _begin(self, key: tuple[str, str], claim: Claim, work: Work, requeue: Requeued) -> None:
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.ensure_future(work())
+            self._waiting[task] = []
+            task.add_done_callback(partial(self._ended, key))
+        self._waiting[task].append((claim, requeue))
+        self._count += 1
+
+    def _ended(self, key: tuple[str, str], task: asyncio.Task[Reached]) -> None:
+        waited = self._waiting.pop(task, [])
+        del self._tasks[key]
+        self._count -= len(waited)
         if task.cancelled():
             return
-        task.exception()  # retrieved only: the same error is raised again in the claim's turn, where it counts
-        slot.looked_up = host_of(claim.url)
-        requeue()
+        for claim, requeue in reversed(waited):  # each goes to the head of its queue
+            self._results[claim.token] = task.exception() or task.result()
+            if len(self._results) > RESULTS_MAX:
+                self._results.popitem(last=False)
+            requeue()
 
     async def close(self) -> list[Claim]:
-        """Cancel all look-ups; the claims that waited for them, without those that have just been requeued."""
-        running = dict(self._running)
+        """Cancel all; the claims that waited, without those that have just been requeued."""
+        running = dict(self._waiting)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        return [claim for task, claim in running.items() if task.cancelled()]
+        return [claim for task, waited in running.items() if task.cancelled() for claim, _ in waited]
+
+
+def _reached(found: str | Failure) -> Reached:
+    return Reached(failure=found) if isinstance(found, Failure) else Reached(found)

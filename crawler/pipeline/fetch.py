@@ -14,8 +14,18 @@ from crawler.frontier.frontier import Settlement
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import REDIRECTS, Claim, FailureKind, FetchResult, ParsedPage, RefusalReason, Response
-from crawler.pipeline.address_limit import AddressLimiter, NameLookups
+from crawler.model import (
+    REDIRECTS,
+    UNSENT,
+    Claim,
+    Failure,
+    FailureKind,
+    FetchResult,
+    ParsedPage,
+    RefusalReason,
+    Response,
+)
+from crawler.pipeline.address_limit import AddressLimiter, Reached, Reaching, UnprovenHosts
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
@@ -24,17 +34,18 @@ from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledE
 from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, Step
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.politeness_margin import PolitenessMargin
-from crawler.pipeline.response_policy import ResponsePolicy
+from crawler.pipeline.response_policy import Recall, ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
 from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import (
-    AwaitName,
+    AwaitReach,
     Deliver,
     LeaseLost,
-    QueueGivenUp,
+    OriginGivenUp,
     Requeue,
     ReturnToEngine,
+    SetAside,
     Turn,
     TurnEnd,
     TurnRunner,
@@ -43,6 +54,7 @@ from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
 from crawler.rules.host_health import HostAction
 from crawler.rules.poison_urls import CrashAction
+from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
 from crawler.runtime.crash_points import reached
@@ -52,6 +64,8 @@ from crawler.web.fetcher import Fetcher
 log = logging.getLogger(__name__)
 
 MET_STALE_MAX = 10_000
+CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
+FULL_MS = 2_000  # until a claim is tried again for which there was no room
 BEAT_PAUSE_S = 0.2  # while the heartbeat is late
 
 
@@ -78,10 +92,12 @@ class FetchStage:
         settings: Settings,
         in_scope: Callable[[Claim, str], bool] | None = None,
         run_refuses: Callable[[Claim], Awaitable[str]],
+        recall: Callable[[Claim, Recall], Awaitable[None]],
     ) -> None:
         """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall.
 
         `run_refuses`: why a URL of a run is not to be fetched, "" if it is; raises EngineError when that is not known.
+        `recall`: puts what was set aside of a claim's origin back into its queue.
         """
         self._turns = turns
         self._scheduler = scheduler
@@ -100,9 +116,12 @@ class FetchStage:
         self._settings = settings
         self._in_scope = in_scope
         self._run_refuses = run_refuses
+        self._recall = recall
         self.margin = PolitenessMargin()
-        self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent)
-        self._names = NameLookups(fetcher)
+        self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent, recall=recall)
+        workers = settings.fetch.concurrency
+        self._reaching = Reaching(fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
+        self._unproven = UnprovenHosts(scheduler, workers=workers)
         self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
@@ -119,7 +138,7 @@ class FetchStage:
                     group.create_task(self._work(number), name=f"fetch-{number}")
                 group.create_task(self._abort_when_silent())
         finally:
-            self.cut_off += await self._names.close()
+            self.cut_off += await self._reaching.close()
 
     @property
     def in_turn(self) -> list[Claim]:
@@ -157,8 +176,8 @@ class FetchStage:
             self._isolation.leave()
 
     async def _turn(self, turn: Turn) -> TurnEnd:
-        """One turn of a queue: a page, or a request that must come before it."""
-        slot, claim = turn.slot, turn.claim
+        """One turn of a queue: a page, or what must come before it."""
+        claim = turn.claim
         if not self._held.holds(claim):
             return LeaseLost()
         if not self._liveness.may_start():
@@ -169,19 +188,74 @@ class FetchStage:
             return ended
         if reason := self._traps.reason_to_defer(claim):
             return Deliver(Deferred(claim=claim, reason=reason))
-        if (refused := self._host_refuses(slot)) is not None:
-            return refused
-        address = await self._names.address_of(slot, claim)
-        if isinstance(address, AwaitName):
-            return address
+        reached = self._origin_refuses(claim) or self._reaching.of(claim)
+        if not isinstance(reached, Reached):
+            return self._policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
+        if reached.failure is not None:
+            return await self._unreached(turn, reached.failure)
+        if not reached.is_connected and self._is_doubtful(turn.slot, origin_of(claim.url)):
+            return self._connect(turn.slot, claim, reached)
+        return await self._exchange(turn, reached.address)
+
+    def _is_full(self, end: TurnEnd) -> bool:
+        """Do too many claims wait for names?"""
+        return isinstance(end, AwaitReach) and self._reaching.is_full
+
+    async def _exchange(self, turn: Turn, address: str) -> TurnEnd:
+        """The request of a turn, and what its answer means; another end while there is no room for it."""
+        slot, origin = turn.slot, origin_of(turn.claim.url)
         if (full := self._addresses.enter(address)) is not None:
             return full
+        is_proven = self._unproven.is_proven(origin)
+        if not is_proven and (full := self._unproven.enter()) is not None:
+            self._addresses.left(address, took_ms=0)
+            return full
+        turn.is_apart = slot.is_apart = not is_proven and slot.answered not in ("", origin)
         began_ms = monotonic_ms()
         try:
             answered = await self._request(turn)
         finally:
-            self._addresses.left(address, took_ms=monotonic_ms() - began_ms)
+            took_ms = monotonic_ms() - began_ms
+            self._addresses.left(address, took_ms=took_ms)
+            if not is_proven:
+                self._unproven.left(took_ms=took_ms)
+            if turn.is_apart:
+                slot.is_apart = False
+            has_answered = slot.answered == origin and not self._policy.has_failed(origin)
+            self._unproven.note(origin, answered=has_answered, took_ms=took_ms)
         return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
+
+    def _is_doubtful(self, slot: QueueSlot, origin: str) -> bool:
+        """May connecting to this origin be in vain, so that the others of its queue should not wait for it?"""
+        if self._policy.has_failed(origin):
+            return True
+        is_another = slot.answered not in ("", origin) or slot.has_failed
+        return is_another and not self._unproven.has_answered(origin)
+
+    def _connect(self, slot: QueueSlot, claim: Claim, reached: Reached) -> TurnEnd:
+        """How a turn ends that is for an origin which may not answer: it is connected to first, if it is its turn."""
+        now_ms = monotonic_ms()
+        if not self._reaching.may_connect:
+            return self._policy.set_aside(claim, now_ms + FULL_MS)
+        at_ms = slot.try_doubtful(now_ms)
+        if at_ms > now_ms:
+            return self._policy.set_aside(claim, at_ms)
+        delay_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms)
+        return self._reaching.connect(claim, reached, wait_ms=max(delay_ms, 0))
+
+    async def _unreached(self, turn: Turn, failure: Failure) -> TurnEnd:
+        """The end of a claim whose name can't be resolved, or that could not be connected to: nothing was sent, and its
+        queue does not wait for it.
+        """
+        slot, claim = turn.slot, turn.claim
+        result = FetchResult(url=claim.url, failure=failure)
+        _, recall = self._policy.of_page(slot, claim, result)
+        turn.request_over(wait_ms=0, started=False)
+        if recall is not None:
+            await self._recall(claim, recall)
+        failed = self._policy.judged(claim, result, Settlement(next_fetch_ms=0))
+        assert failed is not None
+        return Deliver(failed)
 
     async def _run_ends(self, claim: Claim) -> TurnEnd | None:
         """How the turn ends when nothing more of the claim's run is to be fetched."""
@@ -191,13 +265,13 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
-    def _host_refuses(self, slot: QueueSlot) -> Requeue | QueueGivenUp | None:
-        """How the turn ends when the host is not worth a request now."""
-        action = self._policy.host_action(slot)
+    def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
+        """How the turn ends when the origin is not worth a request now."""
+        action = self._policy.action_for(claim)
         if action is HostAction.WAIT:
-            return Requeue(wait_ms=slot.health.probe_ms - monotonic_ms(), started=True)
+            return self._policy.set_aside(claim)
         if action is HostAction.GIVE_UP:
-            return QueueGivenUp(partial(self._policy.abandoned, slot))
+            return OriginGivenUp(origin_of(claim.url), self._policy.abandoned)
         return None
 
     async def _request(self, turn: Turn) -> Answered | TurnEnd:
@@ -208,7 +282,7 @@ class FetchStage:
             if entry is None:
                 return await self._ask_robots(turn)
             if entry.rules is None:
-                return self._robots_unreachable(turn, entry)
+                return self._origin_refuses(claim) or self._robots_unreachable(claim, entry)
             if not entry.rules.allows(self._cookie_walls.url_of(claim)):
                 if self._cookie_walls.take(claim) is not None:
                     return Requeue()  # robots.txt has changed since the step was noted
@@ -228,16 +302,16 @@ class FetchStage:
         if isinstance(found, Requeue):
             return found
         if found.rules is None:
-            return self._robots_unreachable(turn, found)  # now: the entry may not outlive the wait
+            return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
         return Requeue()
 
-    def _robots_unreachable(self, turn: Turn, entry: RobotsEntry) -> Deliver:
+    def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> Deliver:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
         if kind is FailureKind.ADDRESS_REFUSED:  # a failure of the host: robots.txt was only the first request
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
-        return Deliver(self._policy.failed(turn.slot, turn.claim, kind, detail, settled, retry_after_ms=retry_after_ms))
+        return Deliver(self._policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Last check before a request's bytes are sent: much may have changed while it was prepared."""
@@ -246,9 +320,10 @@ class FetchStage:
             raise NotEntitledError
         reached("fetch.checked", url)
 
-    def _before_page(self, page_request: PageRequest) -> None:
+    def _before_page(self, turn: Turn, page_request: PageRequest) -> None:
         self._before_send(page_request.claim, page_request.claim.url)
         self.margin.sent(page_request.slot, monotonic_ms())
+        turn.sent()
         page_request.is_sent, page_request.started_at = True, wall_s()
 
     async def _page(self, turn: Turn) -> Answered | TurnEnd:
@@ -256,7 +331,7 @@ class FetchStage:
         step = self._cookie_walls.take(claim)
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         page_request = PageRequest(slot, claim, wall_s(), step=step)
-        before_send = partial(self._before_page, page_request)
+        before_send = partial(self._before_page, turn, page_request)
         worker = self._requests.add(claim)
         try:
             result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
@@ -273,9 +348,12 @@ class FetchStage:
         finally:
             self._requests.remove(worker)
         reached("fetch.answered", claim.url)
-        wait = self._policy.of_page(slot, result)
+        wait, recall = self._policy.of_page(slot, claim, result)
         finished_at = wall_s()
-        turn.request_over(wait_ms=wait)
+        is_unsent = result.failure is not None and result.failure.kind in UNSENT
+        turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
+        if recall is not None:
+            await self._recall(claim, recall)
         if not self._held.holds(claim):
             return self._late(page_request)
         if self._is_stale_for_the_first_time(claim, result):
@@ -306,14 +384,14 @@ class FetchStage:
 
     async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
         page_request, result, settled = answered.page_request, answered.result, answered.settled
-        slot, claim = page_request.slot, page_request.claim
+        claim = page_request.claim
         walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
         if step is not None and step.number:  # the response is not the page's
             if walls.continues(claim, step, answered, may_ask):
                 return Requeue()
             response = step.first
         else:
-            failed = self._policy.judged(slot, claim, result, settled)
+            failed = self._policy.judged(claim, result, settled)
             if failed is not None:
                 return _attempt(page_request, failed)
             response = result.response
@@ -328,9 +406,9 @@ class FetchStage:
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
-            return _attempt(page_request, self._policy.failed(slot, claim, FailureKind.PARSE, str(error), settled))
+            return _attempt(page_request, self._policy.failed(claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
-            failed = self._policy.failed(slot, claim, FailureKind.HANDLER, str(error), settled)
+            failed = self._policy.failed(claim, FailureKind.HANDLER, str(error), settled)
             return _attempt(page_request, replace(failed, trace=error.trace))
         return Deliver(
             Committable(

@@ -8,12 +8,14 @@ from typing import Any
 
 from crawler.engine.client import Call
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Fence, Frontier, Settlement
+from crawler.frontier.frontier import Aside, Fence, Frontier, Settlement
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.due_partitions import DuePartitions
+from crawler.pipeline.response_policy import Recall
 from crawler.pipeline.schedule import Scheduler
+from crawler.pipeline.turn import SetAside
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.counters import OpenClaims
 from crawler.settings import FrontierSettings
@@ -25,6 +27,7 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 RETURN_TRIES = 2  # more would delay a hand-over or the end of the process when the engine is gone
 RETURN_MAX = 128  # claims per call: twice as many take 7 ms in an engine with a million keys
 RETURN_EVERY_S = 0.5
+ASIDE_PAUSE_MS = 100  # until a queue is claimed from again whose URLs were set aside: a long row of them is no hurry
 WAIT_MAX_MS = 1000  # claims due later than this, and later than the time to claim ahead, are returned
 
 
@@ -129,10 +132,26 @@ class PartitionRebalance:
         await self.return_claims(self._scheduler.remove([partition]))
         await self._save_clocks(partition)
 
-    async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
+    async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
+        """Return claims of one origin into its row."""
+        await self.return_claims(claims, aside=end)
+
+    async def recall(self, claim: Claim, what: Recall) -> None:
+        """Put what was set aside of the claim's origin back. If the engine does not answer, it comes when it is due."""
+        fence = self._held.fence_of(claim.partition)
+        if fence is None:
+            return
+        try:
+            await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good)
+        except EngineError as error:
+            log.warning("origin.not_recalled", extra={"origin": what.origin, "error": str(error)})
+        self._due.schedule(claim.partition)
+
+    async def return_claims(self, claims: list[Claim], *, started: bool = False, aside: SetAside | None = None) -> None:
         """Return claims; their queues are due when they would have been due here.
 
-        `started`: their requests were sent, so their queues wait at least their delay.
+        `started`: their requests were sent, so their queues wait at least their delay. `aside`: their origin does not
+        answer.
         """
         by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
@@ -142,7 +161,7 @@ class PartitionRebalance:
         for partition, mine in by_partition.items():
             fence = self._held.fence_of(partition)
             if fence is not None:
-                calls += self._return_calls(fence, mine)
+                calls += self._return_calls(fence, mine, aside)
         await self._send(calls)
         now_ms = monotonic_ms()
         for partition, mine in by_partition.items():
@@ -162,10 +181,15 @@ class PartitionRebalance:
             await asyncio.sleep(ENGINE_PAUSE_S)
         log.warning("return.engine_error", extra={"calls": len(calls)})
 
-    def _return_calls(self, fence: Fence, mine: Sequence[tuple[Claim, int]]) -> list[Call]:
-        given = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine]
+    def _return_calls(self, fence: Fence, mine: Sequence[tuple[Claim, int]], end: SetAside | None = None) -> list[Call]:
+        given, aside = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine], None
+        if end is not None:
+            later_ms = fence.now_ms - monotonic_ms()
+            since_ms = -1 if end.since_ms is None else max(0, end.since_ms + later_ms)
+            aside = Aside(end.origin, max(1, end.due_ms + later_ms), since_ms)
+            given = [(claim, max(at_ms, fence.now_ms + ASIDE_PAUSE_MS)) for claim, at_ms in given]
         return [
-            self._frontier.return_claims(fence, given[start : start + RETURN_MAX])
+            self._frontier.return_claims(fence, given[start : start + RETURN_MAX], aside=aside)
             for start in range(0, len(given), RETURN_MAX)
         ]
 

@@ -1,85 +1,205 @@
-"""Response policy: what the end of a request means for its queue (wait, health, delay) and its URL (retry or end).
+"""Response policy: what the end of a request means for its URL (retry or end), its origin (health), its queue (delay).
 
-The rules decide; the queue slot keeps their state. Sends nothing.
+What a name, a connection, TLS, a robots.txt or a status says holds for its origin alone. Of a queue, which may have
+many origins, only the delay changes, when sites that did answer ask for fewer requests. The rules decide; this keeps
+their state. Sends nothing. All times are monotonic ms.
 """
 
 import logging
+from collections import OrderedDict
+
+import msgspec
 
 from crawler.frontier.frontier import Settlement
-from crawler.model import Claim, FailureKind, FetchResult, Response
+from crawler.model import UNANSWERED, UNSENT, Claim, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import Failed
 from crawler.pipeline.schedule import QueueSlot
+from crawler.pipeline.turn import SetAside
 from crawler.robots.reader import RobotsResult
-from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealthRules
-from crawler.rules.politeness import adapt, wait_ms
+from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealth, HostHealthRules
+from crawler.rules.politeness import UNMEASURED, adapt, recovered, slowed, wait_ms
 from crawler.rules.retry import decide, failure_of, jitter_of
+from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# A URL waits this many times as long as its queue: another one is next then, and shows whether the URL was at fault.
+# A URL waits this many times as long as its origin rests: another one is next then, and shows whether the URL was at
+# fault.
 BEHIND = 1.25
 OVERLOADED = frozenset({FailureKind.SERVER_BUSY, FailureKind.TIMEOUT})
+TOO_MANY_REQUESTS = 429
+ORIGINS_MAX = 50_000  # that did not answer; the one that has been quiet for longest begins at zero then
+PROBE_MS = 120_000  # how long a probe may take, from its claim: then another URL is the probe
+
+
+class SilentOrigin(msgspec.Struct):
+    """What is known of an origin that failed. `probe`: the token of the claim that probes it, until `probe_until_ms`;
+    `is_in_row`: URLs of it are set aside in the engine; `is_busy`: it answered 429 or 503; `is_given_up`: its URLs end
+    without a request.
+    """
+
+    queue: str
+    health: HostHealth
+    probe: str = ""
+    probe_until_ms: int = 0
+    is_in_row: bool = False
+    is_busy: bool = False
+    is_given_up: bool = False
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """The URLs of an origin that are set aside go back: it answers (`is_good`), or they are given up."""
+
+    origin: str
+    is_good: bool
 
 
 class ResponsePolicy:
-    """The policy of one instance. All times are monotonic ms."""
+    """The policy of one instance. Origins that answer have no state."""
 
     def __init__(self, settings: Settings) -> None:
         self._retry = settings.retry
         self._hosts = HostHealthRules(settings.retry, settings.hosts)
         self._politeness = settings.politeness
+        self._pause_max_ms = int(settings.hosts.probe_s * 1000)
+        self._ceiling_ms = int(settings.politeness.delay_max_s * 1000)
+        self._silent: OrderedDict[str, SilentOrigin] = OrderedDict()
 
-    def host_action(self, slot: QueueSlot) -> HostAction:
-        """What this turn of a queue may be used for."""
-        return self._hosts.action_for(slot.health, now_ms=monotonic_ms())
+    # --- origins ---
 
-    def of_page(self, slot: QueueSlot, result: FetchResult) -> int:
-        """Note the end of a page's request; how long its queue waits, ms."""
+    def action_for(self, claim: Claim) -> HostAction:
+        """What this turn of a claim may be used for. A probe is one until its request has ended."""
+        known = self._silent.get(origin_of(claim.url)) if self._silent else None
+        if known is None or not known.health.is_set_aside:
+            return HostAction.FETCH
+        now_ms = monotonic_ms()
+        if known.probe == claim.token:
+            return HostAction.PROBE
+        action = self._hosts.action_for(known.health, now_ms=now_ms)
+        if action is not HostAction.PROBE:
+            return action
+        if known.probe and now_ms < known.probe_until_ms:
+            return HostAction.GIVE_UP if known.is_given_up else HostAction.WAIT
+        known.probe, known.probe_until_ms = claim.token, now_ms + PROBE_MS
+        return HostAction.PROBE
+
+    def set_aside(self, claim: Claim, until_ms: int = 0) -> SetAside:
+        """URLs of the claim's origin go into its row, until it is probed or, if it is not silent, until then."""
+        origin = origin_of(claim.url)
+        known = self._silent.get(origin) or self._keep(origin, SilentOrigin(claim.queue, GOOD))
+        known.is_in_row = True
+        if not known.health.is_set_aside:
+            return SetAside(origin, until_ms, known.health.since_ms if known.health.failures else None)
+        if known.probe == claim.token:
+            known.probe = ""  # it had to wait, too
+        due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else until_ms)
+        return SetAside(origin, due_ms, known.health.since_ms)
+
+    def has_failed(self, origin: str) -> bool:
+        """Did the last request to this origin, or attempt to connect, fail?"""
+        return origin in self._silent and self._silent[origin].health.failures > 0
+
+    def silent(self) -> list[tuple[str, SilentOrigin]]:
+        """The origins that are set aside."""
+        return [(origin, one) for origin, one in self._silent.items() if one.health.is_set_aside]
+
+    def learn(self, queue: str, origin: str, since_ms: int | None) -> None:
+        """URLs of this origin are set aside in the engine, and one went back into its queue: as its last owner knew."""
+        known = self._silent.get(origin) or self._keep(origin, SilentOrigin(queue, GOOD))
+        if since_ms is not None and not known.health.is_set_aside:
+            known.health = HostHealth(self._hosts.hosts.failures, since_ms, max(1, monotonic_ms()))
+        known.is_in_row = True
+
+    def _keep(self, origin: str, one: SilentOrigin) -> SilentOrigin:
+        self._silent[origin] = one
+        self._silent.move_to_end(origin)
+        while len(self._silent) > ORIGINS_MAX:
+            self._silent.popitem(last=False)
+        return one
+
+    def _note_health(self, claim: Claim, kind: FailureKind | None, wait_min_ms: int = 0) -> Recall | None:
+        """Note the health of the claim's origin after a request; what becomes of its URLs that are set aside."""
+        if kind is None and not self._silent:  # the common case
+            return None
+        origin, now_ms = origin_of(claim.url), monotonic_ms()
+        known = self._silent.get(origin)
+        before = known.health if known else GOOD
+        health = self._hosts.after(
+            before, kind, now_ms=now_ms, is_probe=known is not None and known.probe == claim.token,
+            wait_min_ms=wait_min_ms, jitter=jitter_of(origin, before.failures),
+        )  # fmt: skip
+        if health is before and health is not GOOD:
+            return None
+        if health.is_set_aside != before.is_set_aside:
+            event = "origin.set_aside" if health.is_set_aside else "origin.back"
+            failures = max(health.failures, before.failures)
+            log.info(event, extra={"origin": origin, "failures": failures, "kind": kind})
+        is_in_row = known is not None and known.is_in_row
+        if health == GOOD:
+            self._silent.pop(origin, None)
+            return Recall(origin, is_good=True) if is_in_row else None
+        one = self._keep(origin, SilentOrigin(claim.queue, health, is_in_row=is_in_row))
+        one.is_busy = kind is FailureKind.SERVER_BUSY
+        one.is_given_up = self._hosts.is_given_up(health, now_ms=now_ms)
+        if is_in_row and one.is_given_up:
+            one.is_in_row = False
+            return Recall(origin, is_good=False)
+        return None
+
+    # --- requests ---
+
+    def of_page(self, slot: QueueSlot, claim: Claim, result: FetchResult) -> tuple[int, Recall | None]:
+        """Note the end of a page's request; how long its queue waits, ms, and what becomes of its origin's URLs."""
         kind = _kind_of(result)
-        # A stale connection is not a failure of the host.
-        backoff_ms = 0 if result.stale_connection else self._note_health(slot, kind, result.retry_after_ms)
+        _note_answer(slot, claim, kind)
+        was_busy = kind is FailureKind.SERVER_BUSY and self._is_busy(claim.url)
+        recall = None
+        if not result.stale_connection:  # not a failure of the host
+            pause_ms = min(result.retry_after_ms, self._pause_max_ms) if kind is FailureKind.SERVER_BUSY else 0
+            recall = self._note_health(claim, kind, pause_ms)
         if self._politeness.adaptive:
             self._adapt(slot, kind, result)
-        return wait_ms(
+        elif kind is FailureKind.SERVER_BUSY:
+            if not was_busy and (_status_of(result) == TOO_MANY_REQUESTS or self._is_another_busy(slot, claim)):
+                slot.adaptive_delay = slowed(
+                    slot.adaptive_delay, floor_ms=max(slot.delay_ms, 0), ceiling_ms=self._ceiling_ms
+                )
+        elif slot.adaptive_delay is not UNMEASURED and result.response is not None:
+            slot.adaptive_delay = recovered(slot.adaptive_delay, floor_ms=max(slot.delay_ms, 0))
+        wait = wait_ms(
             delay_ms=max(slot.delay_ms, slot.adaptive_delay.delay_ms, 0),
             factor=self._politeness.factor,
             fetch_ms=result.fetch_ms,
-            retry_after_ms=result.retry_after_ms,
-            backoff_ms=backoff_ms,
         )
+        return wait, recall
 
-    def of_robots(self, slot: QueueSlot, result: RobotsResult, *, delay_ms: int) -> int:
-        """As `of_page`, for a turn spent on robots.txt. A request on another queue leaves its health unchanged."""
-        entry, kind, retry_after_ms, backoff_ms = result.entry, None, 0, 0
+    def _is_busy(self, url: str) -> bool:
+        known = self._silent.get(origin_of(url))
+        return known is not None and known.is_busy
+
+    def _is_another_busy(self, slot: QueueSlot, claim: Claim) -> bool:
+        """Has another origin of the queue answered 503, and not well since? Then they may share what is overloaded."""
+        before, slot.busy_origin = slot.busy_origin, origin_of(claim.url)
+        return bool(before) and before != slot.busy_origin and self._is_busy(before + "/")
+
+    def of_robots(
+        self, slot: QueueSlot, claim: Claim, result: RobotsResult, *, delay_ms: int
+    ) -> tuple[int, Recall | None]:
+        """As `of_page`, for a turn spent on robots.txt. If it can't be read, its origin is set aside: none of its URLs
+        may be fetched. A request on another queue leaves the health of this one's origin unchanged.
+        """
+        entry, recall = result.entry, None
         if entry is not None and entry.rules is None:
-            kind, retry_after_ms = entry.failure or FailureKind.ROBOTS_UNREACHABLE, entry.retry_after_ms
-            backoff_ms = entry.expires_ms - monotonic_ms()  # until then, each URL of the queue would fail by this entry
-        if result.is_requested:
-            backoff_ms = max(backoff_ms, self._note_health(slot, kind, retry_after_ms))
-        return wait_ms(
-            delay_ms=delay_ms,
-            factor=self._politeness.factor,
-            fetch_ms=result.fetch_ms,
-            retry_after_ms=retry_after_ms,
-            backoff_ms=backoff_ms,
-        )
-
-    def _note_health(self, slot: QueueSlot, kind: FailureKind | None, retry_after_ms: int) -> int:
-        """Note the host's health after this request; the back-off of its queue, ms."""
-        before, now_ms = slot.health, monotonic_ms()
-        if kind is None and before is GOOD:  # the common case
-            return 0
-        jitter = jitter_of(slot.queue, before.failures)
-        slot.health = self._hosts.after(before, kind, now_ms=now_ms, retry_after_ms=retry_after_ms, jitter=jitter)
-        if slot.health.is_set_aside != before.is_set_aside:
-            event = "queue.set_aside" if slot.health.is_set_aside else "queue.back"
-            failures = max(slot.health.failures, before.failures)
-            log.info(event, extra={"queue": slot.queue, "failures": failures, "kind": kind})
-        if kind not in AGAINST or self._hosts.is_given_up(slot.health, now_ms=now_ms):
-            return 0  # URLs of a host that is given up end without a wait
-        return self._hosts.backoff_ms(slot.health, kind, jitter=jitter)
+            until_ms = max(1, entry.expires_ms - monotonic_ms())  # until then, each URL would fail by this entry
+            kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
+            _note_answer(slot, claim, kind)
+            recall = self._note_health(claim, kind, until_ms)
+        elif entry is not None and result.is_requested:
+            _note_answer(slot, claim, None)
+            recall = self._note_health(claim, None)
+        return wait_ms(delay_ms=delay_ms, factor=self._politeness.factor, fetch_ms=result.fetch_ms), recall
 
     def _adapt(self, slot: QueueSlot, kind: FailureKind | None, result: FetchResult) -> None:
         if result.response is None and kind not in OVERLOADED:
@@ -89,10 +209,12 @@ class ResponsePolicy:
             slot.adaptive_delay,
             latency_ms=None if slow or kind in OVERLOADED else result.fetch_ms,
             floor_ms=max(slot.delay_ms, 0),
-            ceiling_ms=int(self._politeness.delay_max_s * 1000),
+            ceiling_ms=self._ceiling_ms,
         )
 
-    def judged(self, slot: QueueSlot, claim: Claim, result: FetchResult, settled: Settlement) -> Failed | None:
+    # --- URLs ---
+
+    def judged(self, claim: Claim, result: FetchResult, settled: Settlement) -> Failed | None:
         """The failure of a page request; None when it gave a result. An incomplete body is a failure as long as there
         are attempts left.
         """
@@ -100,18 +222,11 @@ class ResponsePolicy:
         if kind is None:
             return None
         detail = result.failure.detail if result.failure else _detail_of(result.response)
-        failed = self.failed(slot, claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
+        failed = self.failed(claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
         return None if kind is FailureKind.BODY and failed.retry_in_ms < 0 else failed
 
     def failed(
-        self,
-        slot: QueueSlot,
-        claim: Claim,
-        kind: FailureKind,
-        detail: str,
-        settled: Settlement,
-        *,
-        retry_after_ms: int = 0,
+        self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, *, retry_after_ms: int = 0
     ) -> Failed:
         """A failed attempt: its URL is retried later, or given up."""
         attempts = claim.attempts + 1
@@ -124,17 +239,29 @@ class ResponsePolicy:
         )
         again, retry_in_ms = decision.again, decision.wait_ms
         if kind in AGAINST:
-            again = again and not self._hosts.is_given_up(slot.health, now_ms=monotonic_ms())
-            retry_in_ms = max(retry_in_ms, int(BEHIND * self._hosts.backoff_ms(slot.health, kind)))
+            known = self._silent.get(origin_of(claim.url))
+            health = known.health if known else GOOD
+            again = again and not self._hosts.is_given_up(health, now_ms=monotonic_ms())
+            retry_in_ms = max(retry_in_ms, int(BEHIND * self._hosts.backoff_ms(health, kind)))
         return Failed(
             claim=claim, kind=kind, detail=detail, settlement=settled, retry_in_ms=retry_in_ms if again else -1
         )
 
-    def abandoned(self, slot: QueueSlot, claim: Claim) -> Failed:
-        """The end of a URL that is not requested because its host has been silent for too long."""
-        silent_s = (monotonic_ms() - slot.health.since_ms) // 1000
-        detail = f"no answer from its host in {slot.health.failures} attempts over {silent_s} s"
+    def abandoned(self, claim: Claim) -> Failed:
+        """The end of a URL that is not requested because its origin has been silent for too long."""
+        origin = origin_of(claim.url)
+        health = self._silent[origin].health if origin in self._silent else GOOD
+        silent_s = (monotonic_ms() - health.since_ms) // 1000
+        detail = f"no answer from {origin} in {health.failures} attempts over {silent_s} s"
         return Failed.finally_(claim, FailureKind.HOST_DEAD, detail)
+
+
+def _note_answer(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> None:
+    """Which origins of a queue answer."""
+    if kind not in UNANSWERED:
+        slot.answered = origin_of(claim.url)
+    elif kind not in UNSENT:
+        slot.has_failed = True
 
 
 def _detail_of(response: Response | None) -> str:
@@ -149,3 +276,7 @@ def _kind_of(result: FetchResult) -> FailureKind | None:
         return failure_of(result.response)
     assert result.failure is not None
     return result.failure.kind
+
+
+def _status_of(result: FetchResult) -> int:
+    return result.response.status if result.response is not None else 0

@@ -1,13 +1,13 @@
 """Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from crawler.errors import EngineError
 from crawler.model import Claim
 from crawler.pipeline import url_lines
 from crawler.pipeline.outcome import NotEntitledError
-from crawler.pipeline.response_policy import ResponsePolicy
+from crawler.pipeline.response_policy import Recall, ResponsePolicy
 from crawler.pipeline.schedule import QueueSlot
 from crawler.pipeline.turn import Requeue, Turn
 from crawler.robots.cache import RobotsEntry
@@ -34,11 +34,13 @@ class RobotsTurns:
         *,
         before_send: Callable[[Claim, str], None],
         on_sent: Callable[[QueueSlot, int], None],
+        recall: Callable[[Claim, Recall], Awaitable[None]],
     ) -> None:
         self._gate = gate
         self._policy = policy
         self._before_send = before_send
         self._on_sent = on_sent
+        self._recall = recall
 
     async def read(self, turn: Turn) -> RobotsEntry | Requeue:
         """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
@@ -48,6 +50,7 @@ class RobotsTurns:
         def before_send() -> None:
             self._before_send(claim, origin)
             sent.append(monotonic_ms())
+            turn.sent()
 
         try:
             result = await self._gate.read(claim, before_send, working=turn.mark)
@@ -66,9 +69,11 @@ class RobotsTurns:
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
         url_lines.robots_read(origin, result, delay_ms=delay_ms)
-        wait_ms = self._policy.of_robots(slot, result, delay_ms=delay_ms)
+        wait_ms, recall = self._policy.of_robots(slot, claim, result, delay_ms=delay_ms)
         # Without a delay the queue keeps its place, so its page goes over the same connection.
         turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)
+        if recall is not None:
+            await self._recall(claim, recall)
         if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
             slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
         return (

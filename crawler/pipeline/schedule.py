@@ -15,13 +15,14 @@ import msgspec
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.rules.fair_turns import FairTurns
-from crawler.rules.host_health import GOOD, HostHealth
 from crawler.rules.identity import registrable_domain
 from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 
 KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way
+DOUBT_TURNS = 4  # one of these may be spent on an origin that has not answered
+DOUBT_MS = 1_000  # at least until another one is tried, where none may be now
 KEPT_PLAIN_MS = 2_000  # how long an ordinary slot outlives its claims: one may be on its way back
 
 
@@ -93,14 +94,29 @@ class QueueSlot(msgspec.Struct):
     users: tuple[str, ...] = ()  # that have further URLs in the queue, as of its last claims
     user: str = ""  # in whose turn it is served; see `_user_of`
     since_ms: int = 0  # a lower bound of when the oldest waiting claim came
-    looked_up: str = ""  # the name that the claim at the head has waited for
-    health: HostHealth = GOOD  # of its host
+    tried_ms: int = -KEPT_MS  # the last attempt to reach an origin that had not answered; see `try_doubtful`
+    doubt_ms: int = 0  # up to when such attempts are promised
+    is_apart: bool = False  # the request to such an origin is open, and others of the queue go on
+    answered: str = ""  # the last origin that answered, "" for none yet
+    has_failed: bool = False  # an attempt to reach one of its origins
+    busy_origin: str = ""  # the last one that answered 503
     adaptive_delay: AdaptiveDelay = UNMEASURED
+
+    def try_doubtful(self, now_ms: int) -> int:
+        """When an origin that has not answered may be tried: now, which takes this turn, or later. At most one of
+        DOUBT_TURNS turns is spent on those, and one request at a time.
+        """
+        gap_ms = DOUBT_TURNS * max(self.delay_ms, self.adaptive_delay.delay_ms, 0)
+        if not self.is_apart and now_ms >= self.tried_ms + gap_ms:
+            self.tried_ms = now_ms
+            return now_ms
+        self.doubt_ms = max(self.doubt_ms, self.tried_ms, now_ms) + max(gap_ms, DOUBT_MS)
+        return self.doubt_ms
 
     def is_idle(self, now_ms: int) -> bool:
         """Does it have no claims, and nothing worth keeping?"""
-        learned = self.health.failures or self.adaptive_delay.delay_ms > max(self.delay_ms, 0)
-        until_ms = max(self.next_ms, self.health.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
+        learned = self.adaptive_delay.delay_ms > max(self.delay_ms, 0)
+        until_ms = self.next_ms + (KEPT_MS if learned else KEPT_PLAIN_MS)
         return not self.waiting and not self.active and until_ms <= now_ms
 
     @property
@@ -261,7 +277,7 @@ class Scheduler:
     def _pop_due(self, now_ms: int) -> tuple[QueueSlot, Claim] | None:
         while (slot := self._due_queue.pop(now_ms)) is not None:
             slot.is_queued = False
-            if not slot.waiting or slot.active >= self._room(slot):
+            if not slot.waiting or slot.active >= slot.concurrency:
                 continue
             if slot.next_ms > now_ms:
                 self._enqueue(slot)
@@ -278,6 +294,13 @@ class Scheduler:
             return slot, claim
         return None
 
+    def take_of(self, slot: QueueSlot, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
+        """Take the claims of one slot that are wanted out of it."""
+        found = list(filter(is_wanted, slot.waiting))
+        slot.waiting = deque(claim for claim in slot.waiting if not is_wanted(claim))
+        self.waiting -= len(found)
+        return found
+
     def finished(self, slot: QueueSlot, *, wait_ms: int, started: bool = True) -> None:
         """A turn of this slot has ended; the next request may start `wait_ms` from now. A turn without a request (not
         `started`) has no other effect on the queue's clock.
@@ -293,24 +316,11 @@ class Scheduler:
         self._enqueue(slot)
         self._wake()
 
-    def abandon(self, slot: QueueSlot) -> list[Claim]:
-        """A turn has ended without a request, and the waiting claims of its queue, which are returned, get none."""
-        claims = list(slot.waiting)
-        slot.waiting.clear()
-        self.waiting -= len(claims)
-        slot.settled_ms = min(slot.settled_ms, monotonic_ms())
-        self.finished(slot, wait_ms=0, started=False)
-        return claims
-
     def _enqueue(self, slot: QueueSlot) -> None:
-        if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
+        if slot.is_queued or not slot.waiting or slot.active >= slot.concurrency:
             return
         slot.is_queued, slot.user = True, self._user_of(slot, slot.waiting[0])
         self._due_queue.push(slot.due_ms, slot)
-
-    def _room(self, slot: QueueSlot) -> int:
-        """Requests at a time; one for a host that does not answer."""
-        return 1 if slot.health.is_set_aside else slot.concurrency
 
     def _wake(self) -> None:
         """Wake a worker for the first slot, now or when it is due."""
@@ -366,6 +376,12 @@ class Scheduler:
         self.waiting -= len(removed)
         return removed
 
+    @property
+    def has_due(self) -> bool:
+        """Is there a claim whose time has come?"""
+        due_ms = self._due_queue.next_ms()
+        return due_ms is not None and due_ms <= monotonic_ms()
+
     def slots(self) -> list[QueueSlot]:
         """All slots."""
         return list(self._slots.values())
@@ -390,14 +406,11 @@ class Scheduler:
         return [*(slot.waiting for slot in self._slots.values()), *self._waiting_at.values()]
 
     def take_stale(self, *, wait_max_ms: int, age_max_ms: int) -> list[Claim]:
-        """Take out claims that are not due within `wait_max_ms`, those that have waited too long, and those of queues
-        that are set aside.
-        """
+        """Take out claims that are not due within `wait_max_ms`, and those that have waited too long."""
         now_ms = monotonic_ms()
         stale: list[Claim] = []
         for slot in self._slots.values():
-            is_far = slot.next_ms - now_ms > wait_max_ms or (slot.next_ms > now_ms and slot.health.is_set_aside)
-            if slot.waiting and (is_far or now_ms - slot.since_ms > age_max_ms):
+            if slot.waiting and (slot.next_ms - now_ms > wait_max_ms or now_ms - slot.since_ms > age_max_ms):
                 stale.extend(slot.waiting)
                 slot.waiting.clear()
         self.waiting -= len(stale)

@@ -19,6 +19,8 @@ from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome
 from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.rules.poison_urls import crash_action_of
+from crawler.rules.politeness import TICK_MS
+from crawler.rules.urls import origin_of
 from crawler.runtime.clock import ENGINE_PAUSE_S
 from crawler.runtime.counters import OpenClaims
 
@@ -42,10 +44,24 @@ class AwaitAddress(msgspec.Struct, frozen=True):
     address: str
 
 
-class AwaitName(msgspec.Struct, frozen=True):
-    """The claim waits for a look-up, and its queue stands still. `answered` takes the callback that requeues it."""
+class AwaitReach(msgspec.Struct, frozen=True):
+    """The claim waits for a look-up or a connection; others of its queue go on meanwhile. `began` takes the callback
+    that requeues it. `wait_ms`: how long its queue waits because of the attempt.
+    """
 
-    answered: Callable[[Callable[[], None]], None]
+    began: Callable[[Callable[[], None]], None]
+    wait_ms: int = 0
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """The claim's origin does not answer, or may not be tried now: this claim and those that wait here for the same
+    origin go back to the engine, into the row of the origin, until `due_ms`. `since_ms`: since when it has been silent,
+    None: not known to be. Both are monotonic ms.
+    """
+
+    origin: str
+    due_ms: int
+    since_ms: int | None
 
 
 class ReturnToEngine(msgspec.Struct, frozen=True):
@@ -56,9 +72,10 @@ class LeaseLost(msgspec.Struct, frozen=True):
     """The claim belongs to another instance by now."""
 
 
-class QueueGivenUp(msgspec.Struct, frozen=True):
-    """Neither this claim nor those that wait in its queue are fetched. `outcome_of` gives the end of each."""
+class OriginGivenUp(msgspec.Struct, frozen=True):
+    """Neither this claim nor those that wait here for its origin are fetched. `outcome_of` gives the end of each."""
 
+    origin: str
     outcome_of: Callable[[Claim], Failed]
 
 
@@ -68,13 +85,13 @@ class Deliver(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-TurnEnd = Requeue | AwaitAddress | AwaitName | ReturnToEngine | LeaseLost | QueueGivenUp | Deliver
+TurnEnd = Requeue | AwaitAddress | AwaitReach | ReturnToEngine | LeaseLost | SetAside | OriginGivenUp | Deliver
 
 
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_scheduler", "claim", "crash_action", "is_request_over", "mark", "slot")
+    __slots__ = ("_scheduler", "claim", "crash_action", "is_apart", "is_request_over", "mark", "slot")
 
     def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
         self._scheduler = scheduler
@@ -83,10 +100,19 @@ class Turn:
         self.claim = claim
         self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
+        self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
+
+    def sent(self) -> None:
+        """The request is sent just now. The next one may follow after the queue's delay, if it is apart."""
+        slot = self.slot
+        if self.is_apart and not self.is_request_over:
+            self.request_over(wait_ms=max(slot.delay_ms, slot.adaptive_delay.delay_ms, 0) + TICK_MS)
 
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:
         """The queue may go on from here, `wait_ms` from now; parsing does not hold it up. Once a turn."""
         if self.is_request_over:
+            if self.is_apart:
+                return
             raise InvariantError(f"the request of a turn was over before: {self.claim.url}")
         self.is_request_over = True
         self._scheduler.finished(self.slot, wait_ms=wait_ms, started=started)
@@ -104,15 +130,19 @@ class TurnRunner:
         *,
         deliver: Callable[[Outcome], None],
         return_claim: Callable[[Claim], Awaitable[None]],
+        set_aside: Callable[[list[Claim], SetAside], Awaitable[None]],
         delay_ms: int,
     ) -> None:
-        """`return_claim` returns a claim to the engine; `delay_ms`: the delay of a queue whose own is not known."""
+        """`return_claim` returns a claim to the engine, `set_aside` some of one origin; `delay_ms`: the delay of a
+        queue whose own is not known.
+        """
         self._scheduler = scheduler
         self._held = held
         self._open_claims = open_claims
         self._internal_errors = internal_errors
         self._deliver = deliver
         self._return_claim = return_claim
+        self._set_aside = set_aside
         self._delay_ms = delay_ms
 
     async def run(self, turn: Turn, work: Callable[[Turn], Awaitable[TurnEnd]]) -> None:
@@ -149,19 +179,23 @@ class TurnRunner:
             case AwaitAddress():
                 self._close(turn)
                 scheduler.wait_at(end.address, claim)
-            case AwaitName():
-                end.answered(lambda: self._name_answered(turn))
+            case AwaitReach():
+                self._close(turn, wait_ms=end.wait_ms, started=end.wait_ms > 0)
+                end.began(lambda: scheduler.requeue(claim))
             case ReturnToEngine():
                 self._close(turn)
                 await self._return_claim(claim)
             case LeaseLost():
                 self._close(turn)
                 self._open_claims.ended(claim)
-            case QueueGivenUp():
-                if turn.is_request_over:
-                    raise InvariantError("a queue is given up before a request is made")
-                turn.is_request_over = True
-                for one in (claim, *scheduler.abandon(turn.slot)):
+            case SetAside():
+                claims = self._with_those_of(turn, end.origin)
+                self._close(turn)
+                await self._set_aside(claims, end)
+            case OriginGivenUp():
+                claims = self._with_those_of(turn, end.origin)
+                self._close(turn)
+                for one in claims:
                     self._deliver(end.outcome_of(one))
             case Deliver():
                 self._close(turn)
@@ -171,6 +205,6 @@ class TurnRunner:
         if not turn.is_request_over:
             turn.request_over(wait_ms=wait_ms, started=started)
 
-    def _name_answered(self, turn: Turn) -> None:
-        self._close(turn)
-        self._scheduler.requeue(turn.claim)
+    def _with_those_of(self, turn: Turn, origin: str) -> list[Claim]:
+        """The turn's claim, and those of an origin that wait in its slot, which are taken out."""
+        return [turn.claim, *self._scheduler.take_of(turn.slot, lambda one: origin_of(one.url) == origin)]

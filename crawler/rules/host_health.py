@@ -1,8 +1,9 @@
-"""Whether a queue's host answers: a state of three numbers, and what may be done with the queue. Pure.
+"""Whether an origin answers: a state of a few numbers, and what may be done with its URLs. Pure.
 
-After several failures in a row that point to the host, its whole queue is set aside: one URL probes it at growing
-intervals, and the others wait without losing attempts. Any answer ends this at once. After too long a silence its URLs
-may be given up; it is still probed. Times are ms on the clock that the caller uses for the state.
+An origin is scheme, host and port. After several failures in a row, or at once when its robots.txt can't be read or it
+answers that it is busy, its URLs are set aside: one of them probes it at growing intervals, and the others wait without
+losing attempts. Any answer ends this at once. After too long a silence its URLs may be given up; it is still probed.
+Nothing here concerns other origins of the same domain. Times are ms on the clock that the caller uses for the state.
 """
 
 from enum import Enum
@@ -13,10 +14,10 @@ from crawler.model import FailureKind
 from crawler.rules.retry import Policy, policy_of
 from crawler.settings import HostsSettings, RetrySettings
 
-# The host does not answer, or refuses every request for now. A 404, or a 500 for one page, only shows that it is up.
+# The host does not answer, or refuses every request for now. A 404, or a 500 for one page, only shows that it is up. A
+# name that does not exist, or an address that may not be connected to, is known at once: each URL is judged by itself.
 AGAINST = frozenset(
     {
-        FailureKind.DNS_NOT_FOUND,
         FailureKind.DNS_ERROR,
         FailureKind.CONNECT,
         FailureKind.TLS,
@@ -26,12 +27,12 @@ AGAINST = frozenset(
         FailureKind.ROBOTS_UNREACHABLE,
     }
 )
-# Known without a request to the host.
-SILENT = frozenset({FailureKind.ADDRESS_REFUSED})
+# The first one sets the origin aside: what it answered holds for more than one URL.
+AT_ONCE = frozenset({FailureKind.SERVER_BUSY, FailureKind.ROBOTS_UNREACHABLE})
 
 
 class HostHealth(msgspec.Struct, frozen=True, array_like=True):
-    """State of a queue: failures in a row, time of the first of them, time of the next probe (0: not set aside)."""
+    """State of an origin: failures in a row, time of the first of them, time of the next probe (0: not set aside)."""
 
     failures: int = 0
     since_ms: int = 0
@@ -46,7 +47,7 @@ GOOD = HostHealth()
 
 
 class HostAction(Enum):
-    """What may be done with a queue's next URL."""
+    """What may be done with an origin's next URL."""
 
     FETCH = "fetch"
     PROBE = "probe"  # fetch one URL, and no other until it has ended
@@ -69,7 +70,7 @@ class HostHealthRules(msgspec.Struct, frozen=True):
         return HostAction.GIVE_UP if self.is_given_up(health, now_ms=now_ms) else HostAction.WAIT
 
     def is_given_up(self, health: HostHealth, *, now_ms: int) -> bool:
-        """Has the host been silent for too long?"""
+        """Has the origin been silent for too long?"""
         return health.is_set_aside and now_ms - health.since_ms >= self.hosts.give_up_s * 1000
 
     def after(
@@ -78,25 +79,29 @@ class HostHealthRules(msgspec.Struct, frozen=True):
         kind: FailureKind | None,
         *,
         now_ms: int,
-        retry_after_ms: int = 0,
+        is_probe: bool = False,
+        wait_min_ms: int = 0,
         jitter: float = 0.0,
     ) -> HostHealth:
-        """The health after a request that ended with this failure (None: with a result)."""
-        if kind in SILENT:
-            return health
+        """The health after a request that ended with this failure (None: with a result).
+
+        `is_probe`: it was the request that the origin was probed with. `wait_min_ms`: its URLs can't be fetched before,
+        whatever the kind (its robots.txt could not be read).
+        """
         if kind is None or kind not in AGAINST:
             return GOOD
-        if now_ms < health.probe_ms:
-            return health  # not a probe: the request was open when the queue was set aside
+        if health.is_set_aside and now_ms < health.probe_ms and not is_probe:
+            return health  # the request was open when the origin was set aside
         since_ms = health.since_ms if health.failures else now_ms
         counted = HostHealth(health.failures + 1, since_ms)
-        if counted.failures < self.hosts.failures:
+        is_at_once = health.is_set_aside or kind in AT_ONCE or wait_min_ms > 0
+        if counted.failures < self.hosts.failures and not is_at_once:
             return counted
-        wait_ms = max(self.backoff_ms(counted, kind, jitter=jitter), retry_after_ms, 1)
+        wait_ms = max(self.backoff_ms(counted, kind, jitter=jitter), wait_min_ms, 1)
         return HostHealth(counted.failures, since_ms, now_ms + wait_ms)
 
     def backoff_ms(self, health: HostHealth, kind: FailureKind, *, jitter: float = 0.0) -> int:
-        """How long the whole queue waits after its last failure, of this kind; grows with each failure in a row."""
+        """How long the origin rests after its last failure, of this kind; grows with each failure in a row."""
         if not health.failures:
             return 0
         beyond = health.failures - self.hosts.failures

@@ -11,6 +11,7 @@ TICK_MS = 1
 STEP_MS = 50  # decrease after a normal answer: the larger of this and this share of the floor:
 STEP_SHARE = 0.1
 INCREASE = 2.0
+RECOVERED_SHARE = 0.25  # of what a delay is above its floor, at each answer: 32 s are 2 s again after ten
 AVERAGE_SHARE = 0.125  # weight of a new latency in the moving average, as in RFC 6298 2.3
 SLOW_FACTOR = 3.0  # an answer is slow if it takes more than this many times the average,
 SLOW_MS_MIN = 250  # and more than this: 30 ms instead of 8 means nothing
@@ -55,6 +56,18 @@ def adapt(before: AdaptiveDelay, *, latency_ms: int | None, floor_ms: int, ceili
     if latency_ms is not None:
         average_ms += (latency_ms - average_ms) * (AVERAGE_SHARE if average_ms else 1.0)
     return AdaptiveDelay(max(floor_ms, min(delay_ms, ceiling_ms)), average_ms)
+
+
+def slowed(before: AdaptiveDelay, *, floor_ms: int, ceiling_ms: int) -> AdaptiveDelay:
+    """The delay of a domain that asked to be left alone (429): twice what it was, up to the ceiling. Never a stop."""
+    delay_ms = int(INCREASE * max(before.delay_ms, floor_ms, STEP_MS))
+    return AdaptiveDelay(max(floor_ms, min(delay_ms, ceiling_ms)), before.latency_ms)
+
+
+def recovered(before: AdaptiveDelay, *, floor_ms: int) -> AdaptiveDelay:
+    """The same after a normal answer: closer to the floor by a share of what it is above it, and then there."""
+    above_ms = int((before.delay_ms - floor_ms) * (1 - RECOVERED_SHARE))
+    return AdaptiveDelay(floor_ms + above_ms, before.latency_ms) if above_ms >= STEP_MS else UNMEASURED
 
 
 def is_slow(latency_ms: int, average_ms: float) -> bool:

@@ -169,28 +169,45 @@ class Fetcher:
             return Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ"), None, b"", ""
         return None, answer, raw, truncated
 
-    def known_address_of(self, url: str) -> str | None:
-        """The address that a request for this canonical URL would go to first; None when it must be looked up."""
+    def known_address_of(self, url: str) -> str | Failure | None:
+        """The address that a request for this canonical URL would go to first, or why there is none; None when it must
+        be looked up.
+        """
         host = host_of(url)
         if address_guard.is_address(host.strip("[]")):
             return host
         try:
             known = self._resolver.cached(host)
-        except LookupFailedError:
-            return host
+        except LookupFailedError as error:
+            return Failure(kind=error.kind, detail=error.detail)
         return known[0] if known else None
 
-    async def address_of(self, url: str) -> str:
-        """Like `known_address_of`, looked up if necessary; the host when it can't be resolved."""
+    async def address_of(self, url: str) -> str | Failure:
+        """Like `known_address_of`, looked up if necessary."""
         known = self.known_address_of(url)
         if known is not None:
             return known
         host = host_of(url)
         try:
             found = await self._resolver.lookup(host)
-        except LookupFailedError:
-            return host
+        except LookupFailedError as error:
+            return Failure(kind=error.kind, detail=error.detail)
         return found[0] if found else host
+
+    async def reach(self, url: str) -> Failure | None:
+        """Open a connection to the origin of a canonical URL, and keep it for the next request to it; why there is
+        none. Raises InvalidUrl.
+        """
+        assert self._pool is not None, "used outside its context"
+        origin, _ = self._origin_and_target(url)
+        if origin.refusal is not None:
+            return origin.refusal
+        try:
+            connection = await self._pool.open(origin)
+        except ConnectFailedError as error:
+            return error.failure
+        self._pool.put(origin, connection)
+        return None
 
     def _origin_and_target(self, url: str) -> tuple[Origin, str]:
         slash = url.find("/", 8)

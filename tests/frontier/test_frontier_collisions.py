@@ -13,6 +13,7 @@ from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AddQuota
+from crawler.frontier.script_args import ReturnItem
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found
@@ -192,7 +193,7 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     claims = await door.claim(urls_max=MEMBERS, per_queue_max=MEMBERS, out_max=MEMBERS, ahead_ms=10**9)
     assert len(claims) == MEMBERS // 2 + 1, "one of each queue, for no delay is known"
     assert await run("extend_claims", key, *fence, 90_000, *(c.token for c in claims)) == [b"COMMITTED", len(claims)]
-    returned = pack([(c.token, 0) for c in claims])
+    returned = pack([ReturnItem(c.token, 0, "", 0, 0) for c in claims])
     assert await run("return_claims", key, *fence, returned) == [b"COMMITTED", len(claims)]
     assert await run("drain_log", key, *fence, b"", *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
     done = [(f"{n}", f"r{n}.test", f"r{n}.test", 2, 10, 1, 0, 0, "") for n in range(MEMBERS)]

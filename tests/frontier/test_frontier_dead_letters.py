@@ -170,7 +170,8 @@ async def test_thousands_of_dead_letters_are_read_and_requeued_in_bounded_calls(
     assert await letters_of(door).requeue(everything) == n
     assert await sums(door) == (2 * n, n, 0, 0, [])
     await door.frontier.book_request(door.fence, "h1.test", SETTLED)
-    assert len(await door.claim()) == 50
+    claimed = [*await door.claim(), *await door.claim(urls_max=256)]
+    assert len({claim.queue for claim in claimed}) == 50
 
 
 async def test_the_owner_hears_of_a_queue_that_a_revival_woke(door: Door) -> None:

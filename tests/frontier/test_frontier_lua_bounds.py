@@ -32,10 +32,10 @@ UNPACKS = {
 # Patterns on text that a site may have chosen. Each repeats a class up to a character that is not of it, or to the end.
 PATTERNS = {
     "'//(.*)$'", "':%d+$'", "'|(.*)$'", "'^%S+ (%S+) (.*)$'", "'^(%S+) (%S+) (%S+) (.*)$'", "'^([^/]*)(.*)$'",
-    "'^(%S+) (%S+) (.*)$'",
+    "'^(%S+) (%S+) (.*)$'", "'^(https?)://(.*)$'",
     # On what scripts and sessions write themselves:
     "'^%d+( .* (%d+))$'", "'^%S+ (%d+) '", "'^%d+%.(.*)%-%d+%.%d+$'", "'^(%d+) (.*)$'", "'^%d+'", "' (%S+)'", "'%S+'",
-    "'|[^@]'", "'^[^/ ~]+'", "'^(%S+) '", "'^at:(%d+)$'",
+    "'|[^@!]'", "'^[^/ ~]+'", "'^(%S+) '", "'^at:(%d+)$'", "'^!(.*)$'", "'^\\1(%S+) (.*)$'",
 }  # fmt: skip
 
 # Commands that read a whole key, with what bounds it.
@@ -46,6 +46,7 @@ WHOLE = {
     ("claim", "'HGETALL', ctx.prefix .. 'k'"): "URLs that processes died with",
     ("claim", "'HKEYS', ctx.prefix .. 'users'"): "users with URLs that wait here",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",
+    ("_aside", "'ZRANGE', head, 0, -1, 'WITHSCORES'"): "a block",
 }
 
 

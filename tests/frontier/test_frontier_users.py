@@ -177,8 +177,7 @@ async def test_claims_and_retries_come_back_as_urls_of_their_user(door: Door) ->
     call = door.frontier.retry(door.fence, first, Settlement(next_fetch_ms=0), due_ms=door.now + 1, kind="timeout")
     await door.frontier.end([call])
     door.now += DELAY_MS
-    (second,) = await door.claim(ahead_ms=0)
-    await door.return_claims(second)
+    await door.return_claims(*await door.claim(ahead_ms=0))
     await door.acquire("bob")
     door.now += 100 * DELAY_MS
     claims = await slots(door, 4)

@@ -111,6 +111,10 @@ class SimFetcher:
     async def address_of(self, url: str) -> str:
         return host_of(url)
 
+    async def reach(self, url: str) -> Failure | None:
+        await asyncio.sleep(self._net.connect_s())
+        return None
+
     async def fetch(
         self,
         url: str,

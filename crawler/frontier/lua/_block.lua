@@ -14,8 +14,9 @@ local function index_of(queue) return ctx.prefix .. 't:' .. queue end
 local function block_of(queue, id) return ctx.prefix .. 'b:' .. queue .. ':' .. id end
 local function is_stub(id) return #id > ID_LENGTH end
 
--- Is this the name of a row of deferred URLs? Rows of users are queues in all that concerns blocks.
-local function is_row(queue) return string.find(queue, '|[^@]') end
+-- Is this the name of a row of deferred URLs? Rows of users, and of URLs that are set aside, are queues in all that concerns
+-- blocks.
+local function is_row(queue) return string.find(queue, '|[^@!]') end
 local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
 
 -- Rows with two reasons, 'depth:N' and 'hosts', stay in memory: single URLs are looked up in them.

@@ -175,7 +175,10 @@ local function stop_queue(r, reason)
   call('HSET', ctx.prefix .. 'stops', r.queue, reason)
   count(ctx.total, 'moves', 1)
   if reason ~= PAUSED and r[N] > 0 then note_deferred(r.queue, reason, r[N]) end
-  if reason ~= PAUSED then defer_runs(r, 1) end
+  if reason ~= PAUSED then
+    defer_runs(r, 1)
+    if r[MORE].aside then call('ZADD', ctx.prefix .. 'aside', 0, r.queue) end -- the next claim puts them back, see _aside.lua
+  end
 end
 
 local function start_queue(r, default_delay_ms)

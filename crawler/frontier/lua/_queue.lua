@@ -15,6 +15,7 @@
 -- its queue has its URLs and blocks, and turns the users' turns (see _turns.lua). n counts the URLs of all. Such a queue
 -- is in a ready set for each user that has URLs in it: ready@USER, ready:<boost>@USER. users: hash user -> URLs that wait in
 -- queues; meta's users is their sum.
+-- aside: see _aside.lua; quick: how many URLs are handed out at once, because many of them end without an answer (see below).
 -- idle: zset of queues that may be idle, by when their clock runs out.
 -- A script reads a record once, changes it here, and writes it once, in close_queues.
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
@@ -237,6 +238,17 @@ local function settle(r, n, next_ms, delay_ms)
   r.is_changed = true
 end
 
+-- A claim of this queue has ended without an answer (a name that does not exist, a closed port): the next call hands out one
+-- more, twice as many after a batch of such, so that those that are behind them do not wait. Each answer takes one off.
+local QUICK_MAX = 64
+
+local function note_unanswered(r) set_more(r, 'quick', math.min(QUICK_MAX, (r[MORE].quick or 1) + 1)) end
+
+local function note_answered(r)
+  local quick = r[MORE].quick
+  if quick then set_more(r, 'quick', quick > 2 and quick - 1 or nil) end
+end
+
 -- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is. A queue that woke
 -- is due now at the earliest: it goes behind those that have been due for longer.
 local function place_of(r, hold)
@@ -255,7 +267,7 @@ end
 
 -- Does it have no URLs and no open request?
 local function is_idle(r)
-  if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 then return false end
+  if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 or r[MORE].aside then return false end
   return not r[MORE].borrower and (not r[MORE].waiter or r[MORE].waiter == GRANTED)
 end
 

@@ -27,6 +27,7 @@ local function book(one, quota)
   end
   count_seed(one[AckItem.seed], DONE, 1)
   if type(one[AckItem.seed]) == 'string' then book_run(one) end
+  note_answered(r)
   settle(r, 1, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
   if quota[AddQuotaArgs.urls_per_linking_domain] > 0 then look_again(one[AckItem.queue]) end
 end

@@ -8,7 +8,8 @@
 --       users that have another one than 1 (flat: user, weight), wall time (ms): what is scheduled until then is due}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues and rows whose next block
 --       has to be brought back from its file, flat waits: boost, user, and when the first of their queues is due (-1: none
---       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users}.
+--       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users, flat
+--       probes: queue, origin, since when it has been silent (ms, -1: not known to be), of origins whose URLs went back into the queue}.
 --       Both due times are earlier by the lead.
 --       The batch repeats row, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
 --       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'. A row is a queue,
@@ -128,10 +129,12 @@ local function horizon_of(r)
   return (r[MORE].borrower or (waiter and waiter ~= GRANTED)) and now or now + lead
 end
 
--- How many URLs a due queue hands out. With an unknown delay it is one: the Crawl-delay may be longer than our default.
+-- How many URLs a due queue hands out. With an unknown delay it is one: the Crawl-delay may be longer than our default. Where
+-- many end without an answer, it is more: they take no turns.
 local function allowance(r, left)
   local n, delay = 1, delay_of(r)
   if delay then n = delay > 0 and math.max(1, math.floor(ahead / delay)) or per_queue end
+  if r[MORE].quick then n = math.max(n, math.min(r[MORE].quick, math.ceil(left / 2))) end
   return math.min(n, per_queue, left, math.max(0, out_max - r[OUT]))
 end
 
@@ -351,8 +354,8 @@ local function take_all(users, left)
   if next(turns) then call('HSET', ctx.meta_key, 'turns', cmsgpack.pack(turns)) end
 end
 
--- Put all that is due into its queue. Returns the number of orphans, when the next retry is due, and when the next scheduled
--- URL is (wall time, ms).
+-- Put all that is due into its queue. Returns the number of orphans, when the next retry is due, when the next scheduled URL is
+-- (wall time, ms), and the probes.
 local function requeue_all(wall)
   local orphans = call('ZRANGE', ctx.prefix .. 'o', 0, 63)
   for _, token in ipairs(orphans) do
@@ -361,11 +364,12 @@ local function requeue_all(wall)
   end
   requeue_due('x', true)
   local retry_due, visible = requeue_due('r', false), show_due(wall)
+  local probes = Aside.put_all_due_back(default_delay)
   if next(ctx.records) then
     close_queues() -- so that these URLs can be claimed now
     write_totals()
   end
-  return #orphans, retry_due, visible
+  return #orphans, retry_due, visible, probes
 end
 
 -- Move records of idle queues to their stores. Returns since when the next one has been idle.
@@ -390,7 +394,7 @@ for i = 1, #a[ClaimArgs.weights], 2 do ctx.weights[a[ClaimArgs.weights][i]] = a[
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
-local orphans, retry_due, visible = requeue_all(a[ClaimArgs.at_ms])
+local orphans, retry_due, visible, probes = requeue_all(a[ClaimArgs.at_ms])
 local idle_since = compact_idle()
 local users = users_here()
 if meta().request == request then repeat_batch() else take_all(users, a[ClaimArgs.urls_max]) end
@@ -401,7 +405,8 @@ write_seeds()
 
 local soonest = orphans == 64 and 0 or math.huge
 if visible then soonest = math.min(soonest, math.max(0, now + visible - a[ClaimArgs.at_ms])) end
-for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge}) do
+for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge,
+  first_of('aside') or math.huge}) do
   soonest = math.min(soonest, due)
 end
 local waits, n = {}, 0
@@ -418,4 +423,4 @@ end
 local short = has_spilled and call('ZRANGE', ctx.prefix .. 'short', 0, 63) or {}
 if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- report them until they are back
 if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits}
+return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits, probes}

@@ -2,7 +2,7 @@
 -- dead_letter: give a URL up; it is kept and counted as a dead letter. Needs the fence and the delivery's token.
 -- KEYS  meta
 -- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, next fetch (ms), delay (ms), dead letter, failure kind,
---       run, this attempt (JSON) or '' for none, seed}
+--       run, this attempt (JSON) or '' for none, seed, 1 if there was no answer}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
 if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
@@ -13,6 +13,7 @@ call('HSET', ctx.prefix .. 'dead', fp, a[DeadLetterArgs.letter] .. '\n' .. attem
 forget(a[DeadLetterArgs.run], {fp}, true)
 local r = record_of(a[DeadLetterArgs.queue])
 for name, n in pairs({dead = 1, [kind] = 1}) do count_in(r, name, n) end
+if a[DeadLetterArgs.is_unanswered] == 1 then note_unanswered(r) else note_answered(r) end
 settle(r, 1, a[DeadLetterArgs.next_fetch_ms], a[DeadLetterArgs.delay_ms])
 close_queues()
 count_seed(a[DeadLetterArgs.seed], DEAD, 1)

@@ -2,15 +2,18 @@
 -- purge: drop waiting or deferred URLs of a queue for an operator: they end as refused, and stay seen. Without a fence; URLs
 -- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
--- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '@USER' for the row of a user, '' for the queue's
---       own blocks, '*' for retries, '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at,
+-- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '@USER' for the row of a user, '!ORIGIN' for that of
+--       an origin, '' for the queue's own blocks, '*' for retries, '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at,
 --       or token of a retry, seed or run}: at most 128
 -- returns the number of dropped URLs
 local r, row_reason, ended, n = record_of(ARGV[3]), ARGV[4], {}, 0
 local in_blocks = row_reason ~= '*' and row_reason ~= '@'
 local is_user = in_blocks and string.sub(row_reason, 1, 1) == '@'
-local is_pending, from = is_user or row_reason == '' or not in_blocks, r
-if is_user then
+local origin = in_blocks and string.match(row_reason, '^!(.*)$') or nil
+local is_pending, from = is_user or origin or row_reason == '' or not in_blocks, r
+if origin then
+  from = Aside.row_of(ARGV[3], origin)
+elseif is_user then
   from = Users.place_in(r, string.sub(row_reason, 2))
 elseif not is_pending then
   from = row_of(ARGV[3], row_reason)
@@ -26,7 +29,7 @@ local function take_out(name)
   if row_reason == '@' then return unschedule(r, name) end
   if call('ZREM', head_of(from.queue), name) == 0 then return false end
   add_urls(from, -1)
-  if is_pending then note_runs(r, {name}, 1, -1) end
+  if is_pending and not origin then note_runs(r, {name}, 1, -1) end
   return true
 end
 
@@ -40,12 +43,16 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
   end
 end
 if n == 0 then return 0 end
-if not is_pending then
+if origin then
+  Aside.count(r, -n)
+  promote(from)
+  if from[N] == 0 then Aside.schedule(r.queue, origin, nil) end
+elseif not is_pending then
   note_released(r.queue, row_reason, n) -- pending again, and done below
 elseif in_blocks and deferring_stop(r) then
   note_released(r.queue, r[MORE].stop, n)
 end
-if in_blocks and not promote(from) then leave_ready(from) end
+if in_blocks and not origin and not promote(from) then leave_ready(from) end
 count_in(r, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)

@@ -2,7 +2,7 @@
 -- withdraw: mark pending URLs whose commits are on disk as done, and count what their index lines have. For the rebuild of a
 -- crawl; without a fence, because no session works then. Idempotent.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue or row of a user, block ('' for the head), '*' or '@', member or token, status
+-- ARGV  run, msgpack list of {fingerprint, queue, or row of a user or of an origin, block ('' for the head), '*' or '@', member or token, status
 --       class, bytes, fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token, '@' a scheduled URL
 -- returns how many of them were pending
 local done, ended = {}, {}
@@ -19,10 +19,16 @@ local function take_delivery(r, token)
   return true
 end
 
-local function take_queued(r, from, block, member)
+local function take_queued(r, from, block, member, origin)
   local head = head_of(from.queue) -- the block may have become the head meanwhile
   if call('ZREM', block_of(from.queue, block), member) + call('ZREM', head, member) == 0 then return false end
   add_urls(from, -1)
+  if origin then
+    promote(from)
+    Aside.count(r, -1)
+    if from[N] == 0 then Aside.schedule(r.queue, origin, nil) end
+    return true
+  end
   if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- pending again, and done below
   note_runs(r, {member}, 1, -1)
   if not promote(from) then
@@ -33,11 +39,12 @@ local function take_queued(r, from, block, member)
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
-  local from, was_pending = place_named(a[2]), false
-  local r = from.parent or from
+  local queue, origin = Aside.split(a[2])
+  local from, was_pending = queue and Aside.row_of(queue, origin) or place_named(a[2]), false
+  local r = queue and record_of(queue) or from.parent or from
   if a[3] == '*' then was_pending = take_delivery(r, a[4])
   elseif a[3] == '@' then was_pending = unschedule(r, a[4])
-  else was_pending = take_queued(r, from, a[3], a[4]) end
+  else was_pending = take_queued(r, from, a[3], a[4], origin) end
   if was_pending then
     done[#done + 1] = {queue = r.queue, class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
     local run = run_named(a[8], ARGV[1])
