@@ -183,10 +183,9 @@ class Reaching:
         """May one more connection be tried?"""
         return self._connects < self._connects_max
 
-    def connect(self, claim: Claim, reached: Reached, *, wait_ms: int) -> AwaitReach:
-        """Connect to the claim's origin, while its queue goes on after `wait_ms`."""
-        key = claim.queue, claim.token
-        return AwaitReach(partial(self._begin, key, claim, self._connect(claim.url, reached.address)), wait_ms)
+    def connect(self, claim: Claim, reached: Reached) -> AwaitReach:
+        """Connect to the claim's origin, while its queue goes on."""
+        return AwaitReach(partial(self._begin, (claim.queue, claim.token), claim, self._connect(claim.url, reached)))
 
     def _look_up(self, url: str) -> Work:
         async def work() -> Reached:
@@ -194,14 +193,14 @@ class Reaching:
 
         return work
 
-    def _connect(self, url: str, address: str) -> Work:
+    def _connect(self, url: str, before: Reached) -> Work:
         async def work() -> Reached:
             self._connects += 1
             try:
                 failure = await self._fetcher.reach(url)
             finally:
                 self._connects -= 1
-            return Reached(address, failure, is_connected=failure is None)
+            return Reached(before.address, failure, is_connected=failure is None)
 
         return work
 

@@ -193,7 +193,10 @@ class FetchStage:
             return self._policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
         if reached.failure is not None:
             return await self._unreached(turn, reached.failure)
-        if not reached.is_connected and self._is_doubtful(turn.slot, origin_of(claim.url)):
+        origin = origin_of(claim.url)
+        if reached.is_connected:
+            turn.slot.reached = origin
+        elif self._is_doubtful(turn.slot, origin):
             return self._connect(turn.slot, claim, reached)
         return await self._exchange(turn, reached.address)
 
@@ -227,6 +230,8 @@ class FetchStage:
 
     def _is_doubtful(self, slot: QueueSlot, origin: str) -> bool:
         """May connecting to this origin be in vain, so that the others of its queue should not wait for it?"""
+        if slot.reached == origin:
+            return False
         if self._policy.has_failed(origin):
             return True
         is_another = slot.answered not in ("", origin) or slot.has_failed
@@ -240,20 +245,20 @@ class FetchStage:
         at_ms = slot.try_doubtful(now_ms)
         if at_ms > now_ms:
             return self._policy.set_aside(claim, at_ms)
-        delay_ms = max(slot.delay_ms, slot.adaptive_delay.delay_ms)
-        return self._reaching.connect(claim, reached, wait_ms=max(delay_ms, 0))
+        return self._reaching.connect(claim, reached)
 
     async def _unreached(self, turn: Turn, failure: Failure) -> TurnEnd:
-        """The end of a claim whose name can't be resolved, or that could not be connected to: nothing was sent, and its
-        queue does not wait for it.
+        """The end of a claim whose name can't be resolved, for which its queue does not wait, or that could not be
+        connected to.
         """
-        slot, claim = turn.slot, turn.claim
+        slot, claim, is_unsent = turn.slot, turn.claim, failure.kind in UNSENT
         result = FetchResult(url=claim.url, failure=failure)
-        _, recall = self._policy.of_page(slot, claim, result)
-        turn.request_over(wait_ms=0, started=False)
+        wait, recall = self._policy.of_page(slot, claim, result)
+        turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
         if recall is not None:
             await self._recall(claim, recall)
-        failed = self._policy.judged(claim, result, Settlement(next_fetch_ms=0))
+        next_ms = 0 if is_unsent else self._held.now_of(claim.partition) + wait
+        failed = self._policy.judged(claim, result, Settlement(next_fetch_ms=next_ms))
         assert failed is not None
         return Deliver(failed)
 

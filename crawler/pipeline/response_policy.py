@@ -258,10 +258,13 @@ class ResponsePolicy:
 
 def _note_answer(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> None:
     """Which origins of a queue answer."""
+    origin = origin_of(claim.url)
     if kind not in UNANSWERED:
-        slot.answered = origin_of(claim.url)
+        slot.answered = origin
     elif kind not in UNSENT:
         slot.has_failed = True
+        if slot.reached == origin:
+            slot.reached = ""
 
 
 def _detail_of(response: Response | None) -> str:

@@ -98,6 +98,7 @@ class QueueSlot(msgspec.Struct):
     doubt_ms: int = 0  # up to when such attempts are promised
     is_apart: bool = False  # the request to such an origin is open, and others of the queue go on
     answered: str = ""  # the last origin that answered, "" for none yet
+    reached: str = ""  # an origin that was connected to before its first request, and has not failed since
     has_failed: bool = False  # an attempt to reach one of its origins
     busy_origin: str = ""  # the last one that answered 503
     adaptive_delay: AdaptiveDelay = UNMEASURED

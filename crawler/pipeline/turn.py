@@ -46,11 +46,10 @@ class AwaitAddress(msgspec.Struct, frozen=True):
 
 class AwaitReach(msgspec.Struct, frozen=True):
     """The claim waits for a look-up or a connection; others of its queue go on meanwhile. `began` takes the callback
-    that requeues it. `wait_ms`: how long its queue waits because of the attempt.
+    that requeues it.
     """
 
     began: Callable[[Callable[[], None]], None]
-    wait_ms: int = 0
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -180,7 +179,7 @@ class TurnRunner:
                 self._close(turn)
                 scheduler.wait_at(end.address, claim)
             case AwaitReach():
-                self._close(turn, wait_ms=end.wait_ms, started=end.wait_ms > 0)
+                self._close(turn)
                 end.began(lambda: scheduler.requeue(claim))
             case ReturnToEngine():
                 self._close(turn)

@@ -94,6 +94,8 @@ class Census:
     def _url(self, p: int, queue: str, member: str) -> str:
         """The URL of a member; one of a run is another one, with the run behind it."""
         origin, queue = "", queue.partition("|")[0]
+        if member[0] == "\x01":  # set aside: the user is before it
+            member = member.split(" ", 1)[1]
         if member[0] >= "%":
             (letter,) = self._wire.ask([("HGET", self._keys.of(p, f"g:{queue}"), member[0])])
             origin = letter.decode()
