@@ -17,7 +17,7 @@ from crawler.model import Claim, Failure
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import AwaitAddress, AwaitReach, Requeue
 from crawler.rules.politeness import share_of
-from crawler.rules.urls import host_of
+from crawler.rules.urls import host_of, origin_of
 from crawler.runtime.clock import monotonic_ms
 from crawler.web.fetcher import Fetcher
 
@@ -25,9 +25,11 @@ LINE_PER_REQUEST = 4  # claims that wait in memory, for each request that may be
 GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
 UNPROVEN_SHARE = 0.75  # of the workers
-PROMPT_MS = 5_000  # an origin that holds a worker for longer is slow
+PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
 PROVEN_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
-RESULTS_MAX = 4_096
+RESULTS_MAX = 4_096  # kept for claims that have not had their turn since
+LATE_S = 0.5  # how long a claim waits for a name or a connection
+LATE_KEPT_MS = 60_000  # how long what came later counts
 KEPT_MAX = 10_000  # addresses remembered although none of their requests is open
 
 
@@ -133,19 +135,35 @@ class UnprovenHosts:
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """What is known before a request: its address, or why there can be none. `is_connected`: a connection is open."""
+    """What is known before a request: its address, or why there can be none. `is_connected`: a connection was opened;
+    `is_late`: nothing is known yet, and the claim should not wait for it here.
+    """
 
     address: str = ""
     failure: Failure | None = None
     is_connected: bool = False
+    is_late: bool = False
 
 
+LATE = Reached(is_late=True)
+Key = tuple[str, str]  # queue, and the host or the origin: others wait for the same
 Work = Callable[[], Awaitable[Reached]]
 Requeued = Callable[[], None]
 
 
+class _Attempt(msgspec.Struct):
+    """A look-up, or an attempt to connect, and the claims that wait for it."""
+
+    task: asyncio.Future[Reached]
+    waiting: list[tuple[Claim, Requeued]] = []
+    timer: asyncio.TimerHandle | None = None
+
+
 class Reaching:
-    """Look-ups of names, and attempts to connect to origins that may not answer. Neither holds a worker or a queue."""
+    """Look-ups of names, and attempts to connect to origins that may not answer. Neither holds a worker or a queue.
+
+    A claim waits for it here only for a while (LATE_S): a queue gets no others before its claims have ended.
+    """
 
     def __init__(self, fetcher: Fetcher, *, claims_max: int, connects_max: int) -> None:
         """`claims_max`: how many claims may wait; `connects_max`: attempts to connect at a time."""
@@ -153,11 +171,13 @@ class Reaching:
         self._claims_max = claims_max
         self._connects_max = connects_max
         self._connects = 0
-        self._waiting: dict[asyncio.Task[Reached], list[tuple[Claim, Requeued]]] = {}
-        self._tasks: dict[tuple[str, str], asyncio.Task[Reached]] = {}  # by queue and host: others wait for the same
+        self._attempts: dict[Key, _Attempt] = {}
         self._count = 0
         # What the claims that were requeued have waited for, by token: an answer that may not be cached counts, too.
         self._results: OrderedDict[str, Reached | BaseException] = OrderedDict()
+        self._late: OrderedDict[Key, tuple[Reached, int]] = (
+            OrderedDict()
+        )  # what came late, and until when it counts (ms)
 
     def of(self, claim: Claim) -> Reached | AwaitReach:
         """The address for a claim, or how its turn ends: the claim is requeued when its name was looked up. Raises what
@@ -168,10 +188,17 @@ class Reaching:
             raise result
         if result is not None:
             return result
+        name, origin = (claim.queue, host_of(claim.url)), (claim.queue, origin_of(claim.url))
+        if self._late and (late := self._came_late(origin) or self._came_late(name)) is not None:
+            return late
         known = self._fetcher.known_address_of(claim.url)
         if known is not None:
             return _reached(known)
-        return AwaitReach(partial(self._begin, (claim.queue, host_of(claim.url)), claim, self._look_up(claim.url)))
+        return AwaitReach(partial(self._begin, name, claim, self._look_up(claim.url)))
+
+    def _came_late(self, key: Key) -> Reached | None:
+        reached, until_ms = self._late.get(key, (None, 0))
+        return reached if until_ms > monotonic_ms() else None
 
     @property
     def is_full(self) -> bool:
@@ -185,7 +212,8 @@ class Reaching:
 
     def connect(self, claim: Claim, reached: Reached) -> AwaitReach:
         """Connect to the claim's origin, while its queue goes on."""
-        return AwaitReach(partial(self._begin, (claim.queue, claim.token), claim, self._connect(claim.url, reached)))
+        key = claim.queue, origin_of(claim.url)
+        return AwaitReach(partial(self._begin, key, claim, self._connect(claim.url, reached)))
 
     def _look_up(self, url: str) -> Work:
         async def work() -> Reached:
@@ -204,34 +232,53 @@ class Reaching:
 
         return work
 
-    def _begin(self, key: tuple[str, str], claim: Claim, work: Work, requeue: Requeued) -> None:
-        task = self._tasks.get(key)
-        if task is None:
-            task = self._tasks[key] = asyncio.ensure_future(work())
-            self._waiting[task] = []
-            task.add_done_callback(partial(self._ended, key))
-        self._waiting[task].append((claim, requeue))
+    def _begin(self, key: Key, claim: Claim, work: Work, requeue: Requeued) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            attempt = self._attempts[key] = _Attempt(asyncio.ensure_future(work()))
+            attempt.task.add_done_callback(partial(self._ended, key))
+        if attempt.timer is None:
+            attempt.timer = asyncio.get_running_loop().call_later(LATE_S, self._is_late, key)
+        attempt.waiting.append((claim, requeue))
         self._count += 1
 
-    def _ended(self, key: tuple[str, str], task: asyncio.Task[Reached]) -> None:
-        waited = self._waiting.pop(task, [])
-        del self._tasks[key]
-        self._count -= len(waited)
+    def _is_late(self, key: Key) -> None:
+        self._release(self._attempts[key], LATE)
+
+    def _ended(self, key: Key, task: asyncio.Future[Reached]) -> None:
+        attempt = self._attempts.pop(key)
         if task.cancelled():
-            return
+            self._count -= len(attempt.waiting)
+        elif attempt.waiting:
+            self._release(attempt, task.exception() or task.result())
+        elif task.exception() is None:
+            self._late[key] = task.result(), monotonic_ms() + LATE_KEPT_MS
+            self._late.move_to_end(key)
+            if len(self._late) > RESULTS_MAX:
+                self._late.popitem(last=False)
+
+    def _release(self, attempt: _Attempt, result: Reached | BaseException) -> None:
+        waited, attempt.waiting = attempt.waiting, []
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+            attempt.timer = None
+        self._count -= len(waited)
         for claim, requeue in reversed(waited):  # each goes to the head of its queue
-            self._results[claim.token] = task.exception() or task.result()
+            self._results[claim.token] = result
             if len(self._results) > RESULTS_MAX:
                 self._results.popitem(last=False)
             requeue()
 
     async def close(self) -> list[Claim]:
         """Cancel all; the claims that waited, without those that have just been requeued."""
-        running = dict(self._waiting)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        return [claim for task, waited in running.items() if task.cancelled() for claim, _ in waited]
+        running = list(self._attempts.values())
+        waited = {attempt.task: attempt.waiting for attempt in running}
+        for attempt in running:
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+            attempt.task.cancel()
+        await asyncio.gather(*waited, return_exceptions=True)
+        return [claim for task, some in waited.items() if task.cancelled() for claim, _ in some]
 
 
 def _reached(found: str | Failure) -> Reached:

@@ -25,7 +25,7 @@ from crawler.model import (
     RefusalReason,
     Response,
 )
-from crawler.pipeline.address_limit import AddressLimiter, Reached, Reaching, UnprovenHosts
+from crawler.pipeline.address_limit import LATE_S, PROMPT_MS, AddressLimiter, Reached, Reaching, UnprovenHosts
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
@@ -122,6 +122,9 @@ class FetchStage:
         workers = settings.fetch.concurrency
         self._reaching = Reaching(fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
         self._unproven = UnprovenHosts(scheduler, workers=workers)
+        # When a name that is late, or a connection, has been given up.
+        name_s = settings.dns.timeout_s * settings.dns.tries
+        self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
         self._cookie_walls = CookieWalls()
         self._requests = OpenRequests()
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
@@ -191,6 +194,8 @@ class FetchStage:
         reached = self._origin_refuses(claim) or self._reaching.of(claim)
         if not isinstance(reached, Reached):
             return self._policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
+        if reached.is_late:
+            return self._policy.set_aside(claim, monotonic_ms() + self._late_ms)
         if reached.failure is not None:
             return await self._unreached(turn, reached.failure)
         origin = origin_of(claim.url)
@@ -209,7 +214,7 @@ class FetchStage:
         slot, origin = turn.slot, origin_of(turn.claim.url)
         if (full := self._addresses.enter(address)) is not None:
             return full
-        is_proven = self._unproven.is_proven(origin)
+        is_proven = turn.is_quick = self._unproven.is_proven(origin)
         if not is_proven and (full := self._unproven.enter()) is not None:
             self._addresses.left(address, took_ms=0)
             return full
@@ -337,7 +342,7 @@ class FetchStage:
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         page_request = PageRequest(slot, claim, wall_s(), step=step)
         before_send = partial(self._before_page, turn, page_request)
-        worker = self._requests.add(claim)
+        worker = self._requests.add(claim, is_quick=turn.is_quick)
         try:
             result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
         except NotEntitledError:
@@ -349,6 +354,10 @@ class FetchStage:
                 self._notes.cut_off(claim, page_request.started_at)
                 self.cut_off.append(claim)
                 raise
+            if self._requests.has_made_way(worker):
+                self._notes.cut_off(claim, page_request.started_at)
+                self._cookie_walls.put_back(claim, step)
+                return Requeue(at_tail=True)  # among those that may be slow; no attempt is counted
             return self._late(page_request)  # the claim is not ours to end any more
         finally:
             self._requests.remove(worker)
@@ -445,6 +454,17 @@ class FetchStage:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._liveness.must_abort():
                 self._requests.cut_off_all()
+            self._make_way()
+
+    def _make_way(self) -> None:
+        """Origins that answered quickly before and do so no more hold workers while others wait: cut some of these
+        requests off. They are repeated among those of origins that have not answered, which share a part of the workers.
+        """
+        if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
+            return
+        slow = self._requests.slow(PROMPT_MS)
+        more = len(slow) + self._unproven.open - self._unproven.most
+        self._requests.make_way(slow[: max(0, more)])
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is in flight: neither a request nor a page that is being parsed."""

@@ -5,6 +5,7 @@ goes on with its next turn.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from crawler.frontier.frontier import Settlement
 from crawler.model import Claim, FetchResult, Response
 from crawler.pipeline.schedule import QueueSlot
+from crawler.runtime.clock import monotonic_ms
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,23 +54,46 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self._claims: dict[Worker, Claim] = {}
+        self._began_ms: dict[Worker, int] = {}  # of those that are expected to end quickly, oldest first
         self._cut_off: set[Worker] = set()
+        self._made_way: set[Worker] = set()
 
     @property
     def claims(self) -> list[Claim]:
         """Claims with an open request."""
         return list(self._claims.values())
 
-    def add(self, claim: Claim) -> Worker:
-        """The running task waits for an answer from here until `remove`."""
+    def add(self, claim: Claim, *, is_quick: bool) -> Worker:
+        """The running task waits for an answer from here until `remove`. `is_quick`: a quick one is expected."""
         worker = asyncio.current_task()
         assert worker is not None
         self._claims[worker] = claim
+        if is_quick:
+            self._began_ms[worker] = monotonic_ms()
         return worker
 
     def remove(self, worker: Worker) -> None:
         """The worker has its answer, or gave up."""
         del self._claims[worker]
+        self._began_ms.pop(worker, None)
+
+    def slow(self, age_ms: int) -> list[Worker]:
+        """Those that were expected to end quickly and have been open for longer, the oldest first."""
+        before_ms = monotonic_ms() - age_ms
+        return [w for w, began_ms in self._began_ms.items() if began_ms <= before_ms and w not in self._cut_off]
+
+    def make_way(self, workers: Sequence[Worker]) -> None:
+        """Cut these off, so that their workers are free for others."""
+        for worker in workers:
+            self._cut_off.add(worker)
+            self._made_way.add(worker)
+            worker.cancel()
+
+    def has_made_way(self, worker: Worker) -> bool:
+        """Was it cut off for that? Asked once."""
+        found = worker in self._made_way
+        self._made_way.discard(worker)
+        return found
 
     def cut_off_all(self) -> None:
         """Cut off every open request; CancelledError is raised in each of the workers."""

@@ -90,7 +90,7 @@ TurnEnd = Requeue | AwaitAddress | AwaitReach | ReturnToEngine | LeaseLost | Set
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_scheduler", "claim", "crash_action", "is_apart", "is_request_over", "mark", "slot")
+    __slots__ = ("_scheduler", "claim", "crash_action", "is_apart", "is_quick", "is_request_over", "mark", "slot")
 
     def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
         self._scheduler = scheduler
@@ -99,6 +99,7 @@ class Turn:
         self.claim = claim
         self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
+        self.is_quick = False  # its origin answered quickly the last time
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
 
     def sent(self) -> None:
