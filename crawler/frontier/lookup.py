@@ -35,6 +35,8 @@ class UrlLocation(msgspec.Struct, frozen=True, kw_only=True):
     claim_deadline_ms: int | None
     retry_at_ms: int | None
     visible_at: float | None = None  # if it is scheduled: wall clock, s
+    probe_ms: int | None = None  # if it is set aside: when its origin is probed next
+    silent_ms: int | None = None  # and since when it has been silent, if it is known to be
     place: int | None  # in its queue, 0 is the front
     letter: DeadLetter | None
     entry: CommitEntry | None  # committed, and not yet in an index segment
@@ -118,7 +120,12 @@ class UrlLookup:
         where = _location(raw)
         if not where.seen:
             return where
-        if unpack_queue(raw[-1]).get("at") and (found := await self._pending.scheduled_one(c.partition, c.url)):
+        known = unpack_queue(raw[-1])
+        if known.get("aside") and (
+            aside := await self._pending.set_aside(c.partition, c.queue, c.url, c.run, c.found_at)
+        ):
+            return replace(where, record=aside.url, probe_ms=aside.due_ms, silent_ms=aside.since_ms)
+        if known.get("at") and (found := await self._pending.scheduled_one(c.partition, c.url)):
             return replace(where, record=found.url, visible_at=found.visible_at)
         return replace(where, deferred=await self._deferred(c))
 

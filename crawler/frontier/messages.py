@@ -35,7 +35,8 @@ class Probe(NamedTuple):
 
 
 class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits.
+    """`status` is OK, FENCED or RECOVER; `next_due_ms` on the partition clock, -1 when nothing waits. `next_fetch_ms`:
+    the same of what is fetched, without the engine's own work.
 
     `short`: some of the queues and rows whose next block is in a file and should be brought back. `waits`: boost and
     user -> when the first of their queues is due, -1 for none; empty where there are neither boosts nor users.
@@ -44,6 +45,7 @@ class ClaimReply(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str
     next_due_ms: int = -1
+    next_fetch_ms: int = -1
     batches: tuple[QueueBatch, ...] = ()
     short: tuple[str, ...] = ()
     waits: Mapping[tuple[int, str], int] = msgspec.field(default_factory=dict)
@@ -137,7 +139,13 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Finger
     waits = {(int(due[i]), due[i + 1].decode()): int(due[i + 2]) for i in range(0, len(due), 3)}
     probes = tuple(Probe(q.decode(), o.decode(), int(at)) for q, o, at in zip(*[iter(raw[6])] * 3, strict=True))
     return ClaimReply(
-        status=status, next_due_ms=int(raw[1]), batches=tuple(batches), short=short, waits=waits, probes=probes
+        status=status,
+        next_due_ms=int(raw[1]),
+        batches=tuple(batches),
+        short=short,
+        waits=waits,
+        probes=probes,
+        next_fetch_ms=int(raw[7]),
     )
 
 

@@ -8,7 +8,7 @@ partitions, in pipelines of bounded calls. While the crawl runs the result is no
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,16 @@ class Found(msgspec.Struct, frozen=True):
     block: str
     name: str
     visible_at: float = 0.0  # of a scheduled one: wall clock, s
+
+
+class AsideUrl(NamedTuple):
+    """A URL that is set aside, when its origin is probed next, and since when it has been silent (ms on the partition
+    clock; None: it is not known to be).
+    """
+
+    url: PendingUrl
+    due_ms: int
+    since_ms: int | None
 
 
 class PendingUrls:
@@ -106,13 +116,13 @@ class PendingUrls:
     async def place(
         self, partition: int, queue: str, url: str, reason: str = "", *, run: str = "", now_s: float
     ) -> tuple[int, PendingUrl] | None:
-        """(place from the front of its queue, URL) of a queued URL of a run, or of one that is deferred for a reason.
+        """(place from the front of its queue, URL) of a queued URL of a run, or of one in the row of a reason.
 
         The place is that among the URLs of its user. Its domain is not looked up.
         """
         path = url[len(origin_of(url)) :]
         (origins,) = await self._origins(partition, [queue])
-        rows = [f"{queue}|{reason}"] if reason else await self.rows_of(partition, queue)
+        rows = [f"{queue}|{reason}"] if reason else await self.with_users(partition, [queue])
         for row, blocks in zip(rows, await self._blocks(partition, rows), strict=True):
             before = 0
             for block in blocks:
@@ -130,6 +140,18 @@ class PendingUrls:
         """The origins that URLs of a queue may have, as far as known: the usual ones, and those with a port."""
         (listed_ones,) = await self._origins(partition, [queue])
         return [*(f"{scheme}{queue}" for scheme in ORIGINS.values()), *sorted(listed_ones.values())]
+
+    async def set_aside(self, partition: int, queue: str, url: str, run: str, now_s: float) -> AsideUrl | None:
+        """A URL of a run that is set aside, because its origin does not answer."""
+        origin = origin_of(url)
+        found = await self.place(partition, queue, url, f"!{origin}", run=run, now_s=now_s)
+        if found is None:
+            return None
+        key = self._keys.of(partition, f"aside:{queue}")
+        due, packed = await self._run(
+            [("ZSCORE", key, origin), ("GET", self._keys.of(partition, f"w:{aside_row(queue, origin)}"))]
+        )
+        return AsideUrl(found[1], int(float(due or 0)), unpack_queue(packed or b"").get("since"))
 
     async def delivered(self, partition: int, url: str, run: str = "") -> Found | None:
         """A URL of a run that is claimed or waits for a retry."""

@@ -62,7 +62,7 @@ class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
     claimed: int = 0
     retrying: int = 0
     scheduled: int = 0
-    aside: int = 0  # their origins do not answer
+    set_aside: int = 0  # their origins do not answer
     fetched: int = 0
     bytes: int = 0
     retries: int = 0
@@ -81,7 +81,7 @@ class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> int:
-        return self.queued + self.claimed + self.retrying + self.scheduled + self.aside
+        return self.queued + self.claimed + self.retrying + self.scheduled + self.set_aside
 
 
 class Stats:
@@ -200,7 +200,7 @@ def _domain_stats(domain: str, partition: int, known: Mapping[str, Any], meta: l
     queued = sums.get("n", 0) if stop in ("", PAUSED) else 0
     return DomainStats(
         domain=domain, partition=partition, stop=stop, queued=queued, claimed=sums.get("out", 0),
-        retrying=sums.get("retrying", 0), scheduled=sums.get("at", 0), aside=sums.get("aside", 0),
+        retrying=sums.get("retrying", 0), scheduled=sums.get("at", 0), set_aside=sums.get("aside", 0),
         fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         items=sums.get("items", 0), items_invalid=sums.get("items_invalid", 0),

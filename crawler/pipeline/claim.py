@@ -201,6 +201,8 @@ class Claimer:
             self._on_short(partition, reply.short)
         later_ms = monotonic_ms() - self._held.now_of(partition)
         self._due.note_reply(partition, reply.waits, reply.batches, later_ms=later_ms)
+        fetch_ms = reply.next_fetch_ms
+        self._due.note_fetch(partition, fetch_ms + later_ms if fetch_ms >= 0 else None)
         if reply.next_due_ms >= 0:
             wait_ms = reply.next_due_ms - self._held.now_of(partition)  # negative: due since then, and goes first
             if not reply.batches:

@@ -28,6 +28,7 @@ class DuePartitions:
         self._open_claims = open_claims
         self._turns = FairTurns(weight_of)
         self._due: dict[int, int] = {}
+        self._fetches: dict[int, int] = {}  # when each one's next fetch is due, by its last claim: for people
         self._heap: list[tuple[int, int]] = []
         self._users = DueUsers(self._due, self._turns)
         self._shared: dict[int, dict[str, tuple[str, ...]]] = {}  # partition -> queue -> users that wait in it
@@ -64,6 +65,7 @@ class DuePartitions:
         """These partitions are lost."""
         for partition in partitions:
             self._due.pop(partition, None)
+            self._fetches.pop(partition, None)
             self._users.drop(partition)
             self._shared.pop(partition, None)
 
@@ -77,10 +79,17 @@ class DuePartitions:
         """The earliest time in the heap (possibly outdated); None when it is empty."""
         return self._heap[0][0] if self._heap else None
 
+    def note_fetch(self, partition: int, at_ms: int | None) -> None:
+        """When the next fetch of a partition is due; None: it has none that waits."""
+        if at_ms is None:
+            self._fetches.pop(partition, None)
+        else:
+            self._fetches[partition] = at_ms
+
     def later(self) -> dict[int, int]:
-        """The partitions that are due at a later time, with that time."""
+        """The partitions whose next fetch is due at a later time, with that time."""
         now_ms = monotonic_ms()
-        return {partition: at_ms for partition, at_ms in self._due.items() if at_ms > now_ms}
+        return {partition: at_ms for partition, at_ms in self._fetches.items() if at_ms > now_ms}
 
     @property
     def is_idle(self) -> bool:

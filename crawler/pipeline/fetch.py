@@ -458,7 +458,7 @@ class FetchStage:
 
     def _make_way(self) -> None:
         """Origins that answered quickly before and do so no more hold workers while others wait: cut some of these
-        requests off. They are repeated among those of origins that have not answered, which share a part of the workers.
+        requests off. They are repeated among those of origins that have not answered, which share part of the workers.
         """
         if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
             return

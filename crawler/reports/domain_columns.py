@@ -139,6 +139,7 @@ COLUMNS = (
     Column("in flight", 6, 9, _in_flight, is_of_running=True),
     Column("retrying", 19, 8, lambda d: _count(d.retrying), is_of_running=True),
     Column("scheduled", 20, 9, lambda d: _count(d.scheduled)),
+    Column("set aside", 21, 9, lambda d: _count(d.set_aside), is_of_running=True),
     Column("delay", 9, 6, lambda d: delay_text(d.delay_ms), is_of_running=True),
     Column("next", 4, 8, next_text, sort="due", is_of_running=True),
     Column("latency", 11, 7, _latency),

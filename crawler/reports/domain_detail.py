@@ -88,13 +88,21 @@ def sentence(
     if d.next_fetch_in_ms >= WAIT_SHOWN_MS:
         delay = f", its delay is {duration(d.delay_ms / 1000)}" if d.delay_ms > 0 and not trouble else ""
         return f"The next request starts in {wait}{trouble}{delay}."
-    if d.scheduled == d.pending:
-        return f"{waiting} wait{'s' * (d.pending == 1)} for the time given to 'crawler seed --at'."
-    if d.retrying + d.scheduled == d.pending:
-        return f"{waiting} wait{'s' * (d.pending == 1)} for a retry{trouble}."
+    if what := _all_wait_for(d):
+        return f"{waiting} wait{'s' * (d.pending == 1)} for {what}."
     if d.claimed:
         return f"{d.owner} has claimed {counted(d.claimed, 'URL')} of it: a request starts when there is room."
     return f"It is due: {d.owner} claims from it when there is room for more requests."
+
+
+def _all_wait_for(d: DomainView) -> str:
+    """What all URLs of a domain wait for, "" if they wait for nothing of that kind."""
+    if d.scheduled == d.pending:
+        return "the time given to 'crawler seed --at'"
+    if d.retrying + d.scheduled + d.set_aside < d.pending:
+        return ""
+    trouble = f" after errors (the last: {d.last_error})" if d.last_error else ""
+    return f"{'hosts that do not answer, and are probed' if d.set_aside else 'a retry'}{trouble}"
 
 
 def _done(d: DomainView, deferred: Mapping[str, int]) -> str:
@@ -125,6 +133,7 @@ def detail_text(detail: DomainDetail) -> str:
         ("claimed", number(d.claimed) + in_brackets(f"{number(d.in_flight)} in flight" if d.in_flight else "")),
         ("retrying", number(d.retrying)),
         *([("scheduled", number(d.scheduled))] if d.scheduled else []),
+        *([("set aside", f"{number(d.set_aside)} (their hosts do not answer)")] if d.set_aside else []),
         *([("items", items_text(d))] if d.items or d.items_invalid else []),
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),

@@ -22,7 +22,9 @@ class DomainState(StrEnum):
 
     FETCHING = "fetching"  # a request is open
     DUE = "due"  # the next request may start
-    WAITING = "waiting"  # for its delay, for a retry, or for the time of scheduled URLs
+    WAITING = (
+        "waiting"  # for its delay, for a retry, for the time of scheduled URLs, or for a host that does not answer
+    )
     PAUSED = "paused"
     BLOCKED = "blocked"
     SPENT = "spent"  # one of its budgets is used up
@@ -44,7 +46,8 @@ class DomainView(msgspec.Struct, frozen=True, kw_only=True):
     claimed: int  # by its owner: open requests, and URLs that are next
     retrying: int
     scheduled: int  # they become visible later
-    pending: int  # the sum of these four
+    set_aside: int  # their origins do not answer; one of each probes it from time to time
+    pending: int  # the sum of these five
     in_flight: int | None  # open requests
     fetched: int  # responses with any status
     status: Mapping[str, int]  # responses by class: "2", "3", "4", "5"
@@ -96,5 +99,5 @@ def _state_of(d: DomainStats, in_flight: int | None, *, is_paused: bool) -> Doma
         return DomainState.DONE
     if in_flight:
         return DomainState.FETCHING
-    is_waiting = d.next_fetch_in_ms >= WAIT_SHOWN_MS or d.retrying + d.scheduled == d.pending
+    is_waiting = d.next_fetch_in_ms >= WAIT_SHOWN_MS or d.retrying + d.scheduled + d.set_aside == d.pending
     return DomainState.WAITING if is_waiting else DomainState.DUE

@@ -13,6 +13,7 @@ from crawler.rules.printable import one_line
 from crawler.rules.robots_txt import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import PASSED, Verdict
+from crawler.rules.urls import origin_of
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, failure_text, moment
 
@@ -108,6 +109,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     deferred: str  # why it is deferred, or ""
     retry_in_ms: int | None
     visible_at: float | None  # if it is scheduled: wall clock, s
+    probe_in_ms: int | None  # if it is set aside: when its origin is probed next
+    silent_ms: int | None  # how long its origin has been silent
     attempts: int | None  # that failed
     dead_reason: str | None
     dead_detail: str | None
@@ -118,7 +121,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(f: Facts) -> str:
-    """One word: committed, claimed, retrying, scheduled, queued, deferred, dead, refused, ended, unknown.
+    """One word: committed, claimed, retrying, scheduled, set_aside, queued, deferred, dead, refused, ended, unknown.
 
     Ended is one of committed and refused.
     """
@@ -131,6 +134,8 @@ def state_of(f: Facts) -> str:
         return "retrying"
     if w.visible_at is not None:
         return "scheduled"
+    if w.probe_ms is not None:
+        return "set_aside"
     if w.record is not None:
         return "queued"
     if f.commits:
@@ -193,6 +198,18 @@ def _scheduled(f: Facts) -> str:
     if stop:
         return f"Not crawled for now: {where}, and its queue is stopped: {stop}."
     return f"Will be crawled: {where}.{_alone(f)}"
+
+
+def _set_aside(f: Facts) -> str:
+    w, origin = f.where, origin_of(f.url)
+    assert w.probe_ms is not None
+    wait = duration(max(0, w.probe_ms - w.clock_ms) / 1000)
+    if w.silent_ms is None:
+        return (
+            f"Will be crawled: {origin} has not answered yet, and waits for its turn to be tried, in {wait}.{_alone(f)}"
+        )
+    silent = duration(max(0, w.clock_ms - w.silent_ms) / 1000)
+    return f"Will be crawled once {origin} answers: it has not for {silent}, and is tried again in {wait}.{_alone(f)}"
 
 
 def _queued(f: Facts) -> str:
@@ -261,6 +278,7 @@ _VERDICTS = {
     "committed": _committed,
     "claimed": _claimed,
     "retrying": _retrying,
+    "set_aside": _set_aside,
     "scheduled": _scheduled,
     "queued": _queued,
     "deferred": _deferred,
@@ -299,6 +317,8 @@ def record_of(f: Facts) -> Explanation:
         crawl_spent=f.quota_reached.reason if f.quota_reached else "",
         deferred=w.deferred,
         visible_at=w.visible_at,
+        probe_in_ms=None if w.probe_ms is None else max(0, w.probe_ms - w.clock_ms),
+        silent_ms=None if w.silent_ms is None else max(0, w.clock_ms - w.silent_ms),
         retry_in_ms=None if w.retry_at_ms is None else max(0, w.retry_at_ms - w.clock_ms),
         attempts=w.letter.attempts if w.letter else w.record.attempts if w.record else None,
         dead_reason=w.letter.reason if w.letter else None,

@@ -9,7 +9,8 @@
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues and rows whose next block
 --       has to be brought back from its file, flat waits: boost, user, and when the first of their queues is due (-1: none
 --       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users, flat
---       probes: queue, origin, since when it has been silent (ms, -1: not known to be), of origins whose URLs went back into the queue}.
+--       probes: queue, origin, since when it has been silent (ms, -1: not known to be), of origins whose URLs went back into the queue,
+--       when the next fetch is due (ms, -1: none is), for people: the first due time may be that of other work}.
 --       Both due times are earlier by the lead.
 --       The batch repeats row, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
 --       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'. A row is a queue,
@@ -403,24 +404,22 @@ write_queues()
 write_totals()
 write_seeds()
 
-local soonest = orphans == 64 and 0 or math.huge
-if visible then soonest = math.min(soonest, math.max(0, now + visible - a[ClaimArgs.at_ms])) end
-for _, due in pairs({first_of('x') or math.huge, retry_due or math.huge, idle_since and idle_since + IDLE_MS or math.huge,
-  first_of('aside') or math.huge}) do
-  soonest = math.min(soonest, due)
-end
+local fetch = math.min(retry_due or math.huge, first_of('aside') or math.huge)
+if visible then fetch = math.min(fetch, math.max(0, now + visible - a[ClaimArgs.at_ms])) end
 local waits, n = {}, 0
 for _, boost in ipairs(boosts()) do
   for _, user in ipairs(users) do
     local due = first_in(ready_at(boost, user))
     due = due and math.max(0, due - lead)
-    soonest = math.min(soonest, due or math.huge)
+    fetch = math.min(fetch, due or math.huge)
     if meta().boosts or #users > 1 then
       waits[n + 1], waits[n + 2], waits[n + 3], n = boost, user, string.format('%d', due or -1), n + 3
     end
   end
 end
 local short = has_spilled and call('ZRANGE', ctx.prefix .. 'short', 0, 63) or {}
-if #short > 0 then soonest = math.min(soonest, now + SHORT_MS) end -- report them until they are back
-if soonest == math.huge then soonest = -1 end
-return {'OK', string.format('%d', soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits, probes}
+if #short > 0 then fetch = math.min(fetch, now + SHORT_MS) end -- report them until they are back
+local soonest = math.min(fetch, first_of('x') or math.huge, idle_since and idle_since + IDLE_MS or math.huge)
+if orphans == 64 then soonest = 0 end
+local function time_of(at) return at == math.huge and '-1' or string.format('%d', at) end
+return {'OK', time_of(soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits, probes, time_of(fetch)}
