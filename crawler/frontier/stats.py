@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -135,9 +136,10 @@ class Stats:
         most: dict[str, tuple[int, int]] = {}
         for partition, known in enumerate(counted):
             for name, n in known.items():
-                if name.startswith((DEAD, REFUSED, DEFERRED, LOST)) or name == ITEMS_INVALID:
-                    most[name] = max(most.get(name, (0, 0)), (n, partition))
-        where = {name: partition for name, (n, partition) in most.items() if n > 0}
+                if n > most.get(name, (0, 0))[0]:
+                    most[name] = n, partition
+        losses = (DEAD, REFUSED, DEFERRED, LOST, ITEMS_INVALID)
+        where = {name: partition for name, (_, partition) in most.items() if name.startswith(losses)}
         kept = await self._engine.commands([("HGET", self._keys.of(p, "losses"), name) for name, p in where.items()])
         found = {name: url.decode() for name, url in zip(where, kept, strict=True) if url}
         missing = [name for name in where if name not in found and name.startswith((DEAD, DEFERRED))]
@@ -230,12 +232,15 @@ def _example(name: str, some: Sequence[bytes]) -> str:
 
 
 def _counters(flat: object) -> dict[str, int]:
-    known: dict[str, int] = {}
-    for key, value in pairs_of(flat):
-        name = key.decode()
-        if name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST)):
-            known[name] = int(value)
-    return known
+    return {name: int(value) for key, value in pairs_of(flat) if (name := _counter(key))}
+
+
+@lru_cache(maxsize=4096)  # most partitions have the same
+def _counter(field: bytes) -> str:
+    """The name of a total; "" for other fields of the meta hash."""
+    name = field.decode()
+    is_total = name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST))
+    return name if is_total else ""
 
 
 def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
