@@ -23,7 +23,11 @@ LOOKED_AT = 50  # dead letters, or rows of deferred URLs, of one partition: for 
 # Totals by reason, of which the scripts keep an example (lua/_losses.lua).
 DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
-CUT, LINKS, NOT_DECODED = "cut:", "links", "decode_error"  # reasons of LOST; behind `cut:` a value of WARC-Truncated
+CUT_BODY, LINKS, NOT_DECODED = (
+    "body:",
+    "links",
+    "decode_error",
+)  # of LOST; then a value of WARC-Truncated
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
-from crawler.frontier.stats import CUT, ITEMS_INVALID, LINKS, LOST, NOT_DECODED
+from crawler.frontier.stats import CUT_BODY, ITEMS_INVALID, LINKS, LOST, NOT_DECODED
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
@@ -322,7 +322,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
         f"{LOST}{LINKS}": outcome.page.links_dropped,
     }
     if response.truncated:
-        found[f"{LOST}{CUT}{response.truncated}"] = 1
+        found[f"{LOST}{CUT_BODY}{response.truncated}"] = 1
     if response.decode_error:
         found[f"{LOST}{NOT_DECODED}"] = 1
     return {name: n for name, n in found.items() if n}

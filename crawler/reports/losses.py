@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from crawler.frontier.stats import CUT, DEAD, DEFERRED, ITEMS_INVALID, LINKS, LOST, NOT_DECODED, REFUSED, Totals
+from crawler.frontier.stats import CUT_BODY, DEAD, DEFERRED, ITEMS_INVALID, LINKS, LOST, NOT_DECODED, REFUSED, Totals
 from crawler.model import FailureKind, RefusalReason
 from crawler.rules.printable import one_line
 from crawler.terminal.tables import shortened, table
@@ -18,7 +18,7 @@ from crawler.terminal.wording import number
 
 LINES_MAX = 5  # at the end of a crawl
 EXAMPLE_COLUMNS = 60
-NOT_COUNTED = "earlier"  # dead letters of a release that did not count them by reason
+NOT_COUNTED = "earlier"  # what a release before this one gave up or deferred: it did not count the reasons
 RUN_ENDED = "run_"  # reasons for which URLs of a run are not fetched any more
 
 
@@ -77,11 +77,12 @@ _DEFERRED: Mapping[str, str] = {
     "hosts": "on hosts beyond budget.hosts of the domain; a larger budget continues",
     "crawl:urls": "beyond budget.crawl_urls; a larger budget continues",
     "trap:*": "a rule takes it for a trap; 'crawler release DOMAIN' continues, traps.off switches a rule off",
+    NOT_COUNTED: "deferred before this release counted the reasons; 'crawler stats DOMAIN' has them",
 }
 _CUT: Mapping[str, str] = {
-    f"{CUT}length": "only the beginning of the body is kept; for new crawls, raise fetch.body_bytes_max",
-    f"{CUT}time": "the body came too slowly; for new crawls, raise fetch.total_timeout_s",
-    f"{CUT}disconnect": "the host closed the connection within the body, at each attempt",
+    f"{CUT_BODY}length": "only the beginning of the body is kept; for new crawls, raise fetch.body_bytes_max",
+    f"{CUT_BODY}time": "the body came too slowly; for new crawls, raise fetch.total_timeout_s",
+    f"{CUT_BODY}disconnect": "the host closed the connection within the body, at each attempt",
     NOT_DECODED: "the content coding of the body is wrong: what could be decoded is kept, links are not followed",
     LINKS: "links beyond fetch.links_max of a page; for new crawls, raise it",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",
@@ -109,12 +110,13 @@ def _counted(totals: Totals) -> Iterator[tuple[Kind, str, str, int]]:
     """Kind, reason, name of the total, and count."""
     for reason, n in totals.dead_by.items():
         yield Kind.GIVEN_UP, reason, f"{DEAD}{reason}", n
-    yield Kind.GIVEN_UP, NOT_COUNTED, "", totals.dead - sum(totals.dead_by.values())
+    yield Kind.GIVEN_UP, NOT_COUNTED, "", totals.dead - _known(totals.dead_by)
     for reason, n in totals.refused.items():
         if not is_asked(reason):
             yield Kind.SKIPPED, reason, f"{REFUSED}{reason}", n
     for reason, n in totals.deferred_by.items():
         yield Kind.DEFERRED, reason, f"{DEFERRED}{reason}", n
+    yield Kind.DEFERRED, NOT_COUNTED, "", totals.deferred - _known(totals.deferred_by)
     for reason, n in totals.lost.items():
         yield Kind.CUT, reason, f"{LOST}{reason}", n
     yield Kind.CUT, ITEMS_INVALID, ITEMS_INVALID, totals.items_invalid
@@ -123,6 +125,11 @@ def _counted(totals: Totals) -> Iterator[tuple[Kind, str, str, int]]:
 def is_asked(refusal: str) -> bool:
     """Did the user ask to leave out what is refused for this reason?"""
     return refusal in ASKED or refusal.startswith(RUN_ENDED)
+
+
+def _known(by_reason: Mapping[str, int]) -> int:
+    """Below 0 is what an earlier release had counted otherwise."""
+    return sum(n for n in by_reason.values() if n > 0)
 
 
 def _advice(kind: Kind, reason: str) -> str:
@@ -143,7 +150,7 @@ def losses_lines(losses: Sequence[Loss]) -> list[str]:
 
 def _line(loss: Loss) -> str:
     example = f" ({shortened(loss.example, EXAMPLE_COLUMNS)})" if loss.example else ""
-    return f"{loss.kind.capitalize()}: {number(loss.count)} {loss.reason}{example}: {loss.advice}"
+    return f"{loss.kind.capitalize()}: {loss.reason} {number(loss.count)}{example}: {loss.advice}"
 
 
 def losses_table(losses: Sequence[Loss]) -> str:

@@ -88,7 +88,7 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
         ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, *instances, cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "Items: 13\n" in ran.out
-    assert "Cut: 12 items_invalid (http://127.0.0.1:" in ran.out
+    assert "Cut: items_invalid 12 (http://127.0.0.1:" in ran.out
     assert "crawler export --items -o items.jsonl" in ran.out
     assert ran.err.count("over: finished") == max(1, len(instances))
     exported = in_process(programs, "export", "--items", cwd=tmp_path)
@@ -140,7 +140,7 @@ def test_a_dead_letter_shows_the_traceback(programs: Nursery, tmp_path: Path) ->
     with serve_resources({(HOST, "/"): page("/bad"), (HOST, "/bad"): page("/")}) as site:
         again = ("--set", "retry.handler.backoff_s=0")
         ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
-        assert f"Given up: 1 handler ({site.url(HOST, '/bad')}): your handler failed" in ran.out
+        assert f"Given up: handler 1 ({site.url(HOST, '/bad')}): your handler failed" in ran.out
         shown = in_process(programs, "dead", "show", site.url(HOST, "/bad"), cwd=tmp_path).out
         assert "reason     handler (AttributeError: 'Page' object has no attribute 'none' (shop.py:5 in bad))" in shown
         assert 'shop.py", line 5, in bad\n      return page.none.such' in shown
@@ -157,7 +157,7 @@ def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(progr
         again = ("--set", "retry.handler.attempts=1")
         ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
     assert ran.code == 0, ran.err
-    assert "Given up: 4 handler (http://127.0.0.1:" in ran.out
+    assert "Given up: handler 4 (http://127.0.0.1:" in ran.out
     assert time.monotonic() - began < 20
 
 

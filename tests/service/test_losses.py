@@ -98,6 +98,22 @@ async def test_dead_letters_that_were_not_counted_by_reason_are_one_loss(crawl: 
     assert given_up(await losses(crawl)) == {"host_dead": 3, NOT_COUNTED: 3, "timeout": 3}
 
 
+@pytest.mark.parametrize(
+    ("counted", "deferred", "expected"),
+    [
+        ({"urls": 3}, 3, {"urls": 3}),
+        ({}, 10, {NOT_COUNTED: 10}),
+        ({"urls": -4}, 6, {NOT_COUNTED: 6}),
+        ({"urls": 1, "depth": -4}, 7, {"urls": 1, NOT_COUNTED: 6}),
+    ],
+)
+def test_what_was_deferred_before_reasons_were_counted_adds_up(
+    counted: dict[str, int], deferred: int, expected: dict[str, int]
+) -> None:
+    found = losses_of(Totals(deferred=deferred, deferred_by=counted), {})
+    assert {one.reason: one.count for one in found} == expected
+
+
 def test_what_the_user_asked_to_leave_out_is_not_a_loss() -> None:
     asked = dict.fromkeys(("scope", "depth", "purged", "run_ended", "run_pages", "run_depth"), 9)
     assert losses_of(Totals(refused=asked), {}) == []
@@ -107,7 +123,7 @@ def test_what_the_user_asked_to_leave_out_is_not_a_loss() -> None:
 
 def test_a_reason_that_nobody_knows_gets_a_general_advice() -> None:
     new = {"new": 1}
-    found = losses_of(Totals(dead=1, dead_by=new, refused=new, deferred_by=new, lost=new), {})
+    found = losses_of(Totals(dead=1, dead_by=new, refused=new, deferred=1, deferred_by=new, lost=new), {})
     assert {one.kind for one in found} == {*Kind}
     assert all(one.advice for one in found)
     assert "crawler dead retry --reason new" in next(one.advice for one in found if one.kind is Kind.GIVEN_UP)
@@ -119,10 +135,10 @@ def test_the_end_of_a_crawl_has_five_lines_at_most_the_largest_first() -> None:
     found = losses_of(Totals(dead=40, dead_by=sums), {"dead:kind0": "http://a.test/" + "x" * 500})
     lines = losses_lines(found)
     assert len(lines) == LINES_MAX
-    assert lines[0].startswith("Given up: 10 kind0 (http://a.test/xxx")
+    assert lines[0].startswith("Given up: kind0 10 (http://a.test/xxx")
     assert len(lines[0]) < 200
     more = losses_lines(losses_of(Totals(dead=1045, dead_by=sums | {"other": 1005}), {}))
-    assert (len(more), more[0][:20]) == (LINES_MAX, "Given up: 1,005 othe")
+    assert (len(more), more[0][:22]) == (LINES_MAX, "Given up: other 1,005:")
     assert more[-1] == "2 more reasons, 13 in all: crawler stats --losses"
     assert losses_text(found) == "given up 40"
     assert (losses_lines([]), losses_text([]), losses_table([])) == ([], "0", "No losses.")
