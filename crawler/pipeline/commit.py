@@ -33,6 +33,7 @@ from crawler.terminal.wording import failure_reason
 log = logging.getLogger(__name__)
 
 GATHER_POLL_S = 0.005
+LOST_LINKS = f"{LOST}{LINKS}"
 
 
 class _Group(NamedTuple):
@@ -319,7 +320,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     found = {
         "items": len(outcome.handled.items),
         ITEMS_INVALID: outcome.handled.invalid_count,
-        f"{LOST}{LINKS}": outcome.page.links_dropped,
+        LOST_LINKS: outcome.page.links_dropped,
     }
     if response.truncated:
         found[f"{LOST}{CUT_BODY}{response.truncated}"] = 1
