@@ -19,7 +19,7 @@ from crawler.errors import EngineError
 from crawler.frontier.leases import Takeover, Takeovers
 from crawler.frontier.operator_log import ENTRIES_MAX, LogEntry
 from crawler.service.members import member_views
-from crawler.service.overview import overview
+from crawler.service.overview import overview_with_losses
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class EventHub:
         await self._read_takeovers()
         members = await member_views(crawl)
         self._snapshot("members", members, only_new=True)
-        self._snapshot("overview", await overview(crawl))
+        self._snapshot("overview", await overview_with_losses(crawl))
 
     async def _read_log(self) -> None:
         operator_log = (await self._live.current()).operator_log

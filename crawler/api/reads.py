@@ -126,8 +126,8 @@ async def crawls(call: Call[NoQuery, NoBody]) -> Crawls:
 
 
 async def overview(call: Call[NoQuery, NoBody]) -> Overview:
-    """The headline: state, counts and rates."""
-    return await overview_service.overview(await call.crawl())
+    """The headline: state, counts, rates, and what is missing in the results."""
+    return await overview_service.overview_with_losses(await call.crawl())
 
 
 async def totals(call: Call[NoQuery, NoBody]) -> TotalsView:

@@ -8,8 +8,9 @@ from crawler.app.crawl import OpenCrawl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.stats import Totals
-from crawler.reports.crawl_report import deferred_text, domain_table, finish_line, items_text, named, over_budget
+from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view
+from crawler.reports.losses import Loss, losses_lines
 from crawler.rules.urls import canonicalize
 from crawler.runtime.clock import wall_s
 from crawler.seeding.seeder import GivenUrl
@@ -25,6 +26,7 @@ SAME_COMMAND = "run the same command to retry"
 async def summary(
     crawl: OpenCrawl,
     totals: Totals,
+    losses: Sequence[Loss],
     *,
     new: int,
     seconds: float,
@@ -36,40 +38,24 @@ async def summary(
     stats = crawl.stats
     found, overrides = await stats.domains(await stats.top_domains(DOMAINS_SHOWN)), await crawl.operator.overrides()
     shown = [domain_view(one, None, overrides, wall_s()) for one in found]
-    over = deferred_text(over_budget(totals, await crawl.crawls.quota_reached()))
+    over = over_budget(totals, await crawl.crawls.quota_reached())
     if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
         why = "budget" if over else "finished"
     lines = [finish_line(new, seconds, why), "", domain_table(shown)]
     count = await stats.domain_count()
     if count > len(shown):
         lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
-    if over:
-        lines += ["", f"Budget: {over}; nothing is lost; run the same command with a larger budget to continue."]
-    lines += ["", *_items(totals, crawl.settings.handlers.app), *_losses(totals), *_places(crawl, outputs)]
+    if kept := pending_text(over):
+        lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
+    lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(losses), *_places(crawl, outputs)]
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
 
 
 def _items(totals: Totals, app: str) -> list[str]:
     if totals.items or totals.items_invalid:
-        return [f"Items: {items_text(totals)}"]
+        return [f"Items: {number(totals.items)}"]
     return [f"Items: 0 (which handler a URL goes to, if any: crawler check {app} URL)"] if app else []
-
-
-def _losses(totals: Totals) -> list[str]:
-    lines: list[str] = []
-    if totals.dead:
-        lines.append(
-            f"Dead letters: {number(totals.dead)} (failed attempts: {named(totals.errors)}; see: crawler dead list)"
-        )
-    if totals.deferred:
-        kept = counted(totals.deferred, "URL")
-        lines.append(
-            f"Deferred: {kept}, not crawled (why: crawler stats DOMAIN; to continue: crawler release or unblock)"
-        )
-    if totals.refused:
-        lines.append(f"Refused: {named(totals.refused)} (see: crawler explain URL)")
-    return lines
 
 
 def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from crawler.reports.losses import Loss
+
 KEPT_MAX = 10_000  # examples of one finding; the count goes on
 
 
@@ -64,6 +66,7 @@ class Findings:
         default_factory=lambda: _violation("runs that disagree with their job", "run that disagrees with its job")
     )
     orphans: Finding = field(default_factory=lambda: _information("archived without commit"))
+    unrequested: Finding = field(default_factory=lambda: _information("given up unrequested"))
     faults: Finding = field(default_factory=lambda: _information("pages the program failed on"))
     same_pages: Finding = field(default_factory=lambda: _information("pages that came from many domains"))
     torn: Finding = field(default_factory=lambda: _information("torn ends of open files"))
@@ -122,4 +125,5 @@ class Report:
     closest: Closest | None = None
     takeover_max_s: float = 0.0
     has_web_log: bool = False
+    losses: list[Loss] = field(default_factory=list)  # what is missing in the results; no violation
     notes: list[str] = field(default_factory=list)

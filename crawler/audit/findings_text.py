@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from textwrap import indent
 from typing import Any
 
+import msgspec
+
 from crawler.audit.findings import Finding, Report
+from crawler.reports.losses import losses_table
 from crawler.rules.printable import one_line
 from crawler.terminal.tables import facts, shortened
 from crawler.terminal.wording import counted, number
@@ -14,7 +18,19 @@ INFORMED_MAX = 3  # examples of anything else
 URL_COLUMNS = 100
 OF_WEB_LOG = frozenset({"politeness", "robots", "late", "duplicates", "uncommitted", "unjudged"})
 QUIET = frozenset(
-    {"blamed", "faults", "no_items", "outputs", "runs", "same_pages", "torn", "unparsed", "unjudged", "late"}
+    {
+        "blamed",
+        "faults",
+        "no_items",
+        "outputs",
+        "runs",
+        "same_pages",
+        "torn",
+        "unparsed",
+        "unjudged",
+        "unrequested",
+        "late",
+    }
 )  # told only when there is something to tell
 
 
@@ -22,6 +38,8 @@ def report_text(report: Report) -> str:
     """The whole report, for people."""
     parts = [f"{headline(report)}\n\n{facts(_looked_at(report))}", "\n".join(_table(report))]
     parts += [text for name, finding in report.findings.all() if (text := _examples(finding))]
+    if report.losses:
+        parts.append(f"Losses:\n{indent(losses_table(report.losses), '  ')}")
     if report.notes:
         parts.append("\n".join(one_line(f"Note: {note}.") for note in report.notes))
     return "\n\n".join(parts)
@@ -123,6 +141,7 @@ def report_json(report: Report) -> dict[str, Any]:
         is_judged = report.has_web_log or name not in OF_WEB_LOG
         found[name] = _without(asdict(finding), "title_of_one") if is_judged else None
     figures = _without(asdict(report), "findings")
+    figures["losses"] = msgspec.to_builtins(report.losses)
     return {"clean": not report.findings.violations, **figures, "findings": found}
 
 

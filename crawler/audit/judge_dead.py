@@ -21,13 +21,17 @@ FAULTS = frozenset({FailureKind.INTERNAL, FailureKind.POISON_URL})
 
 
 async def judge_dead(letters: DeadLetters, folders: Sequence[CrawlFolder], report: Report) -> None:
-    """Pages that were given up although nothing is on record against them; and how many the program failed on."""
+    """Pages that were given up although nothing is on record against them; how many the program failed on, and how many
+    were never requested because their host was silent.
+    """
     crashes: Counter[str] | None = None
     async for some in letters.read():
         for one in some:
+            url = one.letter.url
+            if one.letter.reason == FailureKind.HOST_DEAD:
+                report.findings.unrequested.add(url=url, reason=one.letter.detail)
             if one.letter.reason not in FAULTS:
                 continue
-            url = one.letter.url
             report.findings.faults.add(url=url, reason=f"{one.letter.reason}: {one.letter.detail}")
             if one.letter.reason == FailureKind.POISON_URL:
                 crashes = _crashes(folders) if crashes is None else crashes

@@ -36,6 +36,8 @@ from crawler.frontier.job_books import JobBooks
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.overrides import OverrideStore
 from crawler.frontier.runs import Runs
+from crawler.frontier.stats import Stats
+from crawler.reports.losses import losses_of
 from crawler.rules.meter import SILENT, Meter
 from crawler.runtime.clock import wall_s
 from crawler.settings import Settings
@@ -58,6 +60,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     rules: CrawlRules
     states: BulkLookup
     letters: DeadLetters
+    stats: Stats
     jobs: JobBooks
     runs: Runs
     takeovers: Takeovers
@@ -108,6 +111,7 @@ async def _judge(
     archive.judge(judged_runs)
     judge_same_pages(ledger, report)
     await judge_dead(subject.letters, subject.folders, report)
+    report.losses = losses_of(*await subject.stats.totals_and_examples())
     judge_takeovers(await subject.takeovers.read(), report)
 
 

@@ -158,6 +158,7 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
         rules=CrawlRules(record=crawl.record, roots=crawl.roots, history=await crawl.crawls.history()),
         states=crawl.states,
         letters=crawl.letters,
+        stats=crawl.stats,
         jobs=JobBooks(crawl.engine, crawl.keys, crawl.record.partitions),
         runs=crawl.runs,
         takeovers=Takeovers(crawl.engine, crawl.keys),

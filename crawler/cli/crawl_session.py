@@ -33,6 +33,7 @@ from crawler.frontier.crawl_record import merged_scope
 from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
 from crawler.reports.live_view import Quiet, View, view_for
+from crawler.reports.losses import losses_of
 from crawler.rules.urls import canonicalize, host_of
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
@@ -244,7 +245,7 @@ class CrawlSession:
     # --- the end ---
 
     async def _conclude(self, crawl: OpenCrawl, seconds: float, before: "Progress", ended: Ended) -> None:
-        totals = await crawl.stats.totals()
+        totals, examples = await crawl.stats.totals_and_examples()
         if not totals.fetched and self._why == "finished":
             raise await failure_of_all(crawl, totals)
         for line in await failed_seeds(crawl, self._plain, totals, others=bool(self._files)):
@@ -253,8 +254,9 @@ class CrawlSession:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]
             text = await summary(
-                crawl, totals, new=found.fetched, seconds=seconds, why=self._why, outputs=shown, notes=ended.notes
-            )
+                crawl, totals, losses_of(totals, examples), new=found.fetched, seconds=seconds, why=self._why,
+                outputs=shown, notes=ended.notes,
+            )  # fmt: skip
             printing.out(text, stream=self._out)
         if self._why == "evicted":
             raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")

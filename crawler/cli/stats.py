@@ -25,12 +25,13 @@ EPILOG = """\
 examples:
   crawler stats                       totals, and the 20 domains with most pages
   crawler stats example.com           one domain in full
+  crawler stats --losses              what is missing in the results, and what to do
   crawler stats --watch --sort queue  again every two seconds, most waiting URLs first
   crawler stats --by-name --top 100   100 domains by name, and the command for the next 100
   crawler stats --json --top 1000 | jq '.domains[] | select(.queued > 100)'
 
 Every number is a counter that the crawl keeps: asking costs the same for ten URLs or a
-billion. "robots" are URLs refused by robots.txt, "dead" URLs given up after all retries.
+billion. "robots" are URLs refused by robots.txt, "dead" URLs that were given up.
 
 exit codes: 0 done, 2 no such crawl or domain, 3 engine
 """
@@ -68,6 +69,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     p.add_argument("--by-name", action="store_true", help="all domains in the order of their names, page by page")
     p.add_argument("--after", metavar="NAME", help="with --by-name: the page of those after this name")
+    p.add_argument(
+        "--losses", action="store_true", help="what is missing in the results: how much, why, an example, what to do"
+    )
     p.add_argument("--json", action="store_true", help="as one JSON object; times in ms")
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
@@ -84,6 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.by_name and (arguments.domain or not arguments.top):
         given = arguments.domain or "--top 0"
         raise UsageError(f"--by-name and {given} can't be used together: --by-name lists all domains, page by page")
+    if arguments.losses and (arguments.domain or arguments.by_name):
+        given = arguments.domain or "--by-name"
+        raise UsageError(f"--losses and {given} can't be used together: losses are of the whole crawl")
     return run_async(_run(arguments, settings_of(arguments)))
 
 
@@ -148,14 +155,19 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     import msgspec
 
     from crawler.reports.crawl_report import domain_table, over_budget, totals_text
+    from crawler.reports.losses import losses_of, losses_table
     from crawler.reports.overview import jobs_ahead
     from crawler.reports.overview_text import jobs_notes
     from crawler.runtime.clock import wall_s
     from crawler.service.members import alive
-    from crawler.service.overview import totals
+    from crawler.service.overview import totals_view
 
-    found, listed = await totals(crawl), await _listed(crawl, arguments)
-    counts, shown = found.totals, listed.rows
+    counts, examples = await crawl.stats.totals_and_examples()
+    losses = losses_of(counts, examples)
+    if arguments.losses:
+        return json.dumps({"losses": msgspec.to_builtins(losses)}) if arguments.json else losses_table(losses)
+    found, listed = await totals_view(crawl, counts), await _listed(crawl, arguments)
+    shown = listed.rows
     members = await alive(crawl)
     waits_for, ahead = {m.waits_for for m in members} - {""}, jobs_ahead(members)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
@@ -168,6 +180,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
                 "crawl": crawl.settings.crawl.name,
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
                 "totals": totals_json(counts) | counted | {"over_budget": over_budget(counts, quota_reached)},
+                "losses": msgspec.to_builtins(losses),
                 "domains": [msgspec.to_builtins(d) for d in shown],
             }
             | ({"next": listed.next} if arguments.by_name else {})
@@ -175,6 +188,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     parts = [
         totals_text(
             counts,
+            losses,
             domains=found.domains,
             in_flight=found.in_flight,
             ordering=crawl.record.ordering,

@@ -301,7 +301,7 @@ class Frontier:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
         args = RefuseArgs(
             fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason,
-            run=claim.run or str(self.run), seed=claim.run or claim.seed_number,
+            run=claim.run or str(self.run), seed=claim.run or claim.seed_number, url=claim.url,
         )  # fmt: skip
         return self._fenced("refuse", fence, pack(args))
 

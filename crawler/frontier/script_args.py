@@ -171,6 +171,7 @@ class RefuseArgs(NamedTuple):
     reason: str
     run: str
     seed: int | str
+    url: str
 
 
 class DeferArgs(NamedTuple):

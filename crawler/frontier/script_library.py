@@ -25,7 +25,8 @@ NAMES = (
 )  # fmt: skip
 SHARED = (  # each uses only what is in those before it
     "_partition", "_pending_url", "_buckets", "_compact", "_counts", "_turns", "_queue", "_borrowed", "_block",
-    "_deferred", "_scheduled", "_aside", "_seen", "_admission", "_stats", "_names", "_add", "_restored", "_claims",
+    "_losses", "_deferred", "_scheduled", "_aside", "_seen", "_admission", "_stats", "_names", "_add", "_restored",
+    "_claims",
 )  # fmt: skip
 
 _CALL = "--@call\n"

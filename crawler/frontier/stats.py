@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from crawler.engine.client import Call, Engine
-from crawler.frontier.codec import pairs_of, unpack_queue
+from crawler.frontier.codec import pairs_of, unpack_letter, unpack_queue
 from crawler.frontier.deferred import PAUSED
 from crawler.frontier.keys import Keys
 
@@ -18,6 +19,15 @@ TOTAL_FIELDS = (
 READ_MAX = 256  # queues that one call reads
 NAMES_MAX = 256  # names that one call of names_after returns
 NAMES_TO_SPARE = 4  # more than a partition's share of a page, so that few are asked twice
+LOOKED_AT = 50  # dead letters, or rows of deferred URLs, of one partition: for an example
+# Totals by reason, of which the scripts keep an example (lua/_losses.lua).
+DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
+ITEMS_INVALID = "items_invalid"
+CUT_BODY, LINKS, NOT_DECODED = (
+    "body:",
+    "links",
+    "decode_error",
+)  # of LOST; then a value of WARC-Truncated
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 
@@ -44,6 +54,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
     errors: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused: Mapping[str, int] = msgspec.field(default_factory=dict)
+    dead_by: Mapping[str, int] = msgspec.field(default_factory=dict)  # dead letters by reason
+    deferred_by: Mapping[str, int] = msgspec.field(default_factory=dict)
+    lost: Mapping[str, int] = msgspec.field(default_factory=dict)  # parts of committed pages, by reason
 
     @property
     def pending(self) -> int:
@@ -94,12 +107,22 @@ class Stats:
 
     async def totals(self) -> Totals:
         """One pass over the partitions' meta hashes."""
-        sums: Counter[str] = Counter()
+        return await self._totals(await self._counted())
+
+    async def totals_and_examples(self) -> tuple[Totals, dict[str, str]]:
+        """The same, and an example of each loss, by the name of its total: a URL, or a queue."""
+        counted = await self._counted()
+        return await self._totals(counted), await self._examples(counted)
+
+    async def _counted(self) -> list[dict[str, int]]:
         raw = await self._engine.commands([("HGETALL", self._keys.meta(p)) for p in range(self._partitions)])
-        counters = [_counters(meta) for meta in raw]
-        for known in counters:
+        return [_counters(meta) for meta in raw]
+
+    async def _totals(self, counted: Sequence[Mapping[str, int]]) -> Totals:
+        sums: Counter[str] = Counter()
+        for known in counted:
             sums.update(known)
-        holders = [p for p, known in enumerate(counters) if known.get("scheduled")]
+        holders = [p for p, known in enumerate(counted) if known.get("scheduled")]
         return Totals(
             added=sums["added"], done=sums["done"], spilled=sums["spilled"], bytes=sums["bytes"],
             scheduled=sums["scheduled"], first_visible_at=await first_visible_at(self._engine, self._keys, holders),
@@ -109,8 +132,32 @@ class Stats:
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
             items=sums["items"], items_invalid=sums["items_invalid"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
-            errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
+            errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
+            dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),
         )  # fmt: skip
+
+    async def _examples(self, counted: Sequence[Mapping[str, int]]) -> dict[str, str]:
+        """One of each loss, from a partition that has most of it: one or two exchanges."""
+        most: dict[str, tuple[int, int]] = {}
+        for partition, known in enumerate(counted):
+            for name, n in known.items():
+                if n > most.get(name, (0, 0))[0]:
+                    most[name] = n, partition
+        losses = (DEAD, REFUSED, DEFERRED, LOST, ITEMS_INVALID)
+        where = {name: partition for name, (_, partition) in most.items() if name.startswith(losses)}
+        kept = await self._engine.commands([("HGET", self._keys.of(p, "losses"), name) for name, p in where.items()])
+        found = {name: url.decode() for name, url in zip(where, kept, strict=True) if url}
+        missing = [name for name in where if name not in found and name.startswith((DEAD, DEFERRED))]
+        looks = [
+            ("HRANDFIELD", self._keys.of(where[name], "dead"), LOOKED_AT, "WITHVALUES")
+            if name.startswith(DEAD)
+            else ("HRANDFIELD", self._keys.of(where[name], "parks"), LOOKED_AT)
+            for name in missing
+        ]
+        for name, some in zip(missing, await self._engine.commands(looks), strict=True):
+            if example := _example(name, some):
+                found[name] = example
+        return found
 
     async def top_domains(self, limit: int) -> list[tuple[str, int]]:
         """(domain, partition) of the domains with most pages fetched, at most `limit`."""
@@ -179,13 +226,26 @@ async def first_visible_at(engine: Engine, keys: Keys, partitions: Sequence[int]
     return min((float(first[1]) / 1000 for first in firsts if first), default=None)
 
 
+def _example(name: str, some: Sequence[bytes]) -> str:
+    """One of a reason among some dead letters (fingerprints and letters in turn), or some rows of deferred URLs."""
+    if name.startswith(DEAD):
+        letters = [unpack_letter(stored) for stored in some[1::2]]
+        return next((one.url for one in letters if one.reason == name.removeprefix(DEAD)), "")
+    rows = [row.decode().partition("|") for row in some]
+    reason = name.removeprefix(DEFERRED)
+    return next((queue for queue, _, of in rows if of == reason or of.startswith(f"{reason}:")), "")
+
+
 def _counters(flat: object) -> dict[str, int]:
-    known: dict[str, int] = {}
-    for key, value in pairs_of(flat):
-        name = key.decode()
-        if name in TOTAL_FIELDS or name.startswith(("e:", "refused:")):
-            known[name] = int(value)
-    return known
+    return {name: int(value) for key, value in pairs_of(flat) if (name := _counter(key))}
+
+
+@lru_cache(maxsize=4096)  # most partitions have the same
+def _counter(field: bytes) -> str:
+    """The name of a total; "" for other fields of the meta hash."""
+    name = field.decode()
+    is_total = name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST))
+    return name if is_total else ""
 
 
 def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
@@ -204,7 +264,7 @@ def _domain_stats(domain: str, partition: int, known: Mapping[str, Any], meta: l
         fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         items=sums.get("items", 0), items_invalid=sums.get("items_invalid", 0),
-        status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, "refused:"),
+        status=_by(sums, "s"), errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
         delay_ms=sums.get("delay", -1), next_fetch_in_ms=max(0, sums.get("next", 0) - int(meta[0] or 0)),
         owner=(meta[1] or b"").decode() if meta[3] else "", epoch=int(meta[2] or 0),
     )  # fmt: skip

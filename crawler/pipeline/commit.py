@@ -12,6 +12,7 @@ from typing import NamedTuple
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
+from crawler.frontier.stats import CUT_BODY, ITEMS_INVALID, LINKS, LOST, NOT_DECODED
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
@@ -32,6 +33,7 @@ from crawler.terminal.wording import failure_reason
 log = logging.getLogger(__name__)
 
 GATHER_POLL_S = 0.005
+LOST_LINKS = f"{LOST}{LINKS}"
 
 
 class _Group(NamedTuple):
@@ -313,6 +315,15 @@ class Committer:
 
 
 def _counts(outcome: Committable) -> dict[str, int]:
-    """The counts of items in the statistics."""
-    found = {"items": len(outcome.handled.items), "items_invalid": outcome.handled.invalid_count}
+    """What is counted of its items, and what is missing of the page (docs/operate/watching.md#losses)."""
+    response = outcome.response
+    found = {
+        "items": len(outcome.handled.items),
+        ITEMS_INVALID: outcome.handled.invalid_count,
+        LOST_LINKS: outcome.page.links_dropped,
+    }
+    if response.truncated:
+        found[f"{LOST}{CUT_BODY}{response.truncated}"] = 1
+    if response.decode_error:
+        found[f"{LOST}{NOT_DECODED}"] = 1
     return {name: n for name, n in found.items() if n}

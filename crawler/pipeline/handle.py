@@ -66,7 +66,10 @@ class HandlerStage:
         links = parsed.links if self._follows_links else ()
         if handled.followed:
             links = tuple(dict.fromkeys((*(one.url for one in handled.followed), *links)))
-        return (parsed if links is parsed.links else replace(parsed, links=links)), handled
+        if links is not parsed.links:
+            dropped = parsed.links_dropped if self._follows_links else 0
+            parsed = replace(parsed, links=links, links_dropped=dropped)
+        return parsed, handled
 
     async def _handled(
         self, app: Crawler, claim: Claim, response: Response, parsed: ParsedPage, tree: LexborHTMLParser | None,

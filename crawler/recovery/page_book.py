@@ -20,7 +20,7 @@ _TABLES = """
 CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
     bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
-    items INTEGER NOT NULL, run TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0
+    items INTEGER NOT NULL, run TEXT NOT NULL, truncated TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE of_runs (file TEXT NOT NULL, offset INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (file, offset));
 CREATE TABLE run_pages (fp INTEGER PRIMARY KEY);
@@ -55,6 +55,7 @@ class KnownPage(NamedTuple):
     seed_number: int = 0
     items: int = 0
     run: str = ""  # that it was fetched for; "": the crawl itself
+    truncated: str = ""  # why its body is cut
 
 
 class Orphan(NamedTuple):
@@ -84,11 +85,13 @@ class PageBook:
     def add_page(self, fingerprint: str, page: KnownPage) -> bool:
         """Remember a committed page; False when it is known already."""
         row = (int(fingerprint), *page)
-        return bool(self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount)
+        return bool(
+            self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount
+        )
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run FROM pages WHERE fp = ?",
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, truncated FROM pages WHERE fp = ?",
             (int(fingerprint),),
         ).fetchone()
         return KnownPage(*row) if row else None

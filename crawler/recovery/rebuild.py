@@ -317,4 +317,4 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
 
 def _page_of(e: CommitEntry) -> KnownPage:
     items = e.items.count if e.items else 0
-    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run)
+    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run, e.truncated)

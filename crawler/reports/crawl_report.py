@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Totals
 from crawler.reports.domain_columns import told_columns
 from crawler.reports.domain_view import DomainView
+from crawler.reports.losses import Loss, is_asked, losses_text
 from crawler.settings import OrderSettings
 from crawler.terminal.tables import facts, table
 from crawler.terminal.wording import counted, duration, moment, number, size
@@ -18,6 +20,7 @@ def domain_table(domains: Sequence[DomainView], *, is_running: bool = False) -> 
 
 def totals_text(
     totals: Totals,
+    losses: Sequence[Loss],
     *,
     domains: int,
     in_flight: int,
@@ -28,21 +31,23 @@ def totals_text(
     jobs: Sequence[str] = (),
 ) -> str:
     """The whole crawl in a few lines."""
-    over = over_budget(totals, quota_reached)
+    over = pending_text(over_budget(totals, quota_reached))
+    left_out = {reason: n for reason, n in totals.refused.items() if is_asked(reason)}
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
     pairs += [("waits", waits_text(why)) for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
-        *([("items", items_text(totals))] if totals.items or totals.items_invalid else []),
-        *([("deferred", _deferred(totals))] if totals.deferred else []),
-        *([("budget", f"{deferred_text(over)} (raise it to continue)")] if over else []),
+        *([("items", number(totals.items))] if totals.items else []),
+        *([("on disk", counted(n, "deferred URL"))] if (n := totals.spilled_deferred) else []),
+        *([("budget", f"{over} (raise it to continue)")] if over else []),
         ("domains", number(domains)),
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
-        ("dead letters", f"{number(totals.dead)}{in_brackets(named(totals.errors))}"),
+        ("failures", f"{number(sum(totals.errors.values()))}{in_brackets(named(totals.errors))}"),
         *([("jobs", "; ".join(jobs))] if jobs else []),
-        ("refused", f"{number(sum(totals.refused.values()))}{in_brackets(named(totals.refused))}"),
+        ("losses", losses_text(losses) + in_brackets("crawler stats --losses" if losses else "")),
+        *([("left out", f"{named(left_out)}, as asked")] if left_out else []),
         ("order", order_text(ordering)),
     ]
     return facts(pairs)
@@ -65,12 +70,7 @@ def _pending(totals: Totals, in_flight: int) -> str:
     return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk}{later})"
 
 
-def _deferred(totals: Totals) -> str:
-    on_disk = f"{number(totals.spilled_deferred)} on disk; " if totals.spilled_deferred else ""
-    return f"{number(totals.deferred)} ({on_disk}why: crawler stats DOMAIN)"
-
-
-def items_text(counts: Totals | DomainView) -> str:
+def items_text(counts: DomainView) -> str:
     """Like "1,203 (12 invalid, left out: see the log)"."""
     invalid = f"{number(counts.items_invalid)} invalid, left out: see the log" if counts.items_invalid else ""
     return number(counts.items) + in_brackets(invalid)
@@ -109,10 +109,15 @@ DEFERRED = {
 
 def over_budget(totals: Totals, quota_reached: QuotaReached | None) -> dict[str, int]:
     """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
-    over = {"crawl:urls": totals.beyond}
+    over = {CRAWL_URLS: totals.beyond}
     if quota_reached:
         over[quota_reached.reason] = totals.pending
     return {reason: n for reason, n in over.items() if n}
+
+
+def pending_text(over: Mapping[str, int]) -> str:
+    """How many URLs wait for a larger budget of the whole crawl; "" for none. Deferred ones are losses."""
+    return deferred_text({reason: n for reason, n in over.items() if reason != CRAWL_URLS})
 
 
 def stop_text(stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaReached | None = None) -> str:

@@ -10,6 +10,7 @@ from crawler.frontier.members import Awaited, Member
 from crawler.frontier.series import Rates, Sample, Samples
 from crawler.frontier.stats import Totals
 from crawler.reports.domain_view import DomainView
+from crawler.reports.losses import Loss
 
 
 class CrawlState(StrEnum):
@@ -60,6 +61,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     jobs: JobsAhead = JobsAhead()
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
     notes: Sequence[str] = ()  # for people: the time left, what is waited for, the last error
+    losses: Sequence[Loss] = ()  # what is missing in the results, largest first; not read for views in terminals
 
 
 class DomainRows(msgspec.Struct, frozen=True, kw_only=True):

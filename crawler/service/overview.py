@@ -1,7 +1,11 @@
 """Reads a crawl as a whole: its headline, totals and rates over time. Bounded by the number of partitions."""
 
+from msgspec.structs import replace
+
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.series import Sample
+from crawler.frontier.stats import Totals
+from crawler.reports.losses import Loss, losses_of
 from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, jobs_ahead, series_view
 from crawler.reports.overview_text import with_notes
 from crawler.reports.progress_notes import left_s, still_s
@@ -56,11 +60,26 @@ async def snapshot(crawl: OpenCrawl, sort: str, limit: int) -> Snapshot:
 
 async def totals(crawl: OpenCrawl) -> TotalsView:
     """All totals."""
-    found, members = await crawl.stats.totals(), await alive(crawl)
+    return await totals_view(crawl, await crawl.stats.totals())
+
+
+async def totals_view(crawl: OpenCrawl, found: Totals) -> TotalsView:
+    """The same, of totals that were read."""
+    members = await alive(crawl)
     in_flight = min(found.pending, sum(m.in_flight for m in members))
     return TotalsView(
         totals=found, pending=found.pending, domains=await crawl.stats.domain_count(), in_flight=in_flight
     )
+
+
+async def losses(crawl: OpenCrawl) -> list[Loss]:
+    """What is missing in the results, by reason."""
+    return losses_of(*await crawl.stats.totals_and_examples())
+
+
+async def overview_with_losses(crawl: OpenCrawl) -> Overview:
+    """The headline with its losses, which cost another pass over the counters."""
+    return replace(await overview(crawl), losses=await losses(crawl))
 
 
 async def crawl_series(crawl: OpenCrawl) -> SeriesView:

@@ -69,8 +69,8 @@ class CountedReads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self._overview = events.overview
-        monkeypatch.setattr(events, "overview", self._read)
+        self._overview = events.overview_with_losses
+        monkeypatch.setattr(events, "overview_with_losses", self._read)
 
     async def _read(self, crawl: OpenCrawl) -> Overview:
         self.count += 1

@@ -143,14 +143,14 @@ async def test_an_outage_is_an_event_and_its_end_too(api: Served, monkeypatch: p
     from crawler.errors import EngineDown
 
     is_down = False
-    overview = events_module.overview
+    overview = events_module.overview_with_losses
 
     async def sometimes(crawl: object) -> object:
         if is_down:
             raise EngineDown("no answer from the engine")
         return await overview(crawl)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(events_module, "overview", sometimes)
+    monkeypatch.setattr(events_module, "overview_with_losses", sometimes)
     async with listening(api) as events:
         await first(events, "overview")
         is_down = True
@@ -162,7 +162,7 @@ async def test_an_outage_is_an_event_and_its_end_too(api: Served, monkeypatch: p
 async def test_a_bug_in_reading_ends_neither_stream_nor_server(
     api: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    overview = events_module.overview
+    overview = events_module.overview_with_losses
     left = 3
 
     async def broken(crawl: object) -> object:
@@ -172,7 +172,7 @@ async def test_a_bug_in_reading_ends_neither_stream_nor_server(
             raise ValueError("secret of the inside")
         return await overview(crawl)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(events_module, "overview", broken)
+    monkeypatch.setattr(events_module, "overview_with_losses", broken)
     async with listening(api) as events:
         assert "secret" not in str((await first(events, "outage"))[2])
         await first(events, "overview")

@@ -105,7 +105,7 @@ def test_stats_numbers_equal_what_happened(finished: tuple[str, ...], programs: 
 def test_stats_and_ring_are_readable(finished: tuple[str, ...], site: Site, programs: Nursery) -> None:
     ran = in_process(programs, "stats", *finished)
     assert ran.code == 0
-    assert "pages         15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
+    assert "pages     15 (2xx 13, 3xx 1, 4xx 1)" in ran.out
     assert "delay" in in_process(programs, "stats", HOST, *finished).out
     assert "No instance is running" in in_process(programs, "ring", *finished).out
     place = json.loads(in_process(programs, "ring", "show", site.url(HOST), "--json", *finished).out)

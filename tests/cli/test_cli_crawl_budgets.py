@@ -84,7 +84,7 @@ def test_a_crawls_budget_of_pages_ends_it_and_a_larger_one_goes_on(
     assert lab.over() == {"crawl:pages": ALL - 15}
     assert lab.json("stats", HOST)["crawl_spent"] == "crawl:pages"
     stats = in_process(programs, "stats", "--dir", str(lab.folder))
-    assert f"budget        {ALL - 15} beyond the crawl's budget of pages (raise it to continue)" in stats.out, stats.out
+    assert f"budget    {ALL - 15} beyond the crawl's budget of pages (raise it to continue)" in stats.out, stats.out
     left = next(
         f"/p{n}" for n in range(PAGES) if site.url(HOST, f"/p{n}") not in {e.url for e in entries_of(lab.folder)}
     )

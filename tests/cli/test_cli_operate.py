@@ -169,7 +169,7 @@ def test_orders_work_on_the_embedded_engine_of_a_crawl_that_has_stopped(tmp_path
     with nursery({}) as programs:
         first = in_process(programs, "crawl", *here, *QUICK, "--set", "budget.urls=5", lab.site.url(HOST))
         assert first.code == 0, first.err
-        assert f"Deferred: {ALL - TAKEN_IN} URLs, not crawled" in first.out
+        assert f"Deferred: urls {ALL - TAKEN_IN} ({HOST}): beyond budget.urls" in first.out
         assert in_process(programs, "release", *here).out.startswith(f"{ALL - TAKEN_IN} URLs released")
         assert in_process(programs, "purge", *here, HOST).out == f"{HOST}: {ALL - TAKEN_IN} URLs dropped\n"
         assert in_process(programs, "crawl", *here, *QUICK).code == 0

@@ -50,7 +50,7 @@ def test_the_order_is_shown_and_kept_and_another_one_is_refused_in_one_line(prog
         first = ("crawl", site.url(HOST), "--dir", str(tmp_path / "c"), *QUICK)
         said(in_process(programs, *first, "--order", "freshness", "--set", rules))
         stats = ("stats", "--dir", str(tmp_path / "c"))
-        assert "\norder         freshness (half-life 1 d 00 h, 2 rules)" in said(in_process(programs, *stats))
+        assert "\norder     freshness (half-life 1 d 00 h, 2 rules)" in said(in_process(programs, *stats))
         shown = json.loads(said(in_process(programs, *stats, "--json")))["ordering"]
         assert (shown["order"], shown["rules"][0]) == ("freshness", {"match": "/news/", "add": 2.0})
         said(in_process(programs, *first))

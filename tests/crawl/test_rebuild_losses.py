@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from crawler.app.crawl import make_router, make_seeder
+from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_binding import FILE
 from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
+from crawler.service.overview import losses
 from tests.archive.archive_samples import response, writer_in
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
@@ -243,23 +245,31 @@ async def test_folders_with_different_hash_keys_are_refused_in_one_line(lab: Web
     assert not lab.kept()
 
 
-async def test_what_was_given_up_or_forbidden_is_tried_again(tmp_path: Path, engine: Engine) -> None:
+async def test_what_was_given_up_or_forbidden_is_tried_again_and_what_was_cut_is_known(
+    tmp_path: Path, engine: Engine
+) -> None:
     pages = {
-        (A, "/"): page("/broken", "/private"),
+        (A, "/"): page("/broken", "/private", "/large"),
+        (A, "/large"): Resource(body="x" * 5_000),
         (A, "/broken"): Resource(fails=1_000_000),
         (A, "/robots.txt"): Resource(body="User-agent: *\nDisallow: /private", content_type="text/plain"),
     }
     async with served(engine, tmp_path, pages) as lab:
-        settings = lab.settings()
+        settings = lab.settings(fetch__body_bytes_max=4_000)
         await crawl(settings, [lab.site.url(A)])
         before = await totals(settings)
-        assert (before.dead, before.refused["robots"]) == (1, 1)
+        assert (before.dead, before.refused["robots"], before.lost) == (1, 1, {"body:length": 1})
+        async with open_crawl(settings, create=False) as opened_before:
+            listed = await losses(opened_before)
         engine.flush()
         await rebuild(settings)
         assert (await totals(settings)).pending == 2
+        assert (await totals(settings)).lost == before.lost
         await crawl(settings, [])
         after = await totals(settings)
-        assert (after.dead, after.refused["robots"], after.fetched) == (1, 1, 1)
+        assert (after.dead, after.refused["robots"], after.fetched) == (1, 1, 2)
+        async with open_crawl(settings, create=False) as opened_after:
+            assert await losses(opened_after) == listed
 
 
 async def test_seeds_that_wait_keep_their_depth_and_their_priority(tmp_path: Path, engine: Engine) -> None:

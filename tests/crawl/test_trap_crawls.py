@@ -45,6 +45,7 @@ async def violations(opened: OpenCrawl) -> str:
         rules=CrawlRules(record=opened.record, roots=opened.roots, history=await opened.crawls.history()),
         states=BulkLookup(opened.engine, opened.keys, opened.record.partitions),
         letters=DeadLetters(opened.frontier, opened.record.partitions),
+        stats=opened.stats,
         jobs=JobBooks(opened.engine, opened.keys, opened.record.partitions),
         runs=opened.runs,
         takeovers=Takeovers(opened.engine, opened.keys),

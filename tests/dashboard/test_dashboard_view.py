@@ -11,6 +11,9 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 
 from playwright.sync_api import expect
 
+from crawler.app.crawl import OpenCrawl
+from crawler.reports.losses import Kind, Loss
+from crawler.service.overview import losses
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched, serve_crawl
 
 if TYPE_CHECKING:
@@ -233,3 +236,17 @@ def test_hostile_text_in_every_field_stays_text(reader: Watched) -> None:
         expect(reader.page.locator("main")).to_contain_text("<img", timeout=20_000)
     assert reader.page.locator("body img").count() == 0
     assert reader.page.evaluate("document.title") != "owned"
+
+
+async def read_losses(crawl: OpenCrawl) -> list[Loss]:
+    return await losses(crawl)
+
+
+def test_the_overview_lists_what_is_missing_in_the_results(dashboard: Dashboard, reader: Watched) -> None:
+    reader.open()
+    rows = reader.page.locator("#losses tbody tr")
+    expect(rows.first).to_be_visible()
+    found = [one for one in dashboard.ask(read_losses) if one.kind is Kind.GIVEN_UP]
+    assert found
+    for one in found:
+        expect(rows.filter(has_text=one.reason)).to_contain_text(f"{one.kind}{one.reason}{one.example}{one.advice}")

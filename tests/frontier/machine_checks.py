@@ -1,7 +1,7 @@
 """What holds after each step of the frontier's state machine: the engine's keys say what the model says."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from crawler.frontier.bulk_lookup import MOVING
 from tests.frontier.model import PartitionModel
@@ -53,8 +53,20 @@ def tokens(model: PartitionModel, state: State) -> set[str]:
     return {model.urls[f].token for f in model.in_state(state)}
 
 
+def check_examples(model: PartitionModel, raw: RawPartition, meta: Mapping[str, str]) -> None:
+    """An example of dead letters is one of them, one of deferred URLs a queue that has some; each loss was met."""
+    dead = {(f"dead:{u.dead_for}", u.candidate.url) for f in model.in_state(State.DEAD) if (u := model.urls[f])}
+    rows = {(name.partition("|")[0], name.partition("|")[2].partition(":")[0]) for name in raw.hash("parks")}
+    for total, example in raw.hash("losses").items():
+        assert int(meta[total]) > 0
+        kind, _, reason = total.partition(":")
+        assert kind != "dead" or (total, example) in dead
+        assert kind != "deferred" or (example, reason.partition(":")[0]) in rows
+
+
 def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     meta = raw.hash("m")
+    check_examples(model, raw, meta)
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold

@@ -284,6 +284,7 @@ class PartitionModel(KeptUrls):
         failures = [*self.urls[fingerprint].failures, *([kind] if is_attempt else [])]
         url = self._end(fingerprint, State.DEAD)
         url.failures = failures
+        url.dead_for = kind
         self._count(url, **{"dead": 1, f"e:{kind}": 1})
 
     def refuse(self, fingerprint: str, *, reason: str) -> None:
@@ -324,12 +325,25 @@ class PartitionModel(KeptUrls):
         counts.update(places[u.state] for u in self.urls.values() if u.candidate.queue == name and u.state in PENDING)
         return {k: n for k, n in counts.items() if n}
 
+    def _deferred_by(self) -> Counter[str]:
+        """How many URLs are deferred now, by the name of their total."""
+        found = Counter[str]()
+        for url in self.urls.values():
+            queue = self.queue(url.candidate.queue)
+            reason = url.deferred if url.state is State.DEFERRED else queue.stop if queue.is_parked else ""
+            if reason and url.state in (State.DEFERRED, State.QUEUED):
+                found[f"deferred:{'depth' if reason.startswith('depth:') else reason}"] += 1
+        return found
+
     def totals_view(self) -> dict[str, int]:
         done = len(self.urls) - len(self.in_state(*UNENDED)) + self.totals["revived"] + self.totals["parked"]
         beyond = sum(self.urls[f].deferred == CRAWL_URLS for f in self.in_state(State.DEFERRED))
         pages = sum(u.state is State.COMMITTED and bool(u.candidate.run) for u in self.urls.values())
+        dead = Counter(f"dead:{self.urls[f].dead_for}" for f in self.in_state(State.DEAD))
         counts = {
             **self.totals,
+            **dead,
+            **self._deferred_by(),
             "scheduled": len(self.in_state(State.SCHEDULED)),
             "run_pages": pages,
             "beyond": beyond,

@@ -66,6 +66,7 @@ class Url:
     until_ms: int = 0  # deadline of a claim, due time of a retry; of a scheduled one the wall time
     status: int = 0  # of its page
     retries: int = 0
+    dead_for: str = ""  # the reason of its dead letter
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
 
     @property

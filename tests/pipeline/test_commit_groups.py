@@ -53,7 +53,14 @@ class Stages:
 
 def outcome(number: int) -> Committable:
     response: Any = SimpleNamespace(
-        status=200, started_at=0.0, content_type="", body=b"", truncated="", fetch_ms=1, url="http://a.test/"
+        status=200,
+        started_at=0.0,
+        content_type="",
+        body=b"",
+        truncated="",
+        decode_error="",
+        fetch_ms=1,
+        url="http://a.test/",
     )
     return Committable(
         claim=claim(number, "a.test", 1), response=response, page=ParsedPage(), settlement=Settlement(next_fetch_ms=0)

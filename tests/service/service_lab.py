@@ -68,13 +68,16 @@ async def all_keys(crawl: OpenCrawl) -> dict[bytes, bytes]:
     return dict(zip(names, await crawl.engine.commands([("DUMP", name) for name in names]), strict=True))
 
 
-async def give_up(crawl: OpenCrawl, reason_of: Callable[[str], str] = lambda _: "timeout") -> int:
-    """Make dead letters of all pending URLs, each with the reason that its URL has; how many."""
+async def give_up(crawl: OpenCrawl, reason_of: Callable[[str], str] = lambda _: "timeout", *, since_ms: int = 0) -> int:
+    """Make dead letters of all pending URLs, each with the reason that its URL has; how many.
+
+    `since_ms`: on the clocks of the partitions; the second time, later than all delays of the first.
+    """
     leases = await crawl.leases.read(range(crawl.record.partitions))
     acquired = await crawl.leases.acquire(crawl.session, "n", [(lease, 0) for lease in leases])
     epochs = {one.partition: one.epoch for one in acquired if isinstance(one, Acquired)}
     done, more = 0, -1
-    for now in range(0, 10**9, 10**6):
+    for now in range(since_ms, 10**9, 10**6):
         if done == more:
             break
         more = done

@@ -6,7 +6,7 @@ import { deadLettersView } from "./dead.js";
 import { command, prepare } from "./dialog.js";
 import { domainView } from "./domain.js";
 import { busiest, domainsView } from "./domains.js";
-import { $, announce, el, keyed, show, text } from "./dom.js";
+import { $, announce, el, keyed, show, table, text } from "./dom.js";
 import { counted, duration, nowS, number, rate, setNow, size, stateText } from "./format.js";
 import { explainForm } from "./explain.js";
 import { instancesView, ringReader } from "./instances.js";
@@ -60,11 +60,30 @@ function headline(o) {
     () => el("li"),
     (row, n) => text(row, o.notes[n][0].toUpperCase() + o.notes[n].slice(1)),
   );
+  showLosses(o.losses);
   show($("crawl-pause"), o.state === "running" || o.state === "idle");
   show($("crawl-resume"), o.state === "paused");
   const now = `${o.state}, ${counted(o.instances, "instance")}`;
   if (said && said !== now) announce(`The crawl is ${now}.`);
   said = now;
+}
+
+let drawnLosses = "[]";
+
+/** What is missing in the results; drawn again only when it changed, for who reads or scrolls it. */
+function showLosses(losses) {
+  const now = JSON.stringify(losses);
+  if (now === drawnLosses) return;
+  drawnLosses = now;
+  show($("losses-panel"), losses.length > 0);
+  const rows = losses.map((one) => [
+    number(one.count),
+    one.kind,
+    one.reason,
+    el("span", { class: "url" }, one.example),
+    el("span", { class: "wrap" }, one.advice),
+  ]);
+  $("losses").replaceChildren(table("Losses", ["#Number", "What", "Reason", "Example", "What to do"], rows));
 }
 
 // -- the connection

@@ -21,6 +21,8 @@ local function note_deferred(queue, reason, n)
   count(ctx.total, 'done', n)
   count(ctx.total, 'parked', n)
   if reason == BEYOND then count(ctx.total, 'beyond', n) end
+  count(ctx.total, Losses.deferred_for(reason), n)
+  Losses.keep(Losses.deferred_for(reason), queue)
   call('HINCRBY', ctx.prefix .. 'parks', row_name(queue, reason), n)
 end
 
@@ -47,7 +49,11 @@ local function note_released(queue, reason, n)
   count(ctx.total, 'released', n)
   if reason == BEYOND then count(ctx.total, 'beyond', -n) end
   local name = row_name(queue, reason)
-  if call('HINCRBY', ctx.prefix .. 'parks', name, -n) == 0 then call('HDEL', ctx.prefix .. 'parks', name) end
+  count(ctx.total, Losses.deferred_for(reason), -n)
+  if call('HINCRBY', ctx.prefix .. 'parks', name, -n) == 0 then
+    call('HDEL', ctx.prefix .. 'parks', name)
+    Losses.drop(Losses.deferred_for(reason), queue)
+  end
 end
 
 -- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
@@ -114,6 +120,7 @@ local function refuse_of_run(r, run, reason)
   count(ctx.total, 'done', 1)
   count(ctx.total, 'refused:' .. reason, 1)
   count_in(r, 'refused:' .. reason, 1)
+  Losses.keep('refused:' .. reason, r.queue)
   count_seed(run, DONE, 1)
   count_run(run, RunCounts.refused, 1)
 end

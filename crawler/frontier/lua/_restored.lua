@@ -1,4 +1,5 @@
--- Count commits that are read back from disk: {queue, class, bytes, fetch_ms, items} each.
+-- Count commits that are read back from disk: {queue, class, bytes, fetch_ms, items, lost, url} each. lost: the total of what
+-- is missing of the page at url, '' for most.
 local function count_done(commits)
   for _, one in ipairs(commits) do
     local r, class = record_of(one.queue), 's' .. one.class
@@ -11,6 +12,11 @@ local function count_done(commits)
     if one.items > 0 then
       count(ctx.total, 'items', one.items)
       count_in(r, 'items', one.items)
+    end
+    if one.lost ~= '' then
+      count(ctx.total, one.lost, 1)
+      count_in(r, one.lost, 1)
+      Losses.keep(one.lost, one.url)
     end
     r.has_pages = true
   end

@@ -24,6 +24,7 @@ local function book(one, quota)
   for i = AckItem.size + 1, items_of(one) - 1, 2 do
     local reason, n = one[i], one[i + 1]
     ctx.total[reason], more[reason] = (ctx.total[reason] or 0) + n, (more[reason] or 0) + n
+    Losses.of_page(reason, one[AckItem.entry])
   end
   count_seed(one[AckItem.seed], DONE, 1)
   if type(one[AckItem.seed]) == 'string' then book_run(one) end

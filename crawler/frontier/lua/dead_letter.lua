@@ -8,6 +8,7 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local fp, token, kind = a[DeadLetterArgs.fingerprint], a[DeadLetterArgs.token], 'e:' .. a[DeadLetterArgs.kind]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
+Losses.count_dead(a[DeadLetterArgs.letter])
 end_claims({token})
 call('HSET', ctx.prefix .. 'dead', fp, a[DeadLetterArgs.letter] .. '\n' .. attempts_with(fp, a[DeadLetterArgs.attempt]))
 forget(a[DeadLetterArgs.run], {fp}, true)
@@ -18,5 +19,6 @@ settle(r, 1, a[DeadLetterArgs.next_fetch_ms], a[DeadLetterArgs.delay_ms])
 close_queues()
 count_seed(a[DeadLetterArgs.seed], DEAD, 1)
 write_seeds()
-bump(ctx.meta_key, {done = 1, dead = 1, [kind] = 1})
+for _, name in ipairs({'done', 'dead', kind}) do count(ctx.total, name, 1) end
+write_totals()
 return {'COMMITTED'}

@@ -6,7 +6,10 @@
 -- returns the number of deleted dead letters
 local discarded, reason = 0, 'refused:' .. ARGV[1]
 for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
-  if call('HDEL', ctx.prefix .. 'dead', item[1]) == 1 then
+  local letter = call('HGET', ctx.prefix .. 'dead', item[1])
+  if letter then
+    Losses.uncount_dead(letter)
+    call('HDEL', ctx.prefix .. 'dead', item[1])
     local r = record_of(item[2])
     discarded = discarded + 1
     count_seed(item[3], DEAD, -1)
@@ -20,5 +23,7 @@ end
 if discarded == 0 then return 0 end
 close_queues()
 write_seeds()
-bump(ctx.meta_key, {dead = -discarded, [reason] = discarded})
+count(ctx.total, 'dead', -discarded)
+count(ctx.total, reason, discarded)
+write_totals()
 return discarded

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- refuse: end a claimed URL that must not be fetched (robots, scope ...); counted by reason. Needs the fence and the token.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run, seed}
+-- ARGV  session, epoch, now (ms), msgpack {fingerprint, token, queue, reason, run, seed, URL}
 -- returns {'FENCED'} | {'GONE'} | {'COMMITTED'}
 if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
@@ -16,5 +16,6 @@ close_queues()
 count_seed(a[RefuseArgs.seed], DONE, 1)
 count_run(a[RefuseArgs.seed], RunCounts.refused, 1)
 write_seeds()
+Losses.keep(reason, a[RefuseArgs.url])
 bump(ctx.meta_key, {done = 1, [reason] = 1})
 return {'COMMITTED'}

@@ -11,7 +11,10 @@ ctx.user = ARGV[AddArgs.user]
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do
   local fp = given[at + UrlItem.fingerprint]
-  if call('HDEL', ctx.prefix .. 'dead', fp) == 1 then
+  local letter = call('HGET', ctx.prefix .. 'dead', fp)
+  if letter then
+    Losses.uncount_dead(letter)
+    call('HDEL', ctx.prefix .. 'dead', fp)
     unsee(seen, fp)
     for j = at + 1, at + UrlItem.size do items[#items + 1] = given[j] end
     n = n + 1

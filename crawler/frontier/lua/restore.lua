@@ -2,8 +2,8 @@
 -- restore: mark URLs whose commits are on disk as seen and done, and count what their index lines have, unless the engine
 -- knows them. For the rebuild of a crawl that the engine lost; without a fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed or run, items};
---       the crawl's hash key
+-- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed or run, items,
+--       lost, url (see _restored.lua)}; the crawl's hash key
 -- returns digits: for each URL 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 keep_hash_key(ARGV[3])
@@ -18,7 +18,9 @@ for i, item in ipairs(items) do
     count_seed(item[7], ADDED, 1)
     count_seed(item[7], DONE, 1)
     count_page(item[7], item[4], item[5], item[8])
-    known[#known + 1] = {queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6], items = item[8]}
+    known[#known + 1] = {
+      queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6], items = item[8], lost = item[9], url = item[10],
+    }
   end
 end
 if #known > 0 then

@@ -2,8 +2,9 @@
 -- withdraw: mark pending URLs whose commits are on disk as done, and count what their index lines have. For the rebuild of a
 -- crawl; without a fence, because no session works then. Idempotent.
 -- KEYS  meta
--- ARGV  run, msgpack list of {fingerprint, queue, or row of a user or of an origin, block ('' for the head), '*' or '@', member or token, status
---       class, bytes, fetch (ms), seed or run, items}: '*' is a claim or a retry, named by its token, '@' a scheduled URL
+-- ARGV  run, msgpack list of {fingerprint, queue, or row of a user or of an origin, block ('' for the head), '*' or '@', member or
+--       token, status class, bytes, fetch (ms), seed or run, items, lost, url}: '*' is a claim or a retry, named by its token,
+--       '@' a scheduled URL
 -- returns how many of them were pending
 local done, ended = {}, {}
 
@@ -46,7 +47,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
   elseif a[3] == '@' then was_pending = unschedule(r, a[4])
   else was_pending = take_queued(r, from, a[3], a[4], origin) end
   if was_pending then
-    done[#done + 1] = {queue = r.queue, class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9]}
+    done[#done + 1] = {queue = r.queue, class = a[5], bytes = a[6], fetch_ms = a[7], items = a[9], lost = a[10], url = a[11]}
     local run = run_named(a[8], ARGV[1])
     ended[run] = ended[run] or {}
     table.insert(ended[run], a[1])

@@ -1,0 +1,168 @@
+"""What is missing in a crawl's results, by reason: the one list that all viewers show, and its text. Pure.
+
+A loss is what somebody who gave these seeds and this scope expects in the results, and does not find there, or not
+whole. What the user asked to leave out (scope, depth, a purge, an ended run) is not one. For users:
+docs/operate/watching.md#losses.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from crawler.frontier.stats import CUT_BODY, DEAD, DEFERRED, ITEMS_INVALID, LINKS, LOST, NOT_DECODED, REFUSED, Totals
+from crawler.model import FailureKind, RefusalReason
+from crawler.rules.printable import one_line
+from crawler.terminal.tables import shortened, table
+from crawler.terminal.wording import number
+
+LINES_MAX = 5  # at the end of a crawl
+EXAMPLE_COLUMNS = 60
+NOT_COUNTED = "earlier"  # what a release before this one gave up or deferred: it did not count the reasons
+RUN_ENDED = "run_"  # reasons for which URLs of a run are not fetched any more
+
+
+class Kind(StrEnum):
+    """What became of it."""
+
+    GIVEN_UP = "given up"  # a URL, after its last attempt or without one: a dead letter
+    SKIPPED = "skipped"  # a URL that is not to be fetched
+    DEFERRED = "deferred"  # a URL that is kept, and not fetched for now
+    CUT = "cut"  # a part of a page, a link or an item
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is missing for a reason. `example`: a URL, or where none is kept a domain; may be empty."""
+
+    kind: Kind
+    reason: str
+    count: int
+    example: str
+    advice: str  # what the reason means, and what to do
+
+
+ASKED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.PURGED})
+_TRIES = "'crawler dead retry --reason {}' tries again"
+_GIVEN_UP: Mapping[str, str] = {
+    FailureKind.DNS_NOT_FOUND: "the name of the host does not exist; check the links that lead there",
+    FailureKind.DNS_ERROR: f"the name server did not answer; 'crawler doctor' checks yours, {_TRIES}",
+    FailureKind.ADDRESS_REFUSED: "a private address or a port that is not for the web: 'crawler dead show URL' tells",
+    FailureKind.CONNECT: f"the host takes no connections; {_TRIES}",
+    FailureKind.TLS: f"no secure connection; once the certificate is valid, {_TRIES}",
+    FailureKind.TIMEOUT: f"no answer in time; {_TRIES}",
+    FailureKind.DISCONNECTED: f"the host closed the connection; {_TRIES}",
+    FailureKind.PROTOCOL: "the answer is not HTTP; 'crawler dead show URL' has the detail",
+    FailureKind.HEADERS_TOO_LARGE: f"with a larger fetch.headers_bytes_max, {_TRIES}",
+    FailureKind.SERVER_BUSY: f"the host asked for fewer requests; with a longer delay ('crawler delay'), {_TRIES}",
+    FailureKind.SERVER_ERROR: f"the host failed (5xx); {_TRIES}",
+    FailureKind.ROBOTS_UNREACHABLE: f"without a readable robots.txt nothing of the host is fetched; {_TRIES}",
+    FailureKind.BODY: f"the body was cut off or could not be decoded; {_TRIES}",
+    FailureKind.HOST_DEAD: f"given up unrequested: the host had not answered for hosts.give_up_s; {_TRIES}",
+    FailureKind.PARSE: "the page took too much time or memory to parse; 'crawler dead show URL' has the detail",
+    FailureKind.HANDLER: f"your handler failed; 'crawler dead show URL' has the traceback, {_TRIES}",
+    FailureKind.INTERNAL: "an error of this program; report the file log/bug-*.txt",
+    FailureKind.POISON_URL: "the page crashed or stalled the program; report the URL",
+    NOT_COUNTED: "given up before this release counted the reasons; 'crawler dead list' has them",
+}
+_SKIPPED: Mapping[str, str] = {
+    RefusalReason.ROBOTS: "robots.txt forbids it; 'crawler explain URL' shows the line",
+    RefusalReason.REDIRECTS: "a chain of redirects was too long; with a larger scope.redirects_max, start a new crawl",
+}
+_DEFERRED: Mapping[str, str] = {
+    "blocked": "an operator blocked the domain; 'crawler unblock DOMAIN' continues",
+    "urls": "beyond budget.urls of its domain; 'crawler release DOMAIN' or a larger budget continues",
+    "pages": "beyond budget.pages of its domain; a larger budget continues",
+    "bytes": "beyond budget.bytes of its domain; a larger budget continues",
+    "depth": "beyond budget.depth; a larger budget continues",
+    "hosts": "on hosts beyond budget.hosts of the domain; a larger budget continues",
+    "crawl:urls": "beyond budget.crawl_urls; a larger budget continues",
+    "trap:*": "a rule takes it for a trap; 'crawler release DOMAIN' continues, traps.off switches a rule off",
+    NOT_COUNTED: "deferred before this release counted the reasons; 'crawler stats DOMAIN' has them",
+}
+_CUT: Mapping[str, str] = {
+    f"{CUT_BODY}length": "only the beginning of the body is kept; for new crawls, raise fetch.body_bytes_max",
+    f"{CUT_BODY}time": "the body came too slowly; for new crawls, raise fetch.total_timeout_s",
+    f"{CUT_BODY}disconnect": "the host closed the connection within the body, at each attempt",
+    NOT_DECODED: "the content coding of the body is wrong: what could be decoded is kept, links are not followed",
+    LINKS: "links beyond fetch.links_max of a page; for new crawls, raise it",
+    ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",
+}
+# Kind -> advice by reason, and advice for reasons that have none.
+ADVICE: Mapping[Kind, tuple[Mapping[str, str], str]] = {
+    Kind.GIVEN_UP: (_GIVEN_UP, f"'crawler dead show URL' has the detail; {_TRIES}"),
+    Kind.SKIPPED: (_SKIPPED, "'crawler explain URL' tells why it was not fetched"),
+    Kind.DEFERRED: (_DEFERRED, "kept; 'crawler stats DOMAIN' tells why, 'crawler release DOMAIN' continues"),
+    Kind.CUT: (_CUT, "a part of these pages is missing; the log has more"),
+}
+
+
+def losses_of(totals: Totals, examples: Mapping[str, str]) -> list[Loss]:
+    """The losses, largest first. `examples`: by the name of the total, as `Stats.totals_and_examples` has them."""
+    found = [
+        Loss(kind=kind, reason=reason, count=n, example=examples.get(name, ""), advice=_advice(kind, reason))
+        for kind, reason, name, n in _counted(totals)
+        if n > 0
+    ]
+    return sorted(found, key=lambda one: (-one.count, one.kind, one.reason))
+
+
+def _counted(totals: Totals) -> Iterator[tuple[Kind, str, str, int]]:
+    """Kind, reason, name of the total, and count."""
+    for reason, n in totals.dead_by.items():
+        yield Kind.GIVEN_UP, reason, f"{DEAD}{reason}", n
+    yield Kind.GIVEN_UP, NOT_COUNTED, "", totals.dead - _known(totals.dead_by)
+    for reason, n in totals.refused.items():
+        if not is_asked(reason):
+            yield Kind.SKIPPED, reason, f"{REFUSED}{reason}", n
+    for reason, n in totals.deferred_by.items():
+        yield Kind.DEFERRED, reason, f"{DEFERRED}{reason}", n
+    yield Kind.DEFERRED, NOT_COUNTED, "", totals.deferred - _known(totals.deferred_by)
+    for reason, n in totals.lost.items():
+        yield Kind.CUT, reason, f"{LOST}{reason}", n
+    yield Kind.CUT, ITEMS_INVALID, ITEMS_INVALID, totals.items_invalid
+
+
+def is_asked(refusal: str) -> bool:
+    """Did the user ask to leave out what is refused for this reason?"""
+    return refusal in ASKED or refusal.startswith(RUN_ENDED)
+
+
+def _known(by_reason: Mapping[str, int]) -> int:
+    """Below 0 is what an earlier release had counted otherwise."""
+    return sum(n for n in by_reason.values() if n > 0)
+
+
+def _advice(kind: Kind, reason: str) -> str:
+    of_reason, of_all = ADVICE[kind]
+    family = f"{reason.partition(':')[0]}:*"
+    return of_reason.get(reason, of_reason.get(family, of_all)).format(reason)
+
+
+def losses_lines(losses: Sequence[Loss]) -> list[str]:
+    """For the end of a crawl: at most five lines, the last one with how many more there are."""
+    shown = losses if len(losses) <= LINES_MAX else losses[: LINES_MAX - 1]
+    lines = [one_line(_line(one)) for one in shown]
+    if left := losses[len(shown) :]:
+        n = sum(one.count for one in left)
+        lines.append(f"{len(left)} more reasons, {number(n)} in all: crawler stats --losses")
+    return lines
+
+
+def _line(loss: Loss) -> str:
+    example = f" ({shortened(loss.example, EXAMPLE_COLUMNS)})" if loss.example else ""
+    return f"{loss.kind.capitalize()}: {loss.reason} {number(loss.count)}{example}: {loss.advice}"
+
+
+def losses_table(losses: Sequence[Loss]) -> str:
+    """All of them, with what to do."""
+    if not losses:
+        return "No losses."
+    width = max(len(number(one.count)) for one in losses)
+    rows = [(number(one.count).rjust(width), one.kind, one.reason, one.example or "-", one.advice) for one in losses]
+    return table(("number", "what", "reason", "example", "what to do"), rows, left=5)
+
+
+def losses_text(losses: Sequence[Loss]) -> str:
+    """In a few words: "given up 12, skipped 3"; "0" for none."""
+    sums = {kind: sum(one.count for one in losses if one.kind is kind) for kind in Kind}
+    return ", ".join(f"{kind} {number(n)}" for kind, n in sums.items() if n) or "0"
