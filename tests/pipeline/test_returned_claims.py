@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.frontier import Fence, Settlement
+from crawler.frontier.frontier import Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
@@ -27,8 +27,10 @@ class FakeFrontier:
     def __init__(self, *, fails: int = 0) -> None:
         self.fails = fails
         self.given: list[tuple[str, int]] = []
+        self.asides: list[Aside | None] = []
 
-    def return_claims(self, fence: Fence, given: Sequence[tuple[Claim, int]]) -> Any:
+    def return_claims(self, fence: Fence, given: Sequence[tuple[Claim, int]], *, aside: Aside | None) -> Any:
+        self.asides.append(aside)
         return given
 
     async def end(self, calls: Sequence[Any]) -> list[AckOutcome | EngineError]:

@@ -36,8 +36,9 @@ def runner_of(scheduler: Scheduler, **callbacks: Any) -> TurnRunner:
     open_claims = callbacks.pop("open_claims", OpenClaims(1000))
     unused: Any = SimpleNamespace(fence_of=lambda _: None, failed=_raised)
     return TurnRunner(
-        scheduler, unused, open_claims, unused, **{"deliver": _never, "return_claim": _never, "delay_ms": 0} | callbacks
-    )
+        scheduler, unused, open_claims, unused,
+        **{"deliver": never, "return_claim": never, "set_aside": never, "delay_ms": 0} | callbacks,
+    )  # fmt: skip
 
 
 def held_with(*partitions: int, clock_ms: int = 0, dependents: Sequence[Dependent] = ()) -> HeldPartitions:
@@ -57,7 +58,7 @@ def claimer_with(
     scheduler = scheduler or Scheduler(counters.open_claims, concurrency_per_queue=1)
     claimer = Claimer(
         frontier, held, due, scheduler, counters, Settings(), on_short=lambda *_: None, on_engine_restart=lambda: None,
-        on_runs=_never,
+        on_runs=never, on_probe=never,
     )  # fmt: skip
     return claimer, due
 
@@ -76,7 +77,8 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         "held": unused, "liveness": unused, "counters": unused, "notes": unused, "fetcher": unused, "gate": unused,
         "parser": unused, "handling": unused, "policy": ResponsePolicy(settings),
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
-        "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps), "run_refuses": _never,
+        "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps), "run_refuses": never,
+        "recall": never,
     } | parts  # fmt: skip
     return FetchStage(runner_of(scheduler, **callbacks), scheduler, settings=settings, **known)
 
@@ -85,7 +87,8 @@ def content_steps() -> ContentSteps:
     return ContentSteps(mark())
 
 
-def _never(*_: object) -> Any:
+def never(*_: object) -> Any:
+    """A callback that is not to be called."""
     raise AssertionError
 
 

@@ -24,7 +24,7 @@ from crawler.robots.reader import RobotsResult
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 from crawler.settings import PolitenessSettings, Settings
-from tests.pipeline.turn_lab import held_with, runner_of, turn_of
+from tests.pipeline.turn_lab import held_with, never, runner_of, turn_of
 
 CLAIM = Claim(
     url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
@@ -36,7 +36,7 @@ POLICY = ResponsePolicy(Settings())
 
 def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
     gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), overrides=Overrides)
-    return RobotsTurns(gate, POLICY, before_send=lambda *_: None, on_sent=lambda *_: None)
+    return RobotsTurns(gate, POLICY, before_send=lambda *_: None, on_sent=lambda *_: None, recall=never)
 
 
 async def run(scheduler: Scheduler, slot: QueueSlot, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:
