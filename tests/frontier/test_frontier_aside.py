@@ -58,7 +58,7 @@ async def check(door: Door, pending: int) -> None:
 
 async def stats(door: Door) -> dict[str, int]:
     (domain,) = await Stats(door.engine, door.keys, 1).domains([("a.test", 0)])
-    return {"queued": domain.queued, "claimed": domain.claimed, "aside": domain.aside, "pending": domain.pending}
+    return {"queued": domain.queued, "claimed": domain.claimed, "aside": domain.set_aside, "pending": domain.pending}
 
 
 async def test_urls_that_are_set_aside_are_pending_and_not_handed_out(door: Door) -> None:
@@ -161,7 +161,7 @@ async def test_urls_of_a_queue_that_is_stopped_for_its_quota_are_deferred(door: 
     await check(door, 5)
 
 
-async def test_a_queue_hands_out_twice_as_many_after_each_batch_without_answers(door: Door) -> None:
+async def test_a_queue_hands_out_twice_as_many_after_a_batch_without_answers(door: Door) -> None:
     urls = [f"http://{n}.a.test/" for n in range(100)]
     await door.add(*(found(n, url=url, fingerprint=fingerprint(url)) for n, url in enumerate(urls)))
     sizes = []
@@ -169,7 +169,7 @@ async def test_a_queue_hands_out_twice_as_many_after_each_batch_without_answers(
         sizes.append(len(claims))
         for claim in claims:
             await door.frontier.end([dead_letter(door, claim)])
-    assert sizes == [1, 2, 4, 8, 16, 32, 37]
+    assert sizes == [1, 2, 4, 8, 16, 32, 32, 5], "at most half of what a call may take"
 
 
 async def test_the_urls_behind_one_that_is_set_aside_follow_without_being_claimed(door: Door) -> None:

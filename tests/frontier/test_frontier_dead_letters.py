@@ -161,7 +161,7 @@ async def test_a_discarded_url_stays_seen_and_counts_as_refused(door: Door) -> N
 
 async def test_thousands_of_dead_letters_are_read_and_requeued_in_bounded_calls(door: Door) -> None:
     n = 1200
-    await bury(door, *(found(i, host=f"h{i % 50}.test") for i in range(n)))
+    await bury(door, *(found(i, host=f"h{i % 50}.test") for i in range(n)), reason="server_error")
     pieces = [some async for some in letters_of(door).read()]
     assert len(pieces) > 1
     assert max(map(len, pieces)) < n
@@ -170,8 +170,7 @@ async def test_thousands_of_dead_letters_are_read_and_requeued_in_bounded_calls(
     assert await letters_of(door).requeue(everything) == n
     assert await sums(door) == (2 * n, n, 0, 0, [])
     await door.frontier.book_request(door.fence, "h1.test", SETTLED)
-    claimed = [*await door.claim(), *await door.claim(urls_max=256)]
-    assert len({claim.queue for claim in claimed}) == 50
+    assert len(await door.claim()) == 50
 
 
 async def test_the_owner_hears_of_a_queue_that_a_revival_woke(door: Door) -> None:

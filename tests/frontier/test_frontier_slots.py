@@ -9,7 +9,7 @@ from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DeadLetter, pending_url
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.frontier import Aside, Settlement
 from crawler.frontier.jobs import Jobs, job_id
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota, FetchQuota
@@ -26,6 +26,7 @@ from crawler.robots.borrowed_slot import SlotRequest
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.schedules import schedule_of
+from crawler.rules.urls import origin_of
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 
