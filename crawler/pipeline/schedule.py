@@ -109,7 +109,8 @@ class QueueSlot(msgspec.Struct):
         """
         gap_ms = DOUBT_TURNS * max(self.delay_ms, self.adaptive_delay.delay_ms, 0)
         if not self.is_apart and now_ms >= self.tried_ms + gap_ms:
-            self.tried_ms = now_ms
+            # Counted from when it could have been tried: one that comes a little late takes nothing from the next one.
+            self.tried_ms = max(self.tried_ms + gap_ms, now_ms - gap_ms // DOUBT_TURNS)
             return now_ms
         self.doubt_ms = max(self.doubt_ms, self.tried_ms, now_ms) + max(gap_ms, DOUBT_MS)
         return self.doubt_ms

@@ -9,7 +9,6 @@ import pytest
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.pipeline.schedule import KEPT_PLAIN_MS, Scheduler
-from crawler.rules.host_health import GOOD, HostHealth
 from crawler.rules.politeness import AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
@@ -130,44 +129,27 @@ async def test_a_slot_is_kept_while_its_only_claim_is_away() -> None:
     assert (await scheduler.take())[0].delay_ms == 0
 
 
-def aside(probe_in_ms: int) -> HostHealth:
-    return HostHealth(failures=5, since_ms=1, probe_ms=monotonic_ms() + probe_in_ms)
+async def test_claims_that_are_taken_out_of_one_slot_leave_all_others_waiting() -> None:
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, 2, 3, 4))
+    scheduler.put(batch(5, queue="b.test"))
+    slot, first = await scheduler.take()
+    assert [c.fingerprint for c in scheduler.take_of(slot, lambda one: one.fingerprint in "135")] == ["3"]
+    assert (first.fingerprint, scheduler.waiting) == ("1", 3)
+    scheduler.finished(slot, wait_ms=0)
+    assert {(await scheduler.take())[1].fingerprint for _ in range(2)} == {"2", "5"}
 
 
-async def test_claims_of_a_queue_that_is_set_aside_are_stale_at_once() -> None:
+async def test_a_slot_whose_claims_were_all_taken_out_holds_up_nobody() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
-    scheduler.put(batch(3, queue="b.test"))
     slot, _ = await scheduler.take()
-    slot.health = aside(5_000)
-    scheduler.finished(slot, wait_ms=5_000)
-    assert [c.fingerprint for c in scheduler.take_stale(wait_max_ms=30_000, age_max_ms=60_000)] == ["2"]
-
-
-async def test_a_queue_that_is_set_aside_has_one_request_at_a_time() -> None:
-    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=3)
-    scheduler.slot_of("a.test").health = aside(-1)
-    scheduler.put(batch(1, 2, 3))
-    slot, _ = await scheduler.take()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02):
-            await scheduler.take()
-    slot.health = GOOD
     scheduler.finished(slot, wait_ms=0)
-    _, second = await scheduler.take()
-    _, third = await scheduler.take()
-    assert (second.fingerprint, third.fingerprint) == ("2", "3")
-
-
-async def test_an_abandoned_slot_returns_its_claims_and_does_not_wait() -> None:
-    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
-    scheduler.put(batch(1, 2, 3, delay_ms=60_000))
-    slot, _ = await scheduler.take()
-    assert [c.fingerprint for c in scheduler.abandon(slot)] == ["2", "3"]
-    assert (scheduler.waiting, scheduler.active) == (0, 0)
-    scheduler.put(batch(4, delay_ms=60_000))
-    _, taken = await asyncio.wait_for(scheduler.take(), 1)
-    assert taken.fingerprint == "4"
+    assert len(scheduler.take_of(slot, lambda _: True)) == 1
+    scheduler.put(batch(3, queue="b.test"))
+    assert (await asyncio.wait_for(scheduler.take(), 1))[1].fingerprint == "3"
+    scheduler.put(batch(4))
+    assert (await asyncio.wait_for(scheduler.take(), 1))[1].fingerprint == "4"
 
 
 async def test_a_delay_that_the_engine_does_not_know_any_more_is_learned_again() -> None:
@@ -185,15 +167,14 @@ async def test_a_delay_that_the_engine_does_not_know_any_more_is_learned_again()
     assert (before_ms - slot.next_ms, slot.delay_ms) == (9_500, -1)
 
 
-async def test_only_slots_of_failing_or_slow_hosts_outlive_their_claims() -> None:
+async def test_only_slots_of_slow_sites_outlive_their_claims() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.slot_of("fine.test")
-    scheduler.slot_of("failing.test").health = HostHealth(failures=1, since_ms=1)
     scheduler.slot_of("slow.test").adaptive_delay = AdaptiveDelay(delay_ms=2000, latency_ms=80.0)
-    for queue in ("fine.test", "failing.test", "slow.test"):
+    for queue in ("fine.test", "slow.test"):
         scheduler.slot_of(queue).next_ms = monotonic_ms() - KEPT_PLAIN_MS
     scheduler.forget_idle()
-    assert set(scheduler._slots) == {"failing.test", "slow.test"}
+    assert set(scheduler._slots) == {"slow.test"}
 
 
 async def test_a_turn_without_a_request_does_not_delay_its_queue() -> None:

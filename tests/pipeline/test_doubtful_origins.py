@@ -1,0 +1,74 @@
+"""Of the turns of a queue, origins that have not answered get one in four; each of them has its turn."""
+
+import heapq
+import random
+
+import pytest
+
+from crawler.pipeline.schedule import DOUBT_MS, DOUBT_TURNS, QueueSlot
+from crawler.rules.politeness import AdaptiveDelay
+
+NOW = 1_000_000
+
+
+def slot_with(delay_ms: int = 1000) -> QueueSlot:
+    return QueueSlot("a.test", delay_ms=delay_ms)
+
+
+def test_the_first_doubtful_origin_is_tried_at_once_and_the_next_ones_in_line() -> None:
+    slot = slot_with()
+    assert [slot.try_doubtful(NOW) - NOW for _ in range(4)] == [0, 4000, 8000, 12_000]
+
+
+def test_a_queues_doubled_delay_counts_too() -> None:
+    slot = slot_with()
+    slot.adaptive_delay = AdaptiveDelay(delay_ms=3000)
+    assert [slot.try_doubtful(NOW) - NOW for _ in range(2)] == [0, 12_000]
+
+
+def test_none_is_tried_while_a_request_to_another_one_is_open() -> None:
+    slot = slot_with(0)
+    slot.is_apart = True
+    assert [slot.try_doubtful(NOW) - NOW for _ in range(2)] == [DOUBT_MS, 2 * DOUBT_MS]
+    slot.is_apart = False
+    assert slot.try_doubtful(NOW) == NOW
+
+
+def test_without_a_delay_doubtful_origins_do_not_wait() -> None:
+    slot = slot_with(0)
+    assert {slot.try_doubtful(NOW) for _ in range(9)} == {NOW}
+
+
+@pytest.mark.parametrize("delay_ms", [100, 1000, 30_000])
+@pytest.mark.parametrize("seed", range(5))
+def test_they_get_no_more_than_one_turn_in_four(delay_ms: int, seed: int) -> None:
+    """Whenever and however often they come: over any time, one for each four delays, and one that was left over."""
+    rng, slot, now, tried = random.Random(seed), slot_with(delay_ms), NOW, list[int]()
+    for _ in range(2000):
+        now += rng.randrange(delay_ms)
+        if slot.try_doubtful(now) == now:
+            tried.append(now)
+    gap_ms = DOUBT_TURNS * delay_ms
+    assert len(tried) > 100
+    for first in range(0, len(tried), 7):
+        for n in (2, 5, 50):
+            some = tried[first : first + n]
+            assert len(some) - 2 <= (some[-1] - some[0]) / gap_ms
+
+
+@pytest.mark.parametrize("late_ms", [0, 5, 300])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_of_many_has_its_turn_about_when_it_was_told(late_ms: int, seed: int) -> None:
+    """They come back through the engine, which takes a while."""
+    rng, slot, n = random.Random(seed), slot_with(), 200
+    line, tries, last_ms = [(NOW, one) for one in range(n)], [0] * n, 0
+    while line:
+        due_ms, one = heapq.heappop(line)
+        now = max(last_ms, due_ms + rng.randint(0, late_ms))
+        tries[one] += 1
+        at_ms = slot.try_doubtful(now)
+        if at_ms > now:
+            heapq.heappush(line, (at_ms, one))
+        last_ms = now
+    assert max(tries) <= 2, "told once when to come"
+    assert last_ms - NOW <= n * DOUBT_TURNS * 1000 + late_ms
