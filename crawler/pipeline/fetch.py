@@ -247,9 +247,9 @@ class FetchStage:
         now_ms = monotonic_ms()
         if not self._reaching.may_connect:
             return self._policy.set_aside(claim, now_ms + FULL_MS)
-        at_ms = slot.try_doubtful(now_ms)
+        at_ms = slot.try_doubtful(now_ms, self._policy.promised_ms(claim))
         if at_ms > now_ms:
-            return self._policy.set_aside(claim, at_ms)
+            return self._policy.promise(claim, at_ms)
         return self._reaching.connect(claim, reached)
 
     async def _unreached(self, turn: Turn, failure: Failure) -> TurnEnd:

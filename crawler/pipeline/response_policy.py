@@ -36,6 +36,7 @@ PROBE_MS = 120_000  # how long a probe may take, from its claim: then another UR
 
 class SilentOrigin(msgspec.Struct):
     """What is known of an origin that failed. `probe`: the token of the claim that probes it, until `probe_until_ms`;
+    `promised_ms`: when it may be tried, as one of several of its queue that may not answer (0: nothing was said);
     `is_in_row`: URLs of it are set aside in the engine; `is_busy`: it answered 429 or 503; `is_given_up`: its URLs end
     without a request.
     """
@@ -44,6 +45,7 @@ class SilentOrigin(msgspec.Struct):
     health: HostHealth
     probe: str = ""
     probe_until_ms: int = 0
+    promised_ms: int = 0
     is_in_row: bool = False
     is_busy: bool = False
     is_given_up: bool = False
@@ -96,6 +98,17 @@ class ResponsePolicy:
             known.probe = ""  # it had to wait, too
         due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else until_ms)
         return SetAside(origin, due_ms, known.health.since_ms)
+
+    def promise(self, claim: Claim, at_ms: int) -> SetAside:
+        """As `set_aside`, for a claim whose origin may be tried at that time, and others of its queue before it."""
+        end = self.set_aside(claim, at_ms)
+        self._silent[end.origin].promised_ms = at_ms
+        return end
+
+    def promised_ms(self, claim: Claim) -> int:
+        """What was promised to the claim's origin; 0 for nothing, or if it has been tried since."""
+        known = self._silent.get(origin_of(claim.url))
+        return known.promised_ms if known else 0
 
     def has_failed(self, origin: str) -> bool:
         """Did the last request to this origin, or attempt to connect, fail?"""

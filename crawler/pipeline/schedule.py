@@ -103,12 +103,16 @@ class QueueSlot(msgspec.Struct):
     busy_origin: str = ""  # the last one that answered 503
     adaptive_delay: AdaptiveDelay = UNMEASURED
 
-    def try_doubtful(self, now_ms: int) -> int:
+    def try_doubtful(self, now_ms: int, promised_ms: int = 0) -> int:
         """When an origin that has not answered may be tried: now, which takes this turn, or later. At most one of
-        DOUBT_TURNS turns is spent on those, and one request at a time.
+        DOUBT_TURNS turns is spent on those, and one request at a time. `promised_ms`: what it was told before; one that
+        was told nothing yet goes behind those that were.
         """
         gap_ms = DOUBT_TURNS * max(self.delay_ms, self.adaptive_delay.delay_ms, 0)
-        if not self.is_apart and now_ms >= self.tried_ms + gap_ms:
+        if promised_ms > now_ms:
+            return promised_ms
+        is_first = promised_ms > 0 or now_ms >= self.doubt_ms
+        if is_first and not self.is_apart and now_ms >= self.tried_ms + gap_ms:
             # Counted from when it could have been tried: one that comes a little late takes nothing from the next one.
             self.tried_ms = max(self.tried_ms + gap_ms, now_ms - gap_ms // DOUBT_TURNS)
             return now_ms

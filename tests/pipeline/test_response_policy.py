@@ -233,6 +233,17 @@ def test_an_origin_that_is_not_silent_waits_as_told_and_no_url_probes_it(clock: 
     assert policy.silent() == []
 
 
+def test_what_an_origin_was_promised_holds_until_it_was_tried(clock: Clock, slot: QueueSlot) -> None:
+    policy, at_ms = policy_with(), clock.now + 9000
+    assert policy.promised_ms(claim_at(HERE)) == 0
+    assert policy.promise(claim_at(HERE), at_ms).due_ms == at_ms
+    assert (policy.promised_ms(claim_at(HERE, 2)), policy.promised_ms(claim_at(OTHER))) == (at_ms, 0)
+    policy.set_aside(claim_at(HERE, 3), clock.now + 500)
+    assert policy.promised_ms(claim_at(HERE)) == at_ms
+    policy.of_page(slot, claim_at(HERE), failure(CONNECT))
+    assert policy.promised_ms(claim_at(HERE)) == 0
+
+
 # --- what is set aside comes back ---
 
 
