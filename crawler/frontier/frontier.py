@@ -82,6 +82,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float = 0.0
     budget: FetchQuota = NO_BUDGET
     weights: Mapping[str, float] = {}  # of users; 1 for all others
+    probe_ms: int = 60_000  # until the next probe of a silent origin, if nothing is heard of this one
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -212,7 +213,7 @@ class Frontier:
                         per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms, visibility_ms=r.visibility_ms,
                         default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
                         bytes_max=r.budget.bytes, lead_ms=r.lead_ms, at_ms=round(r.at_s * 1000),
-                        weights=[value for pair in r.weights.items() for value in pair],
+                        weights=[value for pair in r.weights.items() for value in pair], probe_ms=r.probe_ms,
                     )
                 ),
             )
@@ -321,11 +322,13 @@ class Frontier:
         origin = aside or NOT_ASIDE
         return self._fenced("return_claims", fence, pack([ReturnItem(c.token, at, *origin) for c, at in claims]))
 
-    async def recall(self, fence: Fence, queue: str, origin: str, *, is_good: bool) -> AckOutcome:
+    async def recall(
+        self, fence: Fence, queue: str, origin: str, *, is_good: bool = False, due_ms: int = 0
+    ) -> AckOutcome:
         """Put all URLs of an origin that were set aside back into their queue, with the next claims: it answers
-        (`is_good`), or they are to be given up. Raises EngineError.
+        (`is_good`), or they are to be given up. With `due_ms`, one of them at that time. Raises EngineError.
         """
-        (reply,) = await self.end([self._fenced("recall", fence, queue, origin, int(is_good))])
+        (reply,) = await self.end([self._fenced("recall", fence, queue, origin, due_ms, int(is_good))])
         if isinstance(reply, EngineError):
             raise reply
         return reply

@@ -17,6 +17,7 @@ class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `delay_ms` is -1 until its robots.txt was read. `start_ms` is when its next request may start (on the partition
     clock), 0 for now. `waiting`: the users that have further URLs in the queue; empty where it has only the crawl's.
+    `aside`: how many of its URLs are set aside.
     """
 
     queue: str
@@ -24,6 +25,7 @@ class QueueBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     start_ms: int = 0
     claims: tuple[Claim, ...]
     waiting: tuple[str, ...] = ()
+    aside: int = 0
 
 
 class Probe(NamedTuple):
@@ -127,12 +129,16 @@ def claim_reply(lease: tuple[int, int], raw: Sequence[Any], fingerprints: Finger
         user, waiting = "", tuple[str, ...]()
         if "|" in queue:
             queue, user, waiting = _shared(queue)
-        delay, start, n = int(flat[position + 2]), int(flat[position + 3]), int(flat[position + 4])
-        position += 5
+        delay, start, aside, n = map(int, flat[position + 2 : position + 6])
+        position += 6
         end = position + 4 * n
         of_queue = (queue, domain, user)
         claims = [_claim(lease, of_queue, fingerprints, at_s, deaths, flat, i) for i in range(position, end, 4)]
-        batches.append(QueueBatch(queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims), waiting=waiting))
+        batches.append(
+            QueueBatch(
+                queue=queue, delay_ms=delay, start_ms=start, claims=tuple(claims), waiting=waiting, aside=aside
+            )
+        )  # fmt: skip
         position = end
     short = tuple(queue.decode() for queue in raw[4])
     due = raw[5]

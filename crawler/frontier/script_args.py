@@ -99,6 +99,7 @@ class ClaimArgs(NamedTuple):
     lead_ms: int
     at_ms: int  # wall time
     weights: list[str | float]  # flat: user, weight
+    probe_ms: int
 
 
 class AckArgs(NamedTuple):

@@ -175,6 +175,7 @@ class Claimer:
             budget=FetchQuota(pages=self._settings.budget.pages, bytes=self._settings.budget.bytes),
             at_s=wall_s(),
             weights=self._counters.overrides.weights,
+            probe_ms=int(self._settings.hosts.probe_s * 1000),
         )
 
     def _take_in(self, fence: Fence, request: ClaimRequest, reply: ClaimReply | EngineError) -> None:

@@ -174,9 +174,14 @@ class FetchStage:
         try:
             if action is CrashAction.ALONE:
                 log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
-            return await self._turn(turn)
+            end = await self._turn(turn)
         finally:
             self._isolation.leave()
+        if isinstance(end, Deliver) and isinstance(end.outcome, Refused | Deferred):
+            recall = self._policy.unrequested(claim)
+            if recall is not None:
+                await self._recall(claim, recall)
+        return end
 
     async def _turn(self, turn: Turn) -> TurnEnd:
         """One turn of a queue: a page, or what must come before it."""

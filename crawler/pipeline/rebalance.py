@@ -142,7 +142,8 @@ class PartitionRebalance:
         if fence is None:
             return
         try:
-            await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good)
+            due_ms = fence.now_ms if what.one else 0
+            await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good, due_ms=due_ms)
         except EngineError as error:
             log.warning("origin.not_recalled", extra={"origin": what.origin, "error": str(error)})
         self._due.schedule(claim.partition)

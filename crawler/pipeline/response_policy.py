@@ -31,6 +31,7 @@ BEHIND = 1.25
 OVERLOADED = frozenset({FailureKind.SERVER_BUSY, FailureKind.TIMEOUT})
 TOO_MANY_REQUESTS = 429
 ORIGINS_MAX = 50_000  # that did not answer; the one that has been quiet for longest begins at zero then
+RECALLED_MAX = 1_000  # origins of a queue
 PROBE_MS = 120_000  # how long a probe may take, from its claim: then another URL is the probe
 
 
@@ -52,10 +53,13 @@ class SilentOrigin(msgspec.Struct):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """The URLs of an origin that are set aside go back: it answers (`is_good`), or they are given up."""
+    """The URLs of an origin that are set aside go back: it answers (`is_good`), or they are given up. `one`: only the
+    next one, because the last one told nothing of the origin.
+    """
 
     origin: str
-    is_good: bool
+    is_good: bool = False
+    one: bool = False
 
 
 class ResponsePolicy:
@@ -110,6 +114,14 @@ class ResponsePolicy:
         known = self._silent.get(origin_of(claim.url))
         return known.promised_ms if known else 0
 
+    def unrequested(self, claim: Claim) -> Recall | None:
+        """A claim ended without a request. If it was to probe its origin, another one is."""
+        known = self._silent.get(origin_of(claim.url)) if self._silent else None
+        if known is None or not known.is_in_row or (known.probe != claim.token and known.health.is_set_aside):
+            return None
+        known.probe = ""
+        return Recall(origin_of(claim.url), one=True)
+
     def has_failed(self, origin: str) -> bool:
         """Did the last request to this origin, or attempt to connect, fail?"""
         return origin in self._silent and self._silent[origin].health.failures > 0
@@ -158,7 +170,7 @@ class ResponsePolicy:
         one.is_given_up = self._hosts.is_given_up(health, now_ms=now_ms)
         if is_in_row and one.is_given_up:
             one.is_in_row = False
-            return Recall(origin, is_good=False)
+            return Recall(origin)
         return None
 
     # --- requests ---
@@ -171,7 +183,7 @@ class ResponsePolicy:
         recall = None
         if not result.stale_connection:  # not a failure of the host
             pause_ms = min(result.retry_after_ms, self._pause_max_ms) if kind is FailureKind.SERVER_BUSY else 0
-            recall = self._note_health(claim, kind, pause_ms)
+            recall = self._note_health(claim, kind, pause_ms) or _recall_of(slot, claim, kind)
         if self._politeness.adaptive:
             self._adapt(slot, kind, result)
         elif kind is FailureKind.SERVER_BUSY:
@@ -211,7 +223,7 @@ class ResponsePolicy:
             recall = self._note_health(claim, kind, until_ms)
         elif entry is not None and result.is_requested:
             _note_answer(slot, claim, None)
-            recall = self._note_health(claim, None)
+            recall = self._note_health(claim, None) or _recall_of(slot, claim, None)
         return wait_ms(delay_ms=delay_ms, factor=self._politeness.factor, fetch_ms=result.fetch_ms), recall
 
     def _adapt(self, slot: QueueSlot, kind: FailureKind | None, result: FetchResult) -> None:
@@ -278,6 +290,17 @@ def _note_answer(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> Non
         slot.has_failed = True
         if slot.reached == origin:
             slot.reached = ""
+
+
+def _recall_of(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> Recall | None:
+    """An origin answers whose URLs an earlier owner may have set aside: once for each, where there are any."""
+    if not slot.has_aside or kind in AGAINST:
+        return None
+    origin = origin_of(claim.url)
+    if origin in slot.recalled:
+        return None
+    slot.recalled = slot.recalled.union([origin]) if len(slot.recalled) < RECALLED_MAX else frozenset([origin])
+    return Recall(origin, is_good=True)
 
 
 def _detail_of(response: Response | None) -> str:

@@ -20,6 +20,7 @@ from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 
+NOTHING: frozenset[str] = frozenset()
 KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way
 DOUBT_TURNS = 4  # one of these may be spent on an origin that has not answered
 DOUBT_MS = 1_000  # at least until another one is tried, where none may be now
@@ -100,6 +101,8 @@ class QueueSlot(msgspec.Struct):
     answered: str = ""  # the last origin that answered, "" for none yet
     reached: str = ""  # an origin that was connected to before its first request, and has not failed since
     has_failed: bool = False  # an attempt to reach one of its origins
+    has_aside: bool = False  # URLs of it are set aside, as of its last claims
+    recalled: frozenset[str] = NOTHING  # origins that answered since: what was set aside of them comes back
     busy_origin: str = ""  # the last one that answered 503
     adaptive_delay: AdaptiveDelay = UNMEASURED
 
@@ -174,6 +177,9 @@ class Scheduler:
             slot.since_ms = monotonic_ms()
         self._has_users = self._has_users or bool(batch.claims[0].user)
         slot.users = batch.waiting
+        slot.has_aside = batch.aside > 0
+        if not slot.has_aside:
+            slot.recalled = NOTHING
         slot.waiting.extend(batch.claims)
         self.waiting += len(batch.claims)
         self._enqueue(slot)

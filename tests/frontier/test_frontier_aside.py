@@ -99,6 +99,16 @@ async def test_without_news_of_a_probe_another_one_follows_a_minute_later(door: 
     await check(door, 3)
 
 
+async def test_another_probe_comes_back_when_the_first_told_nothing(door: Door) -> None:
+    await all_dead(door, 3)
+    reply, _ = await claims_at(door, MINUTE)
+    (probe,) = [c for b in reply.batches for c in b.claims]
+    await door.frontier.end([door.frontier.refuse(door.fence, probe, "robots")])
+    await door.frontier.recall(door.fence, "a.test", DEAD, due_ms=MINUTE + 5)
+    assert (await claims_at(door, MINUTE + 4))[1] == set()
+    assert len((await claims_at(door, MINUTE + 5))[1]) == 1
+
+
 @pytest.mark.parametrize("is_good", [True, False])
 async def test_all_urls_of_a_recalled_origin_come_back(door: Door, is_good: bool) -> None:
     await all_dead(door, 300)

@@ -6,7 +6,6 @@
 -- in such rows: they are not in its n.
 local Aside = {
   RECALLED = 0,
-  AGAIN_MS = 60000, -- until the next probe, if nothing is heard of this one: its owner sets the time once it has failed
   BACK_MAX = 256, -- URLs that one call puts back
 }
 
@@ -105,11 +104,11 @@ function Aside.put_back(r, row, n, default_delay)
 end
 
 -- One or all URLs of an origin that is due go back. Returns how many, and since when the origin has been silent.
-function Aside.put_due_back(r, origin, due, most, default_delay)
+function Aside.put_due_back(r, origin, due, most, default_delay, probe_ms)
   local row, now = Aside.row_of(r.queue, origin), meta().clock
   local is_recalled = due == Aside.RECALLED or deferring_stop(r)
   local n = Aside.put_back(r, row, is_recalled and most or 1, default_delay)
-  local again = now + Aside.AGAIN_MS
+  local again = now + probe_ms -- its owner sets another time once the probe has failed
   if n == 0 then again = now + 1000 elseif is_recalled then again = Aside.RECALLED end
   if row[N] == 0 then again = nil end
   Aside.schedule(r.queue, origin, again)
@@ -117,7 +116,7 @@ function Aside.put_due_back(r, origin, due, most, default_delay)
 end
 
 -- Put URLs of origins that are due back into their queues. Returns the probes: queue, origin and since, one after another.
-function Aside.put_all_due_back(default_delay)
+function Aside.put_all_due_back(default_delay, probe_ms)
   local probes, left, looks = {}, Aside.BACK_MAX, 64
   local queues = call('ZRANGEBYSCORE', ctx.prefix .. 'aside', '-inf', meta().clock, 'LIMIT', 0, 16)
   read_queues(queues)
@@ -127,7 +126,7 @@ function Aside.put_all_due_back(default_delay)
     local due = call('ZRANGEBYSCORE', Aside.key_of(queue), '-inf', latest, 'WITHSCORES', 'LIMIT', 0, math.max(0, looks))
     for i = 1, #due, 2 do
       if left <= 0 then return probes end
-      local n, since = Aside.put_due_back(r, due[i], tonumber(due[i + 1]), left, default_delay)
+      local n, since = Aside.put_due_back(r, due[i], tonumber(due[i + 1]), left, default_delay, probe_ms)
       left, looks = left - n, looks - 1
       if n > 0 then
         local at = #probes
@@ -138,10 +137,10 @@ function Aside.put_all_due_back(default_delay)
   return probes
 end
 
--- All URLs of an origin go back with the next claims: it answers (and its silence is forgotten), or it is given up.
-function Aside.recall(queue, origin, is_good)
+-- Set when URLs of an origin go back, if it has any in its row: RECALLED, or the time of the next probe. is_good: it answers.
+function Aside.recall(queue, origin, due, is_good)
   if not call('ZSCORE', Aside.key_of(queue), origin) then return false end
   if is_good then set_more(Aside.row_of(queue, origin), 'since', nil) end
-  Aside.schedule(queue, origin, Aside.RECALLED)
+  Aside.schedule(queue, origin, due)
   return true
 end

@@ -5,20 +5,21 @@
 -- ARGV  session, epoch, now (ms), msgpack {request id (session-number), engine run id, URLs max, URLs per queue max,
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
 --       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, weights of
---       users that have another one than 1 (flat: user, weight), wall time (ms): what is scheduled until then is due}
+--       users that have another one than 1 (flat: user, weight), wall time (ms): what is scheduled until then is due,
+--       until the next probe of a silent origin, if nothing is heard of this one (ms)}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues and rows whose next block
 --       has to be brought back from its file, flat waits: boost, user, and when the first of their queues is due (-1: none
 --       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users, flat
 --       probes: queue, origin, since when it has been silent (ms, -1: not known to be), of origins whose URLs went back into the queue,
 --       when the next fetch is due (ms, -1: none is), for people: the first due time may be that of other work}.
 --       Both due times are earlier by the lead.
---       The batch repeats row, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), n, then
---       n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'. A row is a queue,
+--       The batch repeats row, domain, delay (ms, -1 unknown), when its next request may start (ms; 0: now), how many of its URLs
+--       are set aside, n, then n times token, score, member, origin ('' when the member has it). A token is 'epoch.request.serial'. A row is a queue,
 --       or QUEUE|@USER; where the queue has rows, '|' follows, and the users that have URLs in it now, a comma behind each.
 --       Deaths are fingerprint, 'deaths session' of URLs that were being processed when a process died.
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: the first ones may already fill the batch
-local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead
+local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead, probe_ms
 local hold, has_spilled, batch, taken, got
 
 -- Put an expired claim or a due retry back into its queue. A delivery whose owner vanished is counted. One of the calling
@@ -85,7 +86,7 @@ local function put_queue(r, row, n)
     if r[N] > 0 then name = name .. table.concat(Users.waiting_in(r), ',') .. ',' end
   end
   put_batch(name, r[MORE].domain or r.queue, r[DELAY], start > now and string.format('%d', start) or 0)
-  batch[#batch + 1] = n
+  batch[#batch + 1], batch[#batch + 2] = r[MORE].aside or 0, n
 end
 
 -- The call was repeated because its reply was lost: return the same batch again, without claims that expired since.
@@ -365,7 +366,7 @@ local function requeue_all(wall)
   end
   requeue_due('x', true)
   local retry_due, visible = requeue_due('r', false), show_due(wall)
-  local probes = Aside.put_all_due_back(default_delay)
+  local probes = Aside.put_all_due_back(default_delay, probe_ms)
   if next(ctx.records) then
     close_queues() -- so that these URLs can be claimed now
     write_totals()
@@ -391,6 +392,7 @@ session, epoch, now = ARGV[FenceArgs.session], ARGV[FenceArgs.epoch], tonumber(A
 request, per_queue, ahead = a[ClaimArgs.request_id], a[ClaimArgs.per_queue_max], a[ClaimArgs.ahead_ms]
 visibility, default_delay, out_max = a[ClaimArgs.visibility_ms], a[ClaimArgs.default_delay_ms], a[ClaimArgs.out_max]
 pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[ClaimArgs.lead_ms]
+probe_ms = a[ClaimArgs.probe_ms]
 for i = 1, #a[ClaimArgs.weights], 2 do ctx.weights[a[ClaimArgs.weights][i]] = a[ClaimArgs.weights][i + 1] end
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
