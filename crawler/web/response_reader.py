@@ -33,7 +33,7 @@ class ResponseReader:
 
     `head` is set as soon as it is complete; `body` and `body_bytes` (received so far) are available at any time.
     `is_spoiled`: bytes arrived that belong to no request of ours, or that the parser refused; the connection must not
-    be reused.
+    be reused. `has_excess`: they came behind a complete response.
     """
 
     __slots__ = (
@@ -54,13 +54,14 @@ class ResponseReader:
         "_trailer_bytes",
         "_wire_bytes",
         "body_bytes",
+        "has_excess",
         "head",
         "is_spoiled",
     )
 
     def __init__(self, *, headers_bytes_max: int) -> None:
         self._headers_bytes_max = headers_bytes_max
-        self.is_spoiled = False
+        self.is_spoiled = self.has_excess = False
         self._parser: HttpResponseParser | None = self._new_parser()
         self._body_bytes_max = 0
         self.clear()
@@ -254,7 +255,7 @@ class ResponseReader:
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
-            self.is_spoiled = True
+            self.is_spoiled, self.has_excess = True, self._is_complete
             if not self._is_complete:
                 raise self._refusal or BadHead(FailureKind.PROTOCOL, said_by(error)) from None
 

@@ -83,6 +83,20 @@ def fed_in_two(data: bytes) -> None:
         reader.close()
 
 
+def answered_once(data: bytes) -> None:
+    """Whatever is behind the first response of one piece never answers a second request: no connection goes on."""
+    whole, bytewise = (ResponseReader(headers_bytes_max=64 * KIB) for _ in range(2))
+    try:
+        for reader in (whole, bytewise):
+            reader.begin(body_bytes_max=MIB)
+        if whole.feed(data) == "" and whole.allows_another():
+            end = next(at for at in range(len(data)) if bytewise.feed(data[at : at + 1]) is not None) + 1
+            assert not data[end:].strip(b"\r\n"), data[end:]
+    finally:
+        whole.close()
+        bytewise.close()
+
+
 def undone(coding: str) -> Callable[[bytes], object]:
     return lambda data: inflate(data, coding, limit=10 * MIB, ratio_max=100)
 
