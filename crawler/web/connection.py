@@ -19,7 +19,7 @@ import select
 import ssl
 import sys
 import termios
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
 from crawler.model import FailureKind
@@ -43,6 +43,7 @@ class Connection(asyncio.Protocol):
         "_deadline",
         "_done",
         "_fd",
+        "_has_notice",
         "_idle_timeout_s",
         "_is_tls",
         "_loop",
@@ -86,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._done: asyncio.Future[None] | None = None
         self._readable = select.poll()
         self._fd = -1
-        self._is_tls = False
+        self._is_tls = self._has_notice = False
         self._request_bytes = 0
         self._working = IDLE
         self._timer: asyncio.TimerHandle | None = None
@@ -220,7 +221,15 @@ class Connection(asyncio.Protocol):
             reason = "closed the connection without a response" if exc is None else f"connection lost: {exc}"
             self._fail(FailureKind.DISCONNECTED, reason)
         else:
-            self._finish("" if exc is None and self._reader.is_whole_at_end() else "disconnect")
+            # RFC 9112 9.8: over TLS a body that the end of its connection ends is whole only after a close_notify.
+            is_announced = exc is None and (self._has_notice or not self._is_tls)
+            self._finish("" if is_announced and self._reader.is_whole_at_end() else "disconnect")
+
+    def eof_received(self) -> None:
+        """The server sends nothing more. asyncio calls this for a FIN alone, too; TLS knows of a close_notify."""
+        if (tls := self.tls()) is not None:
+            with suppress(ssl.SSLError):
+                self._has_notice = tls.read(1) == b""
 
     # --- the exchange ---
 

@@ -13,7 +13,8 @@ from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.robots.reader import RobotsReader
 from crawler.settings import RobotsSettings, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
-from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
+from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
+from tests.support.tls import Authority
 from tests.web.fetching import fetching
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -104,7 +105,7 @@ async def read(
     settings = Settings(robots=RobotsSettings())
     cache = RobotsCache(shared, settings)
     borrower: Any = GrantingBorrower(server.url if own is None else own)
-    async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2) as fetcher:
+    async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2, insecure_tls=True) as fetcher:
         reader = RobotsReader(cache, fetcher, borrower, settings.robots)
         for _ in range(10):
             reading = await reader.read(CLAIM.queue, server.url[:-1])
@@ -151,6 +152,18 @@ async def test_a_complete_robots_txt_is_obeyed_even_beyond_the_size_limit(how: s
         assert entry.rules.allows(server.url)
         assert not entry.rules.allows(f"{server.url}no")
         assert blob
+
+
+@pytest.mark.parametrize("end", [Close(), Cut()], ids=["close_notify", "FIN"])
+async def test_one_without_a_length_is_whole_over_tls_after_a_close_notify(end: Step, authority: Authority) -> None:
+    steps = (OK + b"\r\n" + RULES, end)
+    async with HostileServer(by_path={"/robots.txt": steps}, tls=authority.server()) as server:
+        entry, blob, _ = await read(server, patience_s=10)
+        if end == Close():
+            assert entry.rules is not None
+            assert not entry.rules.allows(f"{server.url}no")
+        else:
+            check_nothing_is_allowed(entry, blob)
 
 
 @pytest.mark.parametrize("how", WITHOUT_RULES)
