@@ -20,7 +20,7 @@ _FOLDED = re.compile(rb"\n[ \t]")
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 _BARE_CR = re.compile(rb"\r[^\n]")
 _CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:([^\n]*)\n")
-_TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
+_TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:([^\n]*)\n")
 
 
 class BadHead(Exception):
@@ -79,14 +79,14 @@ def said_by(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def judge(head: Head) -> None:
-    """Raises BadHead for a response that the parser accepted, but that we don't."""
+def judge(head: Head, fields: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raises BadHead for a response that the parser accepted, but that we don't. `fields`: headers as it has them."""
     if head.status == 101:
         raise BadHead(FailureKind.PROTOCOL, "an upgrade that was not asked for")
     # Exactly "chunked": for anything else we can't know where the parser sees the end of the body.
     if b"transfer-encoding" in head.by_name:
-        for coding in head.all_of(b"transfer-encoding"):
-            if coding.lower() != b"chunked":
+        for name, coding in fields:
+            if name.rstrip().lower() == b"transfer-encoding" and coding.rstrip(b" ").lower() != b"chunked":
                 raise BadHead(FailureKind.PROTOCOL, f"transfer coding {coding[:60].decode('latin-1')!r}")
     for _, value in head.headers:
         if b"\0" in value:
@@ -150,6 +150,23 @@ def with_one_length(head: bytes) -> bytes | None:
         return without
     status_end = without.index(b"\n") + 1
     return without[:status_end] + b"Content-Length: %d\r\n" % _one_length(lengths_sent) + without[status_end:]
+
+
+def with_plain_coding(head: bytes) -> bytes | None:
+    """A head that says "chunked" in another way, in the parser's spelling; None for any other.
+
+    RFC 9110 5.6: blanks and tabs around the members of a list, and empty members, mean nothing. A list with two members
+    is another coding.
+    """
+    lines = [
+        [coding for part in line.split(b",") if (coding := part.strip(b" \t\r"))]
+        for line in _TRANSFER_ENCODING_LINE.findall(head)
+    ]
+    if {coding.lower() for line in lines for coding in line} != {b"chunked"} or max(map(len, lines)) > 1:
+        return None
+    without = _TRANSFER_ENCODING_LINE.sub(b"", head)
+    status_end = without.index(b"\n") + 1
+    return without[:status_end] + b"Transfer-Encoding: chunked\r\n" + without[status_end:]
 
 
 def _without_blank_start(head: bytes) -> bytes:

@@ -18,6 +18,7 @@ from crawler.web.response_head import (
     status_of,
     unfolded,
     with_one_length,
+    with_plain_coding,
 )
 
 INTERIM_MAX = 20  # 1xx responses before the final one
@@ -176,7 +177,7 @@ class ResponseReader:
             keeps_alive=parser.should_keep_alive(),
         )
         try:
-            judge(head)
+            judge(head, self._fields)
         except BadHead as error:
             self._refusal = error
             raise
@@ -238,11 +239,13 @@ class ResponseReader:
         try:
             self._parse(both if as_it_came else readable)
         except BadHead:
-            plain = None if self.head is not None or self._refusal else with_one_length(readable)
+            plain = None if self.head is not None else with_plain_coding(readable)
+            if self.head is None and self._refusal is None:
+                plain = with_one_length(plain or readable) or plain
             if plain is None:
                 raise
             is_doubtful, as_it_came = True, False
-            self._parser, self._fields, self._reason = self._new_parser(), [], b""
+            self._parser, self._fields, self._reason, self._refusal = self._new_parser(), [], b"", None
             self._parse(plain)
         if self.head is None:
             raise BadHead(FailureKind.PROTOCOL, "headers without an end")

@@ -27,7 +27,16 @@ from crawler.rules.urls import canonicalize, host_of, join, join_all, split
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
 from crawler.web.content_encoding import inflate
-from crawler.web.response_head import HEADERS_MAX, BadHead, check_begun, end_of, status_of, unfolded, with_one_length
+from crawler.web.response_head import (
+    HEADERS_MAX,
+    BadHead,
+    check_begun,
+    end_of,
+    status_of,
+    unfolded,
+    with_one_length,
+    with_plain_coding,
+)
 from crawler.web.response_reader import ResponseReader
 
 KIB = 1024
@@ -58,7 +67,7 @@ def head(data: bytes) -> None:
     check_begun(data)
     end = end_of(data)
     whole = data[:end] if end > 0 else data + b"\r\n\r\n"
-    for act in (status_of, unfolded, with_one_length):
+    for act in (status_of, unfolded, with_one_length, with_plain_coding):
         with suppress(BadHead):
             act(whole)
 

@@ -78,6 +78,14 @@ NO_STATUS_LINES = [
 ]  # fmt: skip
 P, H = FailureKind.PROTOCOL, FailureKind.HEADERS_TOO_LARGE
 LENGTH = b"Content-Length: 5\r\n"
+SPELLINGS = {
+    b"chunked": True, b" chunked": True, b"\tchunked": True, b" \t chunked": True, b" chunked  ": True, b" Chunked": True,
+    b"\tchunked\t": False, b" chunked \t ": False, b" chunked,": False, b" ,chunked": False, b"\t,\tChunked\t,,": False,
+}  # fmt: skip
+OTHER_CODINGS = (
+    b"", b" ", b",", b" chunked, chunked", b" chunked;a=b", b" chunked\x0b", b" chunked\xa0", b' "chunked"', b" chunke", b" gzip,",
+    b"\tgzip\t", b" chunked chunked",
+)  # fmt: skip
 ROWS = {
     "a length": (OK + LENGTH + b"\r\nhello", whole()),
     "no body": (OK + b"Content-Length: 0\r\n\r\n", whole(b"")),
@@ -107,7 +115,19 @@ ROWS = {
     "folded headers": (OK + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\nhello", whole()),
     "a space before the colon": (OK + b"Content-Length : 5\r\n\r\nhello", whole()),
     "a tab before the coding": (OK + b"Transfer-Encoding:\tchunked\r\n\r\n" + CHUNKS, whole(b"hello, y")),
-    "a tab behind the coding": (OK + b"Transfer-Encoding: chunked\t\r\n\r\n" + CHUNKS, refused(P)),
+    **{
+        f"the coding as {value!r}": (OK + b"Transfer-Encoding:" + value + b"\r\n\r\n" + CHUNKS, whole(b"hello, y", again=is_plain))
+        for value, is_plain in SPELLINGS.items()
+    },
+    **{f"another coding, {value!r}": (OK + b"Transfer-Encoding:" + value + b"\r\n\r\n" + CHUNKS, refused(P)) for value in OTHER_CODINGS},
+    "the coding behind a tab and a length": (OK + LENGTH + b"Transfer-Encoding:\tchunked\t\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "the coding behind a tab, and a NUL": (OK + b"X: \0\r\nTransfer-Encoding:\tchunked\t\r\n\r\n" + CHUNKS, refused(P)),
+    "a tab before the colon": (OK + b"Transfer-Encoding\t: chunked\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "the coding twice": (CHUNKED[:-2] + CHUNKED[len(OK):] + CHUNKS, whole(b"hello, y")),
+    "the coding twice, once with a tab": (CHUNKED[:-2] + b"Transfer-Encoding: Chunked\t\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "the coding and an empty one": (CHUNKED[:-2] + b"Transfer-Encoding:\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "a length with tabs": (OK + b"Content-Length:\t5\t\r\n\r\nhello", whole()),
+    "a length with tabs and blanks": (OK + b"Content-Length: \t 5 \t \r\n\r\nhello", whole()),
     "the coding in capitals": (OK + b"TRANSFER-ENCODING: CHUNKED\r\n\r\n" + CHUNKS, whole(b"hello, y")),
     "the coding folded": (OK + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS, whole(b"hello, y")),
     "a word folded to the coding": (OK + b"Transfer-Encoding: chunked\r\n gzip\r\n\r\n" + CHUNKS, refused(P)),
