@@ -35,8 +35,8 @@ class BadHead(Exception):
 class Head(msgspec.Struct):
     """Status line and headers.
 
-    `headers` as received; `by_name` has the first of each, by lower-case name without the space that some servers put
-    before the colon.
+    `headers` as received, but for blanks around names and values: some servers put one before the colon, which is not
+    part of the name (RFC 9112 5.1). `by_name` has the first of each, by lower-case name.
     """
 
     status: int
@@ -50,8 +50,8 @@ class Head(msgspec.Struct):
     def of(
         cls, fields: list[tuple[bytes, bytes]], *, status: int, reason: bytes, http_version: str, keeps_alive: bool
     ) -> "Head":
-        headers = tuple([(name, value.rstrip(b" \t")) for name, value in fields])
-        by_name = {name.lower().rstrip(): value for name, value in reversed(headers)}
+        headers = tuple([(name.rstrip(), value.rstrip(b" \t")) for name, value in fields])
+        by_name = {name.lower(): value for name, value in reversed(headers)}
         words = reason.decode("utf-8", "surrogateescape")
         return cls(status, words, http_version, headers, by_name, keeps_alive)
 
@@ -71,7 +71,7 @@ class Head(msgspec.Struct):
 
     def all_of(self, name: bytes) -> set[bytes]:
         """The different values of a header, by its lower-case name."""
-        return {value for key, value in self.headers if key.rstrip().lower() == name}
+        return {value for key, value in self.headers if key.lower() == name}
 
 
 def said_by(error: Exception) -> str:

@@ -301,6 +301,16 @@ def test_headers_keep_their_order_their_case_and_every_one_of_a_name() -> None:
     assert (head.status, head.reason, head.http_version) == (200, "OK", "1.1")
 
 
+def test_a_name_has_no_blank_before_its_colon_and_a_reason_is_kept_as_it_came() -> None:
+    """RFC 9112 5.1. The parser takes a blank behind the names of these headers only."""
+    for reason in (b"\xd0\xbd\xd0\xb5\xd1\x82", b"caf\xe9", b""):
+        reader = new_reader()
+        reader.feed(b"HTTP/1.1 200 " + reason + b"\r\nContent-Length : 5\r\n\r\nhello")
+        assert reader.head is not None
+        assert reader.head.headers == ((b"Content-Length", b"5"),)
+        assert reader.head.reason.encode("utf-8", "surrogateescape") == reason
+
+
 def test_a_body_of_tiny_chunks_is_cut_by_what_they_cost() -> None:
     reader = ResponseReader(headers_bytes_max=HEADERS_BYTES_MAX)
     reader.begin(body_bytes_max=10**9)
