@@ -214,6 +214,7 @@ class Pool:
 
     def _drop_oldest(self) -> None:
         connection, origin = self._idle.popitem(last=False)
+        origin.sent_unasked = origin.sent_unasked or connection.is_spoiled
         origin.idle.remove(connection)
         connection.abort()
 

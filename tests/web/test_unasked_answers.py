@@ -177,6 +177,15 @@ async def delivered_while_idle(on: Lab, more: bytes) -> FetchResult:
     return await on.second()
 
 
+async def swept_away(on: Lab, more: bytes) -> FetchResult:
+    """Not taken again, but closed for its age."""
+    peer = await on.first()
+    peer.say(more)
+    assert on.fetcher._pool is not None
+    on.fetcher._pool._sweep()
+    return await on.second()
+
+
 async def in_the_kernel(on: Lab, more: bytes) -> FetchResult:
     peer = await on.first()
     peer.say(more)
@@ -196,7 +205,8 @@ async def since_it_was_taken(on: Lab, more: bytes) -> FetchResult:
 
 
 WAYS = [
-    in_one_segment, delivered_at_once, delivered_while_idle, in_the_kernel, closed_in_the_kernel, since_it_was_taken
+    in_one_segment, delivered_at_once, delivered_while_idle, swept_away, in_the_kernel, closed_in_the_kernel,
+    since_it_was_taken,
 ]  # fmt: skip
 MORE = {"a response": STRAY, "its first byte": b"H", "an empty line": b"\r\n", "408": BUSY}
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
