@@ -12,7 +12,7 @@ from crawler.content.sniff import is_html
 from crawler.model import REDIRECTS, Failure, FailureKind
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
-from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, policy_of
+from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.terminal.wording import failure_text
@@ -101,7 +101,7 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobo
         return PageRobots(None, f"{where}: {reason}")
     if policy == "allow_all":
         return PageRobots(anything, f"there is none (status {response.status})")
-    rules = RobotsRules.parse(response.body, settings.robots.agent)
+    rules = RobotsRules.parse(response.body, settings.robots.agent, is_cut=is_cut_at_limit(response))
     return PageRobots(rules, "" if rules.crawl_delay_s is None else f"Crawl-delay {rules.crawl_delay_s:g} s")
 
 

@@ -5,7 +5,7 @@ import itertools
 import re
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from crawler.archive.stamps import iso_ms
@@ -87,21 +87,43 @@ def _http_head(response: Response) -> bytes:
     """Status line and headers as received, except those that contradict the stored body.
 
     Transfer coding was removed, and a truncated body is shorter than announced: a replay that trusted the original
-    headers would fail. So these get other names, and Content-Length is that of the stored body.
+    headers would fail. So these get other names, and Content-Length is that of the stored body. Hosts also write blanks
+    before the colon; readers of archives take the name without them.
     """
-    names = [name.lower() for name, _ in response.headers]
-    lines = [f"HTTP/{response.http_version} {response.status} {response.reason}".encode("latin-1", "replace")]
-    if response.truncated or b"transfer-encoding" in names:
-        for (name, value), lower in zip(response.headers, names, strict=True):
-            stale = lower in {b"transfer-encoding", b"content-length"}
-            lines.append(b"%b%b: %b" % (_KEPT_AS if stale else b"", name, value))
+    names = [name.rstrip().lower() for name, _ in response.headers]
+    status = f"HTTP/{response.http_version} {response.status} {response.reason}"
+    lines = [status.encode("utf-8", "surrogateescape")]
+    stale = _stale_headers(response, names)
+    lines.extend(
+        [
+            b"%b%b: %b" % (_KEPT_AS if lower in stale else b"", name, value)
+            for (name, value), lower in zip(response.headers, names, strict=True)
+        ]
+        if stale
+        else [b"%b: %b" % header for header in response.headers]
+    )
+    if stale:
         lines.append(b"Content-Length: %d" % len(response.raw_body))
-    else:
-        lines.extend([b"%b: %b" % header for header in response.headers])
     head = b"\r\n".join(lines)
     if head.count(b"\n") + 1 != len(lines) or head.count(b"\r") + 1 != len(lines) or b"\0" in head:
         head = b"\r\n".join([_LINE_BREAKS.sub(b" ", line) for line in lines])
     return head + b"\r\n\r\n"
+
+
+_OF_LENGTH = frozenset({b"transfer-encoding", b"content-length"})
+_WITHOUT_BODY = frozenset({204, 304})  # whatever a length says, nobody expects a body (RFC 9112 6.3)
+
+
+def _stale_headers(response: Response, names: Sequence[bytes]) -> frozenset[bytes]:
+    """Lower-case names of the headers that define another body than the stored one; none, or both."""
+    if response.truncated or b"transfer-encoding" in names:
+        return _OF_LENGTH
+    if b"content-length" in names and response.status not in _WITHOUT_BODY:
+        length = b"%d" % len(response.raw_body)
+        for name, (_, value) in zip(names, response.headers, strict=True):
+            if name == b"content-length" and value.strip() != length:
+                return _OF_LENGTH
+    return frozenset()
 
 
 def _truncation(reason: str) -> str:

@@ -14,7 +14,7 @@ from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed, Page
 from crawler.handlers.run_handler import Limits, run_handler
 from crawler.handlers.threads import Threads
-from crawler.rules.identity import registrable_domain
+from crawler.rules.identity import queue_of, registrable_domain
 from crawler.rules.politeness import delay_ms
 from crawler.rules.site_rules import SiteRules, of_queues
 from crawler.rules.urls import canonicalize, host_of, join
@@ -67,8 +67,7 @@ class ShellSession:
             time.sleep(max(0.0, self._ended_s[queue] + wait_ms / 1000 - time.monotonic()))
 
     def _queue_of(self, url: str) -> str:
-        host = host_of(url)
-        return registrable_domain(host) if self._settings.frontier.queue_by == "domain" else host
+        return queue_of(host_of(url), by_domain=self._settings.frontier.queue_by == "domain")
 
     def handle(self, page: Page) -> tuple[list[Any], list[Followed]]:
         """What the app's handler of a page yields, and what it follows. Raises HandlerError as the page would fail,

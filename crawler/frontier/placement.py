@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from crawler.frontier.crawl_record import CrawlRecord
-from crawler.rules.identity import partition_of, registrable_domain
+from crawler.rules.identity import partition_of, queue_of, registrable_domain
 from crawler.rules.urls import authority_of, host_of
 
 PLACES_MAX = 50_000  # hosts whose place is cached; about 400 bytes each
@@ -24,4 +24,4 @@ class Placement:
     def _place_of(self, authority: str) -> tuple[str, str, int]:
         host = host_of(f"http://{authority}/")
         domain = registrable_domain(host)
-        return domain, domain if self._by_domain else host, partition_of(domain, self._partitions)
+        return domain, queue_of(host, by_domain=self._by_domain), partition_of(domain, self._partitions)

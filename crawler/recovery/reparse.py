@@ -50,7 +50,7 @@ def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tu
     response = Response(
         url=url,
         status=int(status) if status.isascii() and status.isdigit() else 0,
-        reason=rest[4:],
+        reason=rest[4:].encode("latin-1").decode("utf-8", "surrogateescape"),
         http_version=version.removeprefix("HTTP/"),
         headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
         raw_body=stored.payload,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crawler.handlers.crawler import Crawler, Handler
-from crawler.rules.identity import registrable_domain
+from crawler.rules.identity import queue_of
 from crawler.rules.site_rules import SiteRules, SiteTable, first_with, is_secret_header
 from crawler.rules.urls import host_of
 from crawler.settings import Settings
@@ -29,8 +29,8 @@ class SettingSource(NamedTuple):
 def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[SettingSource]:
     """All settings by site of a canonical URL, and who gets its page."""
     rules = SiteRules.of(settings.sites, *KEYS) or SiteRules(())
-    tables, host = rules.fitting(url), host_of(url)
-    queue = registrable_domain(host) if settings.frontier.queue_by == "domain" else host
+    tables = rules.fitting(url)
+    queue = queue_of(host_of(url), by_domain=settings.frontier.queue_by == "domain")
     found = [SettingSource("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
     found += _of_queue(rules, queue, settings)
     found += _sent(url, tables)

@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.frontier.frontier import Frontier
 from crawler.model import FailureKind, FetchResult
-from crawler.rules.robots_txt import RobotsRules, policy_of
+from crawler.rules.robots_txt import RobotsRules, is_cut_at_limit, policy_of
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.settings import Settings
 
@@ -139,12 +139,12 @@ class RobotsCache:
         if policy == "disallow_all":
             kind = FailureKind.ROBOTS_UNREACHABLE
             return self._unreachable(origin, kind, detail, retry_after_ms=result.retry_after_ms), b""
-        body = result.response.body if policy == "parse" else b""
+        body, is_cut = result.response.body if policy == "parse" else b"", is_cut_at_limit(result.response)
         if len(body) <= LONG_BYTES:
-            rules = RobotsRules.parse(body, self._settings.robots.agent) if body else ALLOW_ALL
+            rules = RobotsRules.parse(body, self._settings.robots.agent, is_cut=is_cut) if body else ALLOW_ALL
         else:
             async with self._long:
-                rules = await asyncio.to_thread(_long_parsed, body, self._settings.robots.agent)
+                rules = await asyncio.to_thread(_long_parsed, body, self._settings.robots.agent, is_cut=is_cut)
         return self._share(origin, rules)
 
     def _share(self, origin: str, rules: RobotsRules) -> tuple[RobotsEntry, bytes]:
@@ -167,8 +167,8 @@ class RobotsCache:
         return RobotsEntry(rules=rules, expires_ms=monotonic_ms() + int(ttl_s * 1000), expires_at=wall_s() + ttl_s)
 
 
-def _long_parsed(body: bytes, agent: str) -> RobotsRules:
-    rules = RobotsRules.parse(body, agent)
+def _long_parsed(body: bytes, agent: str, *, is_cut: bool) -> RobotsRules:
+    rules = RobotsRules.parse(body, agent, is_cut=is_cut)
     rules.prepare()
     return rules
 

@@ -7,8 +7,10 @@ instances of one release agree; no network, no cache directory.
 
 import pkgutil
 import re
+from contextlib import suppress
 from functools import cache, lru_cache
 from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,11 +35,15 @@ _QUERY_FORMS = re.compile(rf"(?<![^?&])(?:(?:{_NAMES})=[^&]*|cfid=\d+&cftoken=[^
 def registrable_domain(host: str) -> str:
     """Domain, lower-cased, of a host as written in a URL (IPv6 in brackets; trailing dots are ignored).
 
-    An IP literal, a single label, a public suffix and a host with an empty label are their own domain. Under an
-    unlisted top-level domain the list's default rule `*` applies (the last two labels).
+    An IP literal, a single label, a public suffix and a host with an empty label are their own domain. An IPv6 address
+    that leads to an IPv4 address has the domain of that: it is the same server. Under an unlisted top-level domain the
+    list's default rule `*` applies (the last two labels).
     """
     host = host.lower().strip(".")
     if is_ip(host):
+        if host[0] == "[":
+            with suppress(ValueError):
+                return str(embedded_v4(IPv6Address(host[1:-1])) or host)
         return host
     return _suffixes().privatesuffix(host) or host
 
@@ -48,6 +54,29 @@ def is_ip(host: str) -> bool:
         return True
     labels = host.split(".")
     return len(labels) == 4 and all(label.isdecimal() for label in labels)
+
+
+def queue_of(host: str, *, by_domain: bool) -> str:
+    """The queue of a host as written in a URL: its domain, or the host itself; an address has one in all its forms."""
+    return registrable_domain(host) if by_domain or is_ip(host) else host
+
+
+_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052
+_6TO4 = IPv6Network("2002::/16")  # RFC 3056
+
+
+def embedded_v4(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that a packet to `address` would finally reach.
+
+    Teredo addresses contain one, too, but the tunnels no longer exist.
+    """
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    if address in _6TO4:
+        return address.sixtofour
+    return None
 
 
 @cache

@@ -87,12 +87,18 @@ class LineReading:
         self.delayed = list(self.open)
 
 
-def lines_of(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines. UTF-16 with a byte-order mark is decoded; a UTF-8 mark, or a part of one, is removed."""
+def lines_of(body: bytes, *, is_cut: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines. UTF-16 with a byte-order mark is decoded; a UTF-8 mark, or a part of one, is removed.
+
+    `is_cut`: more of the file followed. Its last line may then be any other one, and is left out: "Allow: /a" may be
+    the beginning of "Allow: /ab". Where a comment has begun, the line before it is whole.
+    """
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         body = body.decode("utf-16", "replace").encode("utf-8", "replace")
     mark = next((n for n in (3, 2, 1) if body.startswith(_BOM[:n])), 0)
     lines = body[mark:].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    if is_cut and b"#" not in lines[-1]:
+        lines.pop()
     for number, line in enumerate(lines, 1):
         if line:
             yield number, line[:LINE_BYTES_MAX].replace(b"\0", b"")

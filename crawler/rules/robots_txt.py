@@ -51,18 +51,20 @@ class RobotsRules:
     flagged: bool = False  # the file was not a robots.txt; most often it was an HTML page
 
     @classmethod
-    def parse(cls, body: bytes, agent: str) -> "RobotsRules":
-        """Read what a site served. `agent` is a product token; a version is ignored.
+    def parse(cls, body: bytes, agent: str, *, is_cut: bool = False) -> "RobotsRules":
+        """Read what a site served. `agent` is a product token; a version is ignored. `is_cut`: more of it followed.
 
         Sites that run the same software have the same robots.txt: rules of short ones are cached and shared.
         """
-        return _parsed_once(body, agent) if len(body) <= SHARED_BYTES_MAX else cls._parsed(body, agent)
+        if is_cut or len(body) > SHARED_BYTES_MAX:
+            return cls._parsed(body, agent, is_cut=is_cut)
+        return _parsed_once(body, agent)
 
     @classmethod
-    def _parsed(cls, body: bytes, agent: str) -> "RobotsRules":
+    def _parsed(cls, body: bytes, agent: str, *, is_cut: bool = False) -> "RobotsRules":
         ours = "" if " " in agent.partition("/")[0].strip() else token_of(agent)  # no token has a blank
         reading = LineReading(ours)
-        for number, line in lines_of(body):
+        for number, line in lines_of(body, is_cut=is_cut):
             reading.take(line, number)
         return cls(
             rules=_bounded(reading.ours.rules if reading.ours.named else reading.everyone.rules),
@@ -179,7 +181,8 @@ def policy_of(response: Response) -> tuple[Policy, str]:
     """What the final response of a robots.txt fetch means, and the reason if nothing is allowed.
 
     The missing part of a file may forbid any page. So an incomplete file counts as unreachable (RFC 9309 2.3.1.4) and
-    is fetched again; only a file that is cut at our limit is parsed as far as it was received (2.5).
+    is fetched again; only a file that is cut at our limit is parsed, to the end of its last whole line (2.5,
+    `is_cut_at_limit`).
     """
     policy = robots_policy(response.status)
     if policy == "disallow_all":
@@ -188,11 +191,16 @@ def policy_of(response: Response) -> tuple[Policy, str]:
     return ("disallow_all", missing) if missing else (policy, "")
 
 
+def is_cut_at_limit(response: Response) -> bool:
+    """Whether more of the file followed than is read, before or after its content was decoded."""
+    return response.truncated == "length"
+
+
 def _missing_of(response: Response) -> str:
     """Why the body is not the whole file; "" when it is, or when it is as much as must be read."""
     if response.decode_error:
         return f"its body can't be decoded: {response.decode_error}"
-    if response.truncated == "length":
+    if is_cut_at_limit(response):
         return "" if len(response.body) >= READ_BYTES_MIN else "its body was cut at the limit and holds too little"
     if response.truncated:
         return f"its body was cut off by {response.truncated}"

@@ -6,10 +6,13 @@ It checks addresses, never names: a name is only as public as the address it res
 import ipaddress
 from functools import lru_cache
 
+from crawler.rules.identity import embedded_v4
+
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # IANA special-purpose registries (RFC 6890 and its updates), listed here because `is_global` of `ipaddress` has changed
-# between Python releases, and covers embedded IPv4 addresses only in part.
+# between Python releases, and covers embedded IPv4 addresses only in part. Two clouds have their platform at an address
+# of a public range, which inside of them leads nowhere else. All others use ranges that are refused anyway.
 _REFUSED_V4 = tuple(
     ipaddress.IPv4Network(network)
     for network in (
@@ -17,11 +20,13 @@ _REFUSED_V4 = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",  # carrier-grade NAT; cloud metadata of some providers
         "127.0.0.0/8",
+        "168.63.129.16/32",  # the platform of Azure: agent, name server, health probes
         "169.254.0.0/16",  # link-local; cloud metadata
         "172.16.0.0/12",
         "192.0.0.0/24",  # IETF protocol assignments
         "192.0.2.0/24",  # documentation
         "192.31.196.0/24",  # AS112
+        "192.80.8.124/32",  # metadata of Equinix Metal (Packet)
         "192.52.193.0/24",  # AMT
         "192.88.99.0/24",  # 6to4 relays, withdrawn
         "192.168.0.0/16",
@@ -44,8 +49,6 @@ _REFUSED_V6 = tuple(
         "3fff::/20",  # documentation
     )
 )
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_6TO4 = ipaddress.IPv6Network("2002::/16")
 
 # https://fetch.spec.whatwg.org/#port-blocking: services that mistake an HTTP request for their own protocol.
 # fmt: off
@@ -96,24 +99,10 @@ def _is_public_v4(address: ipaddress.IPv4Address) -> bool:
 
 
 def _is_public_v6(address: ipaddress.IPv6Address) -> bool:
-    embedded = _embedded_v4(address)
+    embedded = embedded_v4(address)
     if embedded is not None:
         return _is_public_v4(embedded)
     return address in _GLOBAL_V6 and not any(address in network for network in _REFUSED_V6)
-
-
-def _embedded_v4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that a packet to `address` would finally reach.
-
-    Teredo addresses contain one, too, but are refused altogether: the tunnels no longer exist.
-    """
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    if address in _6TO4:
-        return address.sixtofour
-    return None
 
 
 def check(address: str, *, allow_private: bool) -> None:

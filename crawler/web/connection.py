@@ -1,12 +1,25 @@
 """One HTTP/1.1 connection: writes a request, waits for the response within its time, and can be reused.
 
-One exchange is one future. Nothing is retried here, and a connection on which an unexpected byte arrived is never used
-again.
+One exchange is one future. Nothing is retried here. HTTP/1.1 has no number that ties a response to its request: the
+order alone does (RFC 9112 9.3). So whatever arrived before a request was sent is the answer to another URL or to none,
+wherever it lies by then, and ends the connection:
+
+- what the loop has delivered while no exchange was open;
+- what waits in the kernel, which is asked just before the request is written;
+- what comes before the server has acknowledged a byte of the request: the segment that brings an answer acknowledges
+  what is answered (RFC 9293 3.4).
+
+Nobody can know that of a response that was on its way to be sent when the server's kernel took the request. So a server
+that was seen to send too much gets a connection for each request from then on (`connection_pool`).
 """
 
 import asyncio
+import fcntl
+import select
 import ssl
-from contextlib import AbstractContextManager, nullcontext
+import sys
+import termios
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
 from crawler.model import FailureKind
@@ -22,28 +35,33 @@ class Connection(asyncio.Protocol):
 
     After it is done: `failure` is (kind, detail), or `head` and `body()` are the response and `truncated` is how it was
     cut ("", "length", "time" or "disconnect"). `is_reused`: the connection carried an exchange before. `is_stale`: it
-    was reused, and lost before the first byte of the response.
+    was reused, and lost before the first byte of the response. `is_spoiled`: bytes arrived that answer no request.
     """
 
     __slots__ = (
         "_bytes",
         "_deadline",
         "_done",
+        "_fd",
+        "_has_notice",
         "_idle_timeout_s",
+        "_is_tls",
         "_loop",
         "_pause_left_s",
         "_pause_max_s",
         "_paused_at",
+        "_readable",
         "_reader",
         "_received_at",
+        "_request_bytes",
         "_share",
-        "_spoiled",
         "_timer",
         "_transport",
         "_working",
         "failure",
         "idle_since",
         "is_reused",
+        "is_spoiled",
         "is_stale",
         "remote_ip",
         "truncated",
@@ -67,12 +85,15 @@ class Connection(asyncio.Protocol):
         self._share: Share | None = None
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[None] | None = None
-        self._spoiled = False
+        self._readable = select.poll()
+        self._fd = -1
+        self._is_tls = self._has_notice = False
+        self._request_bytes = 0
         self._working = IDLE
         self._timer: asyncio.TimerHandle | None = None
         self._reader = ResponseReader(headers_bytes_max=headers_bytes_max)
         self.idle_since = 0.0
-        self.is_reused = self.is_stale = False
+        self.is_reused = self.is_stale = self.is_spoiled = False
         self.remote_ip = ""
         self.truncated = ""
         self.failure: tuple[FailureKind, str] | None = None
@@ -92,12 +113,18 @@ class Connection(asyncio.Protocol):
         self._deadline = deadline
         self._pause_left_s = self._pause_max_s
         self._done = self._loop.create_future()
-        if self._transport is None or self._transport.is_closing():
-            self.is_stale = self.is_reused
-            self._fail(FailureKind.DISCONNECTED, "the server had closed the connection")
+        # After a handshake session tickets may wait, and can't be told from a response.
+        is_fit = self._is_open() if self._is_tls and not self.is_reused else self.is_usable()
+        if not is_fit or self._transport is None:
+            if self.is_spoiled:
+                self._refuse_unasked()
+            else:
+                self.is_stale = self.is_reused
+                self._fail(FailureKind.DISCONNECTED, "the server had closed the connection")
             return self._done
         self._received_at = self._loop.time()
         self._arm()
+        self._request_bytes = len(head)
         self._transport.write(head)
         return self._done
 
@@ -111,7 +138,8 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> bool:
         """Finish the exchange; True when the connection may carry another one."""
-        reusable = self.failure is None and not self.truncated and self._reader.allows_another() and self.is_usable()
+        self.is_spoiled = self.is_spoiled or self._reader.has_excess
+        reusable = self.failure is None and not self.truncated and self._reader.allows_another() and self._is_open()
         self._reader.clear()
         self._working = IDLE
         self._done = self._paused_at = None
@@ -126,8 +154,16 @@ class Connection(asyncio.Protocol):
         return share
 
     def is_usable(self) -> bool:
-        """Whether an idle connection is still open and no unexpected byte arrived on it."""
-        return not self._spoiled and self._transport is not None and not self._transport.is_closing()
+        """Whether an idle connection is still open and nothing arrived on it, not even in the kernel."""
+        if not self._is_open():
+            return False
+        if not self._readable.poll(0):
+            return True
+        self.is_spoiled = _bytes_in(self._fd, termios.FIONREAD) > 0  # else the server closed it
+        return False
+
+    def _is_open(self) -> bool:
+        return not self.is_spoiled and self._transport is not None and not self._transport.is_closing()
 
     def tls(self) -> ssl.SSLObject | None:
         """The client's side of TLS; None without it."""
@@ -147,14 +183,21 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.remote_ip = peer[0] if peer else ""
+        self._is_tls = self.tls() is not None
+        self._fd = transport.get_extra_info("socket").fileno()
+        self._readable.register(self._fd, select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         done = self._done
         if done is None or done.done():
             # Unexpected bytes would be taken for the response to the next request.
-            self._spoiled = True
+            self.is_spoiled = True
             if done is None:
                 self.abort()
+            return
+        if not self._reader.has_begun and _bytes_in(self._fd, termios.TIOCOUTQ) >= self._request_bytes:
+            self.is_spoiled = True
+            self._refuse_unasked()
             return
         self._received_at = self._loop.time()
         try:
@@ -178,9 +221,21 @@ class Connection(asyncio.Protocol):
             reason = "closed the connection without a response" if exc is None else f"connection lost: {exc}"
             self._fail(FailureKind.DISCONNECTED, reason)
         else:
-            self._finish("" if exc is None and self._reader.is_whole_at_end() else "disconnect")
+            # RFC 9112 9.8: over TLS a body that the end of its connection ends is whole only after a close_notify.
+            is_announced = exc is None and (self._has_notice or not self._is_tls)
+            self._finish("" if is_announced and self._reader.is_whole_at_end() else "disconnect")
+
+    def eof_received(self) -> None:
+        """The server sends nothing more. asyncio calls this for a FIN alone, too; TLS knows of a close_notify."""
+        if (tls := self.tls()) is not None:
+            with suppress(ssl.SSLError):
+                self._has_notice = tls.read(1) == b""
 
     # --- the exchange ---
+
+    def _refuse_unasked(self) -> None:
+        self.is_stale = self.is_reused
+        self._fail(FailureKind.PROTOCOL, "the server sent something before it had the request")
 
     def _fail(self, kind: FailureKind, detail: str) -> None:
         if self._done is not None and not self._done.done():
@@ -239,3 +294,11 @@ class Connection(asyncio.Protocol):
             self._fail(FailureKind.TIMEOUT, "no response in time")
         else:
             self._finish("time")
+
+
+def _bytes_in(fd: int, queue: int) -> int:
+    """Bytes in a socket's queue. FIONREAD: received and not read, TIOCOUTQ: written and not acknowledged."""
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, queue, b"\0\0\0\0"), sys.byteorder)
+    except OSError:  # outside Linux, sockets have no TIOCOUTQ
+        return 0

@@ -48,6 +48,7 @@ class Origin(msgspec.Struct):
     refusal: Failure | None = None
     idle: list[Connection] = msgspec.field(default_factory=list)
     stale_in_a_row: int = 0  # kept connections that the server had closed, since one was reused with success
+    sent_unasked: bool = False  # bytes that answer no request: then no connection is kept
 
 
 class Pool:
@@ -71,12 +72,13 @@ class Pool:
             del self._idle[connection]
             if connection.is_usable() and self._loop.time() - connection.idle_since <= IDLE_S:
                 return connection
+            origin.sent_unasked = origin.sent_unasked or connection.is_spoiled
             connection.abort()
         return None
 
     def put(self, origin: Origin, connection: Connection) -> None:
         """Keep a connection for the origin's next request."""
-        if origin.stale_in_a_row >= STALE_MAX:
+        if origin.sent_unasked or origin.stale_in_a_row >= STALE_MAX:
             connection.abort()
             return
         connection.idle_since = self._loop.time()
@@ -185,6 +187,8 @@ class Pool:
             ssl=self._tls if origin.is_tls else None,
             server_hostname=origin.host if origin.is_tls else None,
         )
+        if origin.is_tls:
+            await asyncio.sleep(0)  # uvloop delivers what came with the handshake's end in its next turn
         return connection
 
     def _new_connection(self) -> Connection:
@@ -210,6 +214,7 @@ class Pool:
 
     def _drop_oldest(self) -> None:
         connection, origin = self._idle.popitem(last=False)
+        origin.sent_unasked = origin.sent_unasked or connection.is_spoiled
         origin.idle.remove(connection)
         connection.abort()
 

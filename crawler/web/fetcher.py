@@ -156,6 +156,7 @@ class Fetcher:
             self._pool.answered(origin, connection)
         if connection.end():
             self._pool.put(origin, connection)
+        origin.sent_unasked = origin.sent_unasked or connection.is_spoiled
         if is_reused and (connection.is_stale or _ends_idleness(answer)):
             self._pool.was_stale(origin)
             return _STALE, None, b"", ""

@@ -20,7 +20,7 @@ _FOLDED = re.compile(rb"\n[ \t]")
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 _BARE_CR = re.compile(rb"\r[^\n]")
 _CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:([^\n]*)\n")
-_TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:")
+_TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:([^\n]*)\n")
 
 
 class BadHead(Exception):
@@ -35,8 +35,8 @@ class BadHead(Exception):
 class Head(msgspec.Struct):
     """Status line and headers.
 
-    `headers` as received; `by_name` has the first of each, by lower-case name without the space that some servers put
-    before the colon.
+    `headers` as received, but for blanks around names and values: some servers put one before the colon, which is not
+    part of the name (RFC 9112 5.1). `by_name` has the first of each, by lower-case name.
     """
 
     status: int
@@ -50,8 +50,8 @@ class Head(msgspec.Struct):
     def of(
         cls, fields: list[tuple[bytes, bytes]], *, status: int, reason: bytes, http_version: str, keeps_alive: bool
     ) -> "Head":
-        headers = tuple([(name, value.rstrip(b" \t")) for name, value in fields])
-        by_name = {name.lower().rstrip(): value for name, value in reversed(headers)}
+        headers = tuple([(name.rstrip(), value.rstrip(b" \t")) for name, value in fields])
+        by_name = {name.lower(): value for name, value in reversed(headers)}
         words = reason.decode("utf-8", "surrogateescape")
         return cls(status, words, http_version, headers, by_name, keeps_alive)
 
@@ -71,7 +71,7 @@ class Head(msgspec.Struct):
 
     def all_of(self, name: bytes) -> set[bytes]:
         """The different values of a header, by its lower-case name."""
-        return {value for key, value in self.headers if key.rstrip().lower() == name}
+        return {value for key, value in self.headers if key.lower() == name}
 
 
 def said_by(error: Exception) -> str:
@@ -79,14 +79,14 @@ def said_by(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def judge(head: Head) -> None:
-    """Raises BadHead for a response that the parser accepted, but that we don't."""
+def judge(head: Head, fields: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raises BadHead for a response that the parser accepted, but that we don't. `fields`: headers as it has them."""
     if head.status == 101:
         raise BadHead(FailureKind.PROTOCOL, "an upgrade that was not asked for")
     # Exactly "chunked": for anything else we can't know where the parser sees the end of the body.
     if b"transfer-encoding" in head.by_name:
-        for coding in head.all_of(b"transfer-encoding"):
-            if coding.lower() != b"chunked":
+        for name, coding in fields:
+            if name.rstrip().lower() == b"transfer-encoding" and coding.rstrip(b" ").lower() != b"chunked":
                 raise BadHead(FailureKind.PROTOCOL, f"transfer coding {coding[:60].decode('latin-1')!r}")
     for _, value in head.headers:
         if b"\0" in value:
@@ -150,6 +150,23 @@ def with_one_length(head: bytes) -> bytes | None:
         return without
     status_end = without.index(b"\n") + 1
     return without[:status_end] + b"Content-Length: %d\r\n" % _one_length(lengths_sent) + without[status_end:]
+
+
+def with_plain_coding(head: bytes) -> bytes | None:
+    """A head that says "chunked" in another way, in the parser's spelling; None for any other.
+
+    RFC 9110 5.6: blanks and tabs around the members of a list, and empty members, mean nothing. A list with two members
+    is another coding.
+    """
+    lines = [
+        [coding for part in line.split(b",") if (coding := part.strip(b" \t\r"))]
+        for line in _TRANSFER_ENCODING_LINE.findall(head)
+    ]
+    if {coding.lower() for line in lines for coding in line} != {b"chunked"} or max(map(len, lines)) > 1:
+        return None
+    without = _TRANSFER_ENCODING_LINE.sub(b"", head)
+    status_end = without.index(b"\n") + 1
+    return without[:status_end] + b"Transfer-Encoding: chunked\r\n" + without[status_end:]
 
 
 def _without_blank_start(head: bytes) -> bytes:

@@ -18,6 +18,7 @@ from crawler.web.response_head import (
     status_of,
     unfolded,
     with_one_length,
+    with_plain_coding,
 )
 
 INTERIM_MAX = 20  # 1xx responses before the final one
@@ -33,7 +34,7 @@ class ResponseReader:
 
     `head` is set as soon as it is complete; `body` and `body_bytes` (received so far) are available at any time.
     `is_spoiled`: bytes arrived that belong to no request of ours, or that the parser refused; the connection must not
-    be reused.
+    be reused. `has_excess`: they came behind a complete response.
     """
 
     __slots__ = (
@@ -54,13 +55,14 @@ class ResponseReader:
         "_trailer_bytes",
         "_wire_bytes",
         "body_bytes",
+        "has_excess",
         "head",
         "is_spoiled",
     )
 
     def __init__(self, *, headers_bytes_max: int) -> None:
         self._headers_bytes_max = headers_bytes_max
-        self.is_spoiled = False
+        self.is_spoiled = self.has_excess = False
         self._parser: HttpResponseParser | None = self._new_parser()
         self._body_bytes_max = 0
         self.clear()
@@ -175,7 +177,7 @@ class ResponseReader:
             keeps_alive=parser.should_keep_alive(),
         )
         try:
-            judge(head)
+            judge(head, self._fields)
         except BadHead as error:
             self._refusal = error
             raise
@@ -237,11 +239,13 @@ class ResponseReader:
         try:
             self._parse(both if as_it_came else readable)
         except BadHead:
-            plain = None if self.head is not None or self._refusal else with_one_length(readable)
+            plain = None if self.head is not None else with_plain_coding(readable)
+            if self.head is None and self._refusal is None:
+                plain = with_one_length(plain or readable) or plain
             if plain is None:
                 raise
             is_doubtful, as_it_came = True, False
-            self._parser, self._fields, self._reason = self._new_parser(), [], b""
+            self._parser, self._fields, self._reason, self._refusal = self._new_parser(), [], b"", None
             self._parse(plain)
         if self.head is None:
             raise BadHead(FailureKind.PROTOCOL, "headers without an end")
@@ -254,7 +258,7 @@ class ResponseReader:
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
-            self.is_spoiled = True
+            self.is_spoiled, self.has_excess = True, self._is_complete
             if not self._is_complete:
                 raise self._refusal or BadHead(FailureKind.PROTOCOL, said_by(error)) from None
 

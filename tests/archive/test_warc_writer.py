@@ -15,7 +15,8 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
 from crawler.archive import appender, warc_record
-from crawler.archive.warc_reader import read_record
+from crawler.archive.warc_reader import read_record, stored_response
+from crawler.archive.warc_record import response_record
 from crawler.errors import ArchiveError
 from crawler.model import WarcLocation
 
@@ -175,6 +176,50 @@ def test_headers_that_contradict_the_stored_body_are_kept_under_other_names(tmp_
     found = read_all(folder.warc / places[0].file)
     assert [h.get("WARC-Truncated") for k, h, _ in found if k == "response"] == [None, "disconnect"]
     assert_valid(folder.warc / places[0].file)
+
+
+LENGTHS = {
+    # headers, status, truncated -> are they kept?
+    "the length of the body": (((b"Content-Length", b"5"),), 200, "", True),
+    "a blank before the colon": (((b"Content-Length ", b"500"),), 200, "disconnect", False),
+    "a tab before the colon, cut": (((b"content-length\t", b"500"),), 200, "length", False),
+    "a blank before the colon of a coding": (((b"Transfer-Encoding ", b"chunked"),), 200, "", False),
+    "a coding and a length": (((b"TRANSFER-ENCODING", b"chunked"), (b"Content-Length ", b"9")), 200, "", False),
+    "another length": (((b"Content-Length", b"6"),), 200, "", False),
+    "the length twice": (((b"Content-Length", b"5"), (b"Content-Length", b"5")), 200, "", True),
+    "the length and another": (((b"Content-Length", b"5"), (b"Content-Length", b"6")), 200, "", False),
+    "the length in a list": (((b"Content-Length", b"5, 5"),), 200, "", False),
+    "no length": (((b"X-A", b"b"),), 200, "", True),
+    "that of what was not modified": (((b"Content-Length", b"6"),), 304, "", True),
+    "that of no content": (((b"Content-Length", b"6"),), 204, "", True),
+    "that of reset content": (((b"Content-Length", b"6"),), 205, "", False),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_header_of_the_body_is_kept_where_it_fits_the_stored_one(name: str) -> None:
+    headers, status, truncated, is_kept = LENGTHS[name]
+    body = b"" if status in (204, 304) else b"hello"
+    record, _ = response_record(
+        response(raw_body=body, headers=headers, status=status, truncated=truncated), "<urn:uuid:1>"
+    )
+    stored = stored_response(record, "x")
+    assert stored is not None
+    lines = [f"{key}: {value}" for key, value in stored.headers]
+    given = [f"{key.decode()}: {value.decode()}" for key, value in headers]
+    if is_kept:
+        assert lines == given
+    else:
+        assert lines == [*(f"X-Crawler-{line}" for line in given), "Content-Length: 5"]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Nicht gefunden", "Trouvé", "не найдено", "見つからない", b"Trouv\xe9".decode("utf-8", "surrogateescape")],
+)
+def test_a_reason_is_stored_as_it_came(reason: str) -> None:
+    record, _ = response_record(response(reason=reason), "<urn:uuid:1>")
+    assert b"HTTP/1.1 200 " + reason.encode("utf-8", "surrogateescape") + b"\r\n" in record
 
 
 def test_a_hostile_exchange_adds_no_header_and_shows_no_password(tmp_path: Path) -> None:

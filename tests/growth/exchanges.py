@@ -16,6 +16,7 @@ from crawler.web.response_head import BadHead
 from tests.growth.reading import (
     BASE,
     KIB,
+    answered_once,
     cookies,
     fed_bytewise,
     fed_in_two,
@@ -47,6 +48,20 @@ def rows() -> Iterator[Target]:
         function=fed_bytewise,
         tokens=HEAD,
         around=HEAD_AROUND,
+        bytes_max=2 * KIB,
+        raises=(BadHead,),
+    )
+    second = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
+    yield Target(
+        name="head.pair",
+        function=answered_once,
+        tokens=(*HEAD, second, b"HTTP/1.1 304 x\r\n\r\n"),
+        around=(
+            *((before, behind + second) for before, behind in HEAD_AROUND),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", second),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", second),
+            (b"HTTP/1.1 304 Not Modified\r\n\r\n", b""),
+        ),
         bytes_max=2 * KIB,
         raises=(BadHead,),
     )

@@ -27,7 +27,16 @@ from crawler.rules.urls import canonicalize, host_of, join, join_all, split
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
 from crawler.web.content_encoding import inflate
-from crawler.web.response_head import HEADERS_MAX, BadHead, check_begun, end_of, status_of, unfolded, with_one_length
+from crawler.web.response_head import (
+    HEADERS_MAX,
+    BadHead,
+    check_begun,
+    end_of,
+    status_of,
+    unfolded,
+    with_one_length,
+    with_plain_coding,
+)
 from crawler.web.response_reader import ResponseReader
 
 KIB = 1024
@@ -58,7 +67,7 @@ def head(data: bytes) -> None:
     check_begun(data)
     end = end_of(data)
     whole = data[:end] if end > 0 else data + b"\r\n\r\n"
-    for act in (status_of, unfolded, with_one_length):
+    for act in (status_of, unfolded, with_one_length, with_plain_coding):
         with suppress(BadHead):
             act(whole)
 
@@ -81,6 +90,20 @@ def fed_in_two(data: bytes) -> None:
         reader.feed(data[len(data) // 2 :])
     finally:
         reader.close()
+
+
+def answered_once(data: bytes) -> None:
+    """Whatever is behind the first response of one piece never answers a second request: no connection goes on."""
+    whole, bytewise = (ResponseReader(headers_bytes_max=64 * KIB) for _ in range(2))
+    try:
+        for reader in (whole, bytewise):
+            reader.begin(body_bytes_max=MIB)
+        if whole.feed(data) == "" and whole.allows_another():
+            end = next(at for at in range(len(data)) if bytewise.feed(data[at : at + 1]) is not None) + 1
+            assert not data[end:].strip(b"\r\n"), data[end:]
+    finally:
+        whole.close()
+        bytewise.close()
 
 
 def undone(coding: str) -> Callable[[bytes], object]:

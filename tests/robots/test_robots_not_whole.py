@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - a table reads best with one row to a line
 import gzip
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,8 @@ from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.robots.reader import RobotsReader
 from crawler.settings import RobotsSettings, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
-from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
+from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
+from tests.support.tls import Authority
 from tests.web.fetching import fetching
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -104,7 +106,7 @@ async def read(
     settings = Settings(robots=RobotsSettings())
     cache = RobotsCache(shared, settings)
     borrower: Any = GrantingBorrower(server.url if own is None else own)
-    async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2) as fetcher:
+    async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2, insecure_tls=True) as fetcher:
         reader = RobotsReader(cache, fetcher, borrower, settings.robots)
         for _ in range(10):
             reading = await reader.read(CLAIM.queue, server.url[:-1])
@@ -151,6 +153,56 @@ async def test_a_complete_robots_txt_is_obeyed_even_beyond_the_size_limit(how: s
         assert entry.rules.allows(server.url)
         assert not entry.rules.allows(f"{server.url}no")
         assert blob
+
+
+LIMIT = RobotsSettings().body_bytes_max
+CUT_LINE = b"Allow: /secret|/public\n"
+BEGUN = len(b"Allow: /secret")
+
+
+def cut_at_limit(read_bytes: int, end: bytes = b"\n") -> bytes:
+    """A robots.txt of whose bytes so many are read, the last in the midst of a pattern."""
+    rules = b"User-agent: *%bDisallow: /%b" % (end, end)
+    filler = b"#" * (read_bytes - BEGUN - len(rules) - len(end)) + end
+    return rules + filler + CUT_LINE * 5000
+
+
+def stored(body: bytes) -> bytes:
+    """In gzip that packs nothing: the received bytes are more than the content, and are cut first."""
+    return gzip.compress(body, 0)
+
+
+AS_STORED = len(zlib.decompressobj(31).decompress(stored(cut_at_limit(LIMIT))[:LIMIT]))
+CUT_BODIES: dict[str, bytes] = {
+    "plain": plain(cut_at_limit(LIMIT)),
+    "until the end of the connection": OK + b"\r\n" + cut_at_limit(LIMIT),
+    "CR": plain(cut_at_limit(LIMIT, b"\r")),
+    "CRLF": plain(cut_at_limit(LIMIT, b"\r\n")),
+    "chunks": CHUNKED + b"%x\r\n%b\r\n0\r\n\r\n" % (len(cut_at_limit(LIMIT)), cut_at_limit(LIMIT)),
+    "gzip, cut as content": coded(b"gzip", gzip.compress(cut_at_limit(LIMIT))),
+    "gzip, cut as received": coded(b"gzip", stored(cut_at_limit(AS_STORED))),
+}
+
+
+@pytest.mark.parametrize("how", CUT_BODIES)
+async def test_the_line_that_the_limit_cuts_is_not_obeyed(how: str) -> None:
+    async with HostileServer(by_path={"/robots.txt": (CUT_BODIES[how], Close())}) as server:
+        entry, _, _ = await read(server, patience_s=10)
+        assert entry.rules is not None
+        assert [rule.pattern for rule in entry.rules.rules] == ["/"]
+        assert not entry.rules.allows(f"{server.url}secret")
+
+
+@pytest.mark.parametrize("end", [Close(), Cut()], ids=["close_notify", "FIN"])
+async def test_one_without_a_length_is_whole_over_tls_after_a_close_notify(end: Step, authority: Authority) -> None:
+    steps = (OK + b"\r\n" + RULES, end)
+    async with HostileServer(by_path={"/robots.txt": steps}, tls=authority.server()) as server:
+        entry, blob, _ = await read(server, patience_s=10)
+        if end == Close():
+            assert entry.rules is not None
+            assert not entry.rules.allows(f"{server.url}no")
+        else:
+            check_nothing_is_allowed(entry, blob)
 
 
 @pytest.mark.parametrize("how", WITHOUT_RULES)

@@ -11,8 +11,11 @@ import pytest
 import tldextract
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
-from crawler.rules.identity import is_ip, registrable_domain
+from crawler.frontier.crawl_record import CrawlRecord
+from crawler.frontier.placement import Placement
+from crawler.rules.identity import Fingerprints, is_ip, partition_of, registrable_domain
 from crawler.rules.urls import canonicalize, host_of
+from crawler.settings import ScopeSettings
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
 
@@ -52,6 +55,19 @@ def test_a_host_that_the_list_gives_no_domain_still_has_one():
         ("127.0.0.1", "127.0.0.1"),
         ("[::1]", "[::1]"),
         ("[2001:db8::1]", "[2001:db8::1]"),
+        ("[::ffff:7f00:1]", "127.0.0.1"),
+        ("[::ffff:127.0.0.1]", "127.0.0.1"),
+        ("[::FFFF:a83f:8110]", "168.63.129.16"),
+        ("[64:ff9b::808:808]", "8.8.8.8"),
+        ("[2002:808:808::1]", "8.8.8.8"),
+        ("[2002:808:808:1::2]", "8.8.8.8"),
+        ("[::ffff:0:808:808]", "[::ffff:0:808:808]"),  # these lead to no IPv4 address that we know of
+        ("[64:ff9b:1::808:808]", "[64:ff9b:1::808:808]"),
+        ("[::808:808]", "[::808:808]"),
+        ("[2606:4700::1111]", "[2606:4700::1111]"),
+        ("[::1", "[::1"),
+        ("[]", "[]"),
+        ("[v1.x]", "[v1.x]"),
         ("localhost", "localhost"),
         ("com", "com"),
         ("co.uk", "co.uk"),
@@ -153,3 +169,25 @@ def test_another_release_of_the_list_differs_by_its_own_rules_alone() -> None:
     differing = read_differently(other)
     assert 0 < len(differing) < len(rules()) // 5
     assert {rule for rule in differing if rule in other.tlds and not rule.startswith("*.")} == set()
+
+
+FORMS = ("127.0.0.1", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::1]")
+
+
+@pytest.mark.parametrize("queue_by", ["domain", "host"])
+def test_an_ipv4_address_has_one_queue_in_all_its_forms(queue_by):
+    """Two would have two delays, for one server."""
+    record = CrawlRecord(
+        layout=1, partitions=1024, begun_at=1.8e9, queue_by=queue_by, run=0, hash_key=b"", scope=ScopeSettings()
+    )
+    placement = Placement(record)
+    assert {placement.of(f"http://{form}:{8000 + n}/x") for n, form in enumerate(FORMS)} == {
+        ("127.0.0.1", "127.0.0.1", partition_of("127.0.0.1", 1024))
+    }
+
+
+def test_a_url_keeps_its_form_and_its_fingerprint():
+    urls = [canonicalize(f"http://{form}/") for form in FORMS]
+    assert urls == [f"http://{form}/" for form in FORMS]
+    assert len({Fingerprints(b"k" * 16).of(url) for url in urls}) == len(FORMS)
+    assert Fingerprints(b"k" * 16).of(urls[1]) == "2688809709039537640"

@@ -244,3 +244,38 @@ def test_storage_and_explanation_never_change_a_verdict(lines, path):
         assert verdict.line.partition(":")[0] == ("Allow" if verdict.allowed else "Disallow")
     else:
         assert verdict.allowed
+
+
+RULES = ("User-agent: *", "Disallow: /", "Allow: /secret|/public", "Allow: /next")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("coding", ["utf-8", "utf-16"])
+def test_wherever_a_file_is_cut_it_allows_no_more_than_its_whole_lines(end: str, coding: str) -> None:
+    whole = "".join(line + end for line in RULES).encode(coding)
+    for at in range(len(whole)):
+        rules = RobotsRules.parse(whole[:at], AGENT, is_cut=True)
+        seen = whole[:at].decode(coding, "ignore")
+        begun = [line for line in RULES if line + end[0] in seen]
+        assert [rule.pattern for rule in rules.rules] == [line.partition(": ")[2] for line in begun[1:]], at
+        assert rules == RobotsRules.parse("\n".join(begun).encode(), AGENT)
+
+
+@pytest.mark.parametrize(
+    ("last", "allowed"),
+    [
+        ("Allow: /secret", False),
+        ("Allow: /secret/public # the", True),  # the comment ends the pattern
+        ("Disallow: /secret # the", False),
+        ("Allow", False),
+        ("", False),
+    ],
+)
+def test_the_last_line_of_a_cut_file_counts_if_only_its_comment_is_cut(last: str, allowed: bool) -> None:
+    rules = RobotsRules.parse(f"User-agent: *\nDisallow: /\n{last}".encode(), AGENT, is_cut=True)
+    assert rules.allows("http://a.test/secret/public") == allowed
+    assert not rules.allows("http://a.test/secret/other")
+
+
+def test_a_file_that_is_whole_needs_no_end_of_line() -> None:
+    assert not parse("User-agent: *\nDisallow: /secret").allows("http://a.test/secret")

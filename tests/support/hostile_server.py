@@ -3,7 +3,7 @@
     async with HostileServer(b"HTTP/1.1 200 OK\\r\\n\\r\\nhello", Close()) as server:
         await fetcher.fetch(server.url)
 
-Steps are bytes to send, seconds to wait (a number), `Close()`, `Reset()`, `Repeat(step, pause_s)` and `Hold()`.
+Steps are bytes to send, seconds to wait (a number), `Close()`, `Cut()`, `Reset()`, `Repeat(step, pause_s)`, `Hold()`.
 After the last step the connection stays open for the next request; `Close()` ends it. `by_path` has the steps of single
 paths ("/x"), hosts ("h.test") or both ("h.test/x"), which go before all others. `requests` keeps what was received,
 `paths` and `urls` the targets; `connections` counts.
@@ -26,6 +26,11 @@ class Close:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Send FIN, without the close_notify that ends TLS."""
+
+
+@dataclass(frozen=True)
 class Reset:
     """Send RST."""
 
@@ -43,7 +48,7 @@ class Repeat:
     pause_s: float = 0.0
 
 
-Step = bytes | float | Close | Reset | Hold | Repeat
+Step = bytes | float | Close | Cut | Reset | Hold | Repeat
 
 
 class HostileServer:
@@ -144,6 +149,9 @@ class HostileServer:
                     else:
                         writer.close()
                         await writer.wait_closed()
+                    return False
+                case Cut():
+                    writer.transport.abort()
                     return False
                 case Reset():
                     sock: socket.socket = writer.get_extra_info("socket")

@@ -1,3 +1,5 @@
+import ipaddress
+
 import pytest
 
 from crawler.web import address_guard
@@ -19,6 +21,37 @@ REFUSED = [
     "fd12:3456::1", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1", "100::1", "5f00::1", "4000::1",
     "2606:4700::1111%eth0", "", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "1.2.3.4.5", "[::1]",
 ]  # fmt: skip
+
+
+# Where clouds serve what only their machines may read: metadata, credentials, agents, name servers.
+PLATFORMS = {
+    "AWS": ("169.254.169.254", "169.254.169.253", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23"),
+    "Azure": ("169.254.169.254", "168.63.129.16"),
+    "GCP": ("169.254.169.254", "fd20:ce::254"),
+    "Alibaba": ("100.100.100.200", "100.100.2.136", "100.100.2.138"),
+    "Oracle": ("169.254.169.254", "192.0.0.192", "fd00:c1::a9fe:a9fe"),
+    "DigitalOcean, Hetzner, IBM, Huawei, Vultr": ("169.254.169.254",),
+    "OpenStack": ("169.254.169.254", "fe80::a9fe:a9fe"),
+    "Tencent": ("169.254.0.23", "100.88.222.5"),
+    "Scaleway": ("169.254.42.42", "fd00:42::42"),
+    "Linode": ("169.254.169.254", "fd00:a9fe:a9fe::1"),
+    "Equinix Metal": ("192.80.8.124",),
+}
+
+
+@pytest.mark.parametrize("cloud", PLATFORMS)
+def test_the_platform_of_a_cloud_is_refused_in_every_form(cloud: str) -> None:
+    for address in PLATFORMS[cloud]:
+        assert not address_guard.is_public(address)
+        if "." in address:
+            number = int(ipaddress.IPv4Address(address))
+            for form in (0xFFFF << 32 | number, (0x64_FF9B << 96) | number, 0x2002 << 112 | number << 80 | 1):
+                assert not address_guard.is_public(str(ipaddress.IPv6Address(form))), ipaddress.IPv6Address(form)
+
+
+def test_the_addresses_next_to_a_platform_are_public() -> None:
+    for address in ("168.63.129.15", "168.63.129.17", "192.80.8.123", "192.80.8.125", "::ffff:168.63.129.17"):
+        assert address_guard.is_public(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC)

@@ -7,18 +7,19 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from crawler.model import FailureKind
 from crawler.settings import DnsSettings
 from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer
-from tests.support.hostile_server import Close, Hold, HostileServer, Repeat
+from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
 
@@ -193,3 +194,35 @@ async def test_a_connection_that_is_closed_is_gone_without_a_search_for_garbage(
             assert [one for one in gc.get_objects() if isinstance(one, Connection)] == []
         finally:
             gc.enable()
+
+
+BODIES = {
+    "no length": (b"\r\nhello", False),
+    "no length, HTTP/1.0": (b"\r\nhello", False),
+    "a length": (b"Content-Length: 5\r\n\r\nhello", True),
+    "more than came": (b"Content-Length: 6\r\n\r\nhello", None),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", True),
+    "no last chunk": (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", None),
+}
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("is_tls", [True, False])
+@pytest.mark.parametrize("end", [(Close(),), (Cut(),), (0.02, Reset())], ids=["close_notify", "FIN", "RST"])
+@pytest.mark.parametrize("length", BODIES)
+def test_a_body_is_whole_only_if_somebody_said_where_it_ends(
+    length: str, end: tuple[Step, ...], is_tls: bool, run: Callable[..., None], tls: ssl.SSLContext
+) -> None:
+    """`BODIES`: whether it is whole by its length, or None, which no end of the connection can make it."""
+    rest, is_whole = BODIES[length]
+    if is_whole is False:
+        is_whole = end == (Close(),) or (end == (Cut(),) and not is_tls)
+    version = b"HTTP/1.0" if "1.0" in length else b"HTTP/1.1"
+
+    async def check() -> None:
+        server = HostileServer(version + b" 200 OK\r\n" + rest, *end, tls=tls if is_tls else None)
+        async with server, fetching(insecure_tls=True, connect_timeout_s=5.0) as fetcher:
+            response = response_of(await fetcher.fetch(server.url))
+            assert (response.body, response.truncated) == (b"hello", "" if is_whole else "disconnect")
+
+    run(check())

@@ -78,6 +78,14 @@ NO_STATUS_LINES = [
 ]  # fmt: skip
 P, H = FailureKind.PROTOCOL, FailureKind.HEADERS_TOO_LARGE
 LENGTH = b"Content-Length: 5\r\n"
+SPELLINGS = {
+    b"chunked": True, b" chunked": True, b"\tchunked": True, b" \t chunked": True, b" chunked  ": True, b" Chunked": True,
+    b"\tchunked\t": False, b" chunked \t ": False, b" chunked,": False, b" ,chunked": False, b"\t,\tChunked\t,,": False,
+}  # fmt: skip
+OTHER_CODINGS = (
+    b"", b" ", b",", b" chunked, chunked", b" chunked;a=b", b" chunked\x0b", b" chunked\xa0", b' "chunked"', b" chunke", b" gzip,",
+    b"\tgzip\t", b" chunked chunked",
+)  # fmt: skip
 ROWS = {
     "a length": (OK + LENGTH + b"\r\nhello", whole()),
     "no body": (OK + b"Content-Length: 0\r\n\r\n", whole(b"")),
@@ -107,7 +115,19 @@ ROWS = {
     "folded headers": (OK + b"X-A: b\r\n c\r\n" + LENGTH + b"\r\nhello", whole()),
     "a space before the colon": (OK + b"Content-Length : 5\r\n\r\nhello", whole()),
     "a tab before the coding": (OK + b"Transfer-Encoding:\tchunked\r\n\r\n" + CHUNKS, whole(b"hello, y")),
-    "a tab behind the coding": (OK + b"Transfer-Encoding: chunked\t\r\n\r\n" + CHUNKS, refused(P)),
+    **{
+        f"the coding as {value!r}": (OK + b"Transfer-Encoding:" + value + b"\r\n\r\n" + CHUNKS, whole(b"hello, y", again=is_plain))
+        for value, is_plain in SPELLINGS.items()
+    },
+    **{f"another coding, {value!r}": (OK + b"Transfer-Encoding:" + value + b"\r\n\r\n" + CHUNKS, refused(P)) for value in OTHER_CODINGS},
+    "the coding behind a tab and a length": (OK + LENGTH + b"Transfer-Encoding:\tchunked\t\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "the coding behind a tab, and a NUL": (OK + b"X: \0\r\nTransfer-Encoding:\tchunked\t\r\n\r\n" + CHUNKS, refused(P)),
+    "a tab before the colon": (OK + b"Transfer-Encoding\t: chunked\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "the coding twice": (CHUNKED[:-2] + CHUNKED[len(OK):] + CHUNKS, whole(b"hello, y")),
+    "the coding twice, once with a tab": (CHUNKED[:-2] + b"Transfer-Encoding: Chunked\t\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "the coding and an empty one": (CHUNKED[:-2] + b"Transfer-Encoding:\r\n\r\n" + CHUNKS, whole(b"hello, y", again=False)),
+    "a length with tabs": (OK + b"Content-Length:\t5\t\r\n\r\nhello", whole()),
+    "a length with tabs and blanks": (OK + b"Content-Length: \t 5 \t \r\n\r\nhello", whole()),
     "the coding in capitals": (OK + b"TRANSFER-ENCODING: CHUNKED\r\n\r\n" + CHUNKS, whole(b"hello, y")),
     "the coding folded": (OK + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS, whole(b"hello, y")),
     "a word folded to the coding": (OK + b"Transfer-Encoding: chunked\r\n gzip\r\n\r\n" + CHUNKS, refused(P)),
@@ -279,6 +299,16 @@ def test_headers_keep_their_order_their_case_and_every_one_of_a_name() -> None:
     assert head.all_of(b"set-cookie") == {b"a=1", b"b=\xe9"}
     assert head.get(b"x-missing") is None
     assert (head.status, head.reason, head.http_version) == (200, "OK", "1.1")
+
+
+def test_a_name_has_no_blank_before_its_colon_and_a_reason_is_kept_as_it_came() -> None:
+    """RFC 9112 5.1. The parser takes a blank behind the names of these headers only."""
+    for reason in (b"\xd0\xbd\xd0\xb5\xd1\x82", b"caf\xe9", b""):
+        reader = new_reader()
+        reader.feed(b"HTTP/1.1 200 " + reason + b"\r\nContent-Length : 5\r\n\r\nhello")
+        assert reader.head is not None
+        assert reader.head.headers == ((b"Content-Length", b"5"),)
+        assert reader.head.reason.encode("utf-8", "surrogateescape") == reason
 
 
 def test_a_body_of_tiny_chunks_is_cut_by_what_they_cost() -> None:
