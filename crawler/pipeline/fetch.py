@@ -223,7 +223,8 @@ class FetchStage:
         if not is_proven and (full := self._unproven.enter()) is not None:
             self._addresses.left(address, took_ms=0)
             return full
-        turn.is_apart = slot.is_apart = not is_proven and slot.answered not in ("", origin)
+        turn.is_apart = slot.doubts > 0 and not is_proven and slot.answered not in ("", origin)
+        slot.is_apart = slot.is_apart or turn.is_apart
         began_ms = monotonic_ms()
         try:
             answered = await self._request(turn)
@@ -235,6 +236,8 @@ class FetchStage:
             if turn.is_apart:
                 slot.is_apart = False
             has_answered = slot.answered == origin and not self._policy.has_failed(origin)
+            if has_answered and not self._unproven.has_answered(origin):
+                slot.doubts = max(0, slot.doubts - 1)
             self._unproven.note(origin, answered=has_answered, took_ms=took_ms)
         return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
 
@@ -244,8 +247,7 @@ class FetchStage:
             return False
         if self._policy.has_failed(origin):
             return True
-        is_another = slot.answered not in ("", origin) or slot.has_failed
-        return is_another and not self._unproven.has_answered(origin)
+        return slot.doubts > 0 and not self._unproven.has_answered(origin)
 
     def _connect(self, slot: QueueSlot, claim: Claim, reached: Reached) -> TurnEnd:
         """How a turn ends that is for an origin which may not answer: it is connected to first, if it is its turn."""

@@ -142,11 +142,11 @@ class PartitionRebalance:
         if fence is None:
             return
         try:
-            due_ms = fence.now_ms if what.one else 0
+            due_ms = max(1, what.due_ms + fence.now_ms - monotonic_ms()) if what.due_ms else 0
             await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good, due_ms=due_ms)
         except EngineError as error:
             log.warning("origin.not_recalled", extra={"origin": what.origin, "error": str(error)})
-        self._due.schedule(claim.partition)
+        self._due.schedule(claim.partition, what.due_ms)
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False, aside: SetAside | None = None) -> None:
         """Return claims; their queues are due when they would have been due here.

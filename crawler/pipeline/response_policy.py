@@ -13,7 +13,7 @@ import msgspec
 from crawler.frontier.frontier import Settlement
 from crawler.model import UNANSWERED, UNSENT, Claim, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import Failed
-from crawler.pipeline.schedule import QueueSlot
+from crawler.pipeline.schedule import DOUBTS, QueueSlot
 from crawler.pipeline.turn import SetAside
 from crawler.robots.reader import RobotsResult
 from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealth, HostHealthRules
@@ -53,13 +53,13 @@ class SilentOrigin(msgspec.Struct):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """The URLs of an origin that are set aside go back: it answers (`is_good`), or they are given up. `one`: only the
-    next one, because the last one told nothing of the origin.
+    """The URLs of an origin that are set aside go back: it answers (`is_good`), or they are given up. With `due_ms`
+    (monotonic), only one of them does, at that time, as the next probe.
     """
 
     origin: str
     is_good: bool = False
-    one: bool = False
+    due_ms: int = 0
 
 
 class ResponsePolicy:
@@ -120,7 +120,7 @@ class ResponsePolicy:
         if known is None or not known.is_in_row or (known.probe != claim.token and known.health.is_set_aside):
             return None
         known.probe = ""
-        return Recall(origin_of(claim.url), one=True)
+        return Recall(origin_of(claim.url), due_ms=monotonic_ms())
 
     def has_failed(self, origin: str) -> bool:
         """Did the last request to this origin, or attempt to connect, fail?"""
@@ -168,10 +168,12 @@ class ResponsePolicy:
         one = self._keep(origin, SilentOrigin(claim.queue, health, is_in_row=is_in_row))
         one.is_busy = kind is FailureKind.SERVER_BUSY
         one.is_given_up = self._hosts.is_given_up(health, now_ms=now_ms)
-        if is_in_row and one.is_given_up:
+        if not is_in_row or not health.is_set_aside:
+            return None
+        if one.is_given_up:
             one.is_in_row = False
             return Recall(origin)
-        return None
+        return Recall(origin, due_ms=health.probe_ms)  # another URL is the next probe: the one that failed waits longer
 
     # --- requests ---
 
@@ -287,7 +289,7 @@ def _note_answer(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> Non
     if kind not in UNANSWERED:
         slot.answered = origin
     elif kind not in UNSENT:
-        slot.has_failed = True
+        slot.doubts = DOUBTS
         if slot.reached == origin:
             slot.reached = ""
 

@@ -22,6 +22,7 @@ from crawler.runtime.counters import OpenClaims
 
 NOTHING: frozenset[str] = frozenset()
 KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way
+DOUBTS = 8  # after an origin of a queue did not answer, others that have not yet may not either
 DOUBT_TURNS = 4  # one of these may be spent on an origin that has not answered
 DOUBT_MS = 1_000  # at least until another one is tried, where none may be now
 KEPT_PLAIN_MS = 2_000  # how long an ordinary slot outlives its claims: one may be on its way back
@@ -100,7 +101,7 @@ class QueueSlot(msgspec.Struct):
     is_apart: bool = False  # the request to such an origin is open, and others of the queue go on
     answered: str = ""  # the last origin that answered, "" for none yet
     reached: str = ""  # an origin that was connected to before its first request, and has not failed since
-    has_failed: bool = False  # an attempt to reach one of its origins
+    doubts: int = 0  # so many further new origins must answer until the next one is trusted to, see `DOUBTS`
     has_aside: bool = False  # URLs of it are set aside, as of its last claims
     recalled: frozenset[str] = NOTHING  # origins that answered since: what was set aside of them comes back
     busy_origin: str = ""  # the last one that answered 503
