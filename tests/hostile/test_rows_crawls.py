@@ -42,7 +42,7 @@ class Crawled:
 def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
     folder: Path = tmp_path_factory.mktemp("crawls") / "c"
     outcome = crawl_all(
-        SITES, folder, fetch__body_bytes_max=LIMIT, fetch__concurrency=80, budget__urls=120, retry__attempts=1,
+        SITES, folder, fetch__body_bytes_max=LIMIT, fetch__concurrency=24, budget__urls=120, retry__attempts=1,
         retry__timeout__attempts=1, retry__body__attempts=1,
     )  # fmt: skip
     return Crawled(outcome, folder)
@@ -54,8 +54,8 @@ def test_row(row: str, crawled: Crawled) -> None:
     if row.startswith("W01"):
         check_archive(crawled)
     if row.startswith("T09"):
-        # All of them together take as long as one may: nobody waits for another's slot.
-        assert crawled.outcome.took_s < 30  # one after the other: 90 s
+        # Eighteen of them at a time hold the workers that they may: 60 of them take four rounds of 1.5 s.
+        assert crawled.outcome.took_s < 45  # one after the other: 90 s
 
 
 FILTERS = ("brand", "color", "price", "size", "stock", "sort")

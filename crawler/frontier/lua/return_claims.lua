@@ -37,7 +37,7 @@ for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
 end
 for _, of in pairs(aside) do
   local r = record_of(of.queue)
-  for user in pairs(of.users) do Aside.sweep(r, user, of.origin, of) end
+  for user in pairs(deferring_stop(r) and {} or of.users) do Aside.sweep(r, user, of.origin, of) end
   Aside.put(r, of.origin, of, of.due, of.since)
   count(ctx.total, 'moves', 1)
 end
