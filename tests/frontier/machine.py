@@ -15,11 +15,12 @@ from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.keys import Keys
 from crawler.frontier.leases import Acquired, Lease, Leases
-from crawler.frontier.messages import AddQuota
+from crawler.frontier.messages import AddQuota, ClaimReply
 from crawler.frontier.runs import Runs
 from crawler.frontier.spill import Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.robots.borrowed_slot import SlotQueue
+from crawler.rules.urls import origin_of
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import (
     check_counters,
@@ -216,6 +217,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert self._is_held(fence)
         assert reply.status == "OK"
         model.expire(round(request.at_s * 1000))
+        self._come_back(model, fence.partition, reply)
         self._look_at_borrowers(model, fence.partition, waiting=False)  # who is done: the queue may be handed out then
         claims = [c for b in reply.batches for c in b.claims]
         if request.request_id == model.request:
@@ -240,6 +242,16 @@ class FrontierSteps(RuleBasedStateMachine):
         )
         last = max(last, model.clock) if last >= 0 else last  # a queue that woke is due since then
         assert last < 0 or 0 <= reply.next_due_ms <= last
+
+    def _come_back(self, model: PartitionModel, partition: int, reply: ClaimReply) -> None:
+        """URLs of origins that were due are in their queues, or claimed already."""
+        raw = self._raw_of(self._dump(), partition)
+        gone = model.in_state(State.ASIDE) - set(raw.aside())
+        back: dict[tuple[str, str], list[str]] = {}
+        for candidate in (model.urls[f].candidate for f in gone):
+            back.setdefault((candidate.queue, origin_of(candidate.url)), []).append(candidate.fingerprint)
+        before = self._raw_of(self._before, partition)
+        assert {*reply.probes} == model.come_back(back, {*before.zset("short"), *raw.zset("short")})
 
     def _check_waits(
         self, model: PartitionModel, raw: RawPartition, waits: Mapping[tuple[int, str], int], lead_ms: int
@@ -275,12 +287,13 @@ class FrontierSteps(RuleBasedStateMachine):
         for name in dict.fromkeys(b.queue for b in batches):
             queue, mine = model.queue(name), [b for b in batches if b.queue == name]
             assert name in model.due_queues(request.lead_ms), "handed out too early, or with claims out"
-            most, n = min(left, model.allowance(name)), sum(len(b.claims) for b in mine)
+            most, n = min(left, model.allowance(name, left)), sum(len(b.claims) for b in mine)
             rows = rows_of(name)
             assert n == most or (n < most and {*rows} & {*reply.short} and {*rows} & self._spilled_of(partition))
             for batch in mine:
                 user = batch.claims[0].user
                 assert batch.start_ms == model.start_ms(name)
+                assert batch.aside == len(model.of_queue(name, State.ASIDE))
                 assert batch.delay_ms == (-1 if queue.delay_ms is None else queue.delay_ms)
                 waiting, got = model.of_row(name, user), [c.fingerprint for c in batch.claims]
                 if row_of(name, user) in self._spilled_of(partition):

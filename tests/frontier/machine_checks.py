@@ -1,9 +1,10 @@
 """What holds after each step of the frontier's state machine: the engine's keys say what the model says."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 from crawler.frontier.bulk_lookup import MOVING
+from crawler.rules.urls import origin_of
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import (
     BLOCK,
@@ -17,7 +18,7 @@ from tests.frontier.model_urls import (
     row_of,
     rows_of,
 )
-from tests.frontier.raw import RawPartition, is_row
+from tests.frontier.raw import RawPartition, is_aside, is_row
 
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
 SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "en", "eb")  # of stores
@@ -27,6 +28,7 @@ OF_USERS = ("users", "turns")
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
     """I3 and I4: each URL ever added is in one place, and that is the place where the model has it."""
     assert set(raw.queued()) == model.in_state(State.QUEUED)
+    check_aside(model, raw)
     assert set(raw.zset("x")) == tokens(model, State.CLAIMED)
     assert set(raw.zset("o")) == tokens(model, State.ORPHANED)
     assert set(raw.zset("r")) == tokens(model, State.RETRYING)
@@ -47,6 +49,23 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     for f in model.in_state(State.RETRYING, State.CLAIMED):
         url = model.urls[f]
         assert raw.zset("r" if url.state is State.RETRYING else "x")[url.token] == url.until_ms
+
+
+def check_aside(model: PartitionModel, raw: RawPartition) -> None:
+    """What is set aside is in the row of its origin, which is due when the model says, and is counted there."""
+    aside = {f: model.urls[f] for f in model.in_state(State.ASIDE)}
+    rows = {f: f"{url.candidate.queue}|!{origin_of(url.candidate.url)}" for f, url in aside.items()}
+    assert raw.aside() == {f: (rows[f], url.score, url.user) for f, url in aside.items()}
+    n = Counter(rows.values())
+    for name, silences in model.silences.items():
+        assert raw.zset(f"aside:{name}") == {origin: one.due_ms for origin, one in silences.items()}
+        for origin, one in silences.items():
+            row = raw.record(f"{name}|!{origin}")
+            assert (row["n"], row.get("since")) == (n[f"{name}|!{origin}"], one.since_ms)
+    assert {name for name in raw.under("w:") if is_aside(name)} == {*n}
+    assert set(raw.under("aside:")) == {name.partition("|")[0] for name in n}
+    due = {name: queue.aside_ms for name, queue in model.queues.items() if queue.aside_ms is not None}
+    assert raw.zset("aside") == due
 
 
 def tokens(model: PartitionModel, state: State) -> set[str]:
@@ -110,6 +129,11 @@ def marks(raw: RawPartition) -> list[str | None]:
 def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[str]) -> None:
     ready, names = raw.ready(), set(model.names())
     assert {name for name, _ in ready} <= names
+    stored: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for f, (row, score, _) in raw.in_blocks().items():
+        stored[row].append((score, f))
+    for entries in stored.values():
+        entries.sort(reverse=True)
     for name in names:
         w = raw.record(name)
         queue = model.queue(name)
@@ -128,9 +152,15 @@ def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[s
                 assert model.of_row(name, user), f"{one} has no URLs"
                 assert ready[one][0] <= max(model.due_ms(name), model.clock), "would wake too late"
                 assert ready[one][1] == queue.boost
-            check_blocks(model, raw, name, user, is_exact=row not in spilled)
+            check_blocks(raw, row, stored[row], of_urls(model, model.of_row(name, user)), is_exact=row not in spilled)
+        for origin in model.silences.get(name, {}):
+            row = f"{name}|!{origin}"
+            check_blocks(
+                raw, row, stored[row], of_urls(model, model.aside_of(name, origin)), is_exact=row not in spilled
+            )
     check_spilled(raw)
-    assert set(raw.zset("short")) <= {row for name in names for row in rows_of(name)}
+    aside = {f"{name}|!{origin}" for name in names for origin in origins_of(model, name)}
+    assert set(raw.zset("short")) <= {row for name in names for row in rows_of(name)} | aside
     boosts = {name: queue.boost for name, queue in model.queues.items() if queue.boost}
     assert raw.zset("boosts") == boosts
     assert [int(n) for n in raw.hash("m").get("boosts", "").split()] == sorted({*boosts.values()}, reverse=True)
@@ -150,11 +180,20 @@ def check_users(model: PartitionModel, raw: RawPartition) -> None:
         assert "turns" not in w or w["n"]
 
 
-def check_blocks(model: PartitionModel, raw: RawPartition, queue: str, user: str, *, is_exact: bool) -> None:
-    """A user's URLs in a queue lie in small blocks, in order; the best one is there if there are any."""
-    waiting, name = model.of_row(queue, user), row_of(queue, user)
-    stored = sorted(((score, f) for f, (row, score) in raw.queued().items() if row == name), reverse=True)
-    assert stored == [(model.urls[f].score, f) for f in waiting]
+def origins_of(model: PartitionModel, name: str) -> set[str]:
+    return {origin_of(url.candidate.url) for url in model.urls.values() if url.candidate.queue == name}
+
+
+def of_urls(model: PartitionModel, waiting: Sequence[str]) -> list[tuple[int, str]]:
+    return [(model.urls[f].score, f) for f in waiting]
+
+
+Entries = Sequence[tuple[int, str]]
+
+
+def check_blocks(raw: RawPartition, name: str, stored: Entries, waiting: Entries, *, is_exact: bool) -> None:
+    """The URLs of a row lie in small blocks, in order; the best one is there if there are any."""
+    assert stored == waiting
     index = [pair for pair in raw.zset(f"t:{name}").items() if " " not in pair[0]]
     index.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
     assert {f"b:{name}:{block}" for block, _ in index} == {key for key in raw.keys if key.startswith(f"b:{name}:")}

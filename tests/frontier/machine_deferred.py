@@ -104,7 +104,7 @@ class ParkingSteps(LetterSteps):
         }
         assert raw.deferred() == rows
         parks = Counter(name for name, _ in rows.values())
-        assert {name: raw.record(name)["n"] for name in raw.under("w:") if "|" in name} == parks
+        assert {name: raw.record(name)["n"] for name in raw.under("w:") if is_row(name)} == parks
         parks += Counter(
             {
                 f"{name}|{queue.stop}": len(model.of_queue(name, State.QUEUED))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from crawler.frontier.deferred import CRAWL_URLS
 from crawler.model import Candidate
+from tests.frontier.model_aside import AsideModel, Silence
 from tests.frontier.model_kept import KeptUrls
 from tests.frontier.model_urls import (
     AHEAD_MS,
@@ -29,7 +30,7 @@ from tests.frontier.model_urls import (
 
 
 @dataclass
-class PartitionModel(KeptUrls):
+class PartitionModel(KeptUrls, AsideModel):
     clock: int = 0
     wall: int = 0  # of the last claim
     session: str = ""
@@ -45,6 +46,7 @@ class PartitionModel(KeptUrls):
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # by queue
     hosts: dict[str, list[str]] = field(default_factory=dict)  # by domain, those that were taken in
     closed: set[str] = field(default_factory=set)  # runs
+    silences: dict[str, dict[str, Silence]] = field(default_factory=dict)
 
     # Who may
 
@@ -197,12 +199,13 @@ class PartitionModel(KeptUrls):
             elif url.until_ms <= {State.RETRYING: self.clock, State.SCHEDULED: wall_ms}.get(url.state, -1):
                 self._wait(url)
 
-    def allowance(self, name: str) -> int:
-        """How many URLs of a due queue one call may hand out."""
+    def allowance(self, name: str, left: int = 1) -> int:
+        """How many URLs of a due queue one call may hand out that may hand out so many more."""
         queue = self.queue(name)
         wanted = 1
         if queue.delay_ms is not None:
             wanted = max(1, AHEAD_MS // queue.delay_ms) if queue.delay_ms else PER_QUEUE_MAX
+        wanted = max(wanted, min(queue.quick, -(-left // 2)))
         return min(wanted, PER_QUEUE_MAX, OUT_MAX - self.out(name), len(self.of_queue(name, State.QUEUED)))
 
     def due_queues(self, lead_ms: int = 0) -> list[str]:
@@ -239,6 +242,7 @@ class PartitionModel(KeptUrls):
         waiting = [u.until_ms for u in self.urls.values() if u.state in (State.RETRYING, State.CLAIMED)]
         scheduled = [self.urls[f].until_ms for f in self.in_state(State.SCHEDULED)]
         waiting += [self.clock + until_ms - self.wall for until_ms in scheduled]
+        waiting += [queue.aside_ms for queue in self.queues.values() if queue.aside_ms is not None]
         first = min([0 if self.queue(n).borrower else self.queue(n).next_ms for n in claimable] + waiting, default=-1)
         last = min(
             [self.due_ms(n) for n in claimable if self.allowance(n) > 0 and n not in spilled] + waiting, default=-1
@@ -269,6 +273,7 @@ class PartitionModel(KeptUrls):
         self.committed[f"{fingerprint}:1"] += 1
         self.log[f"{fingerprint}:1"] = url.token
         url.status = status
+        self.answered(url.candidate.queue)
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
         self.counts[url.candidate.queue]["fetch_ms"] += fetch_ms
         return self.sequence
@@ -278,6 +283,7 @@ class PartitionModel(KeptUrls):
         url.state, url.until_ms, url.attempts = State.RETRYING, due_ms, url.attempts + 1
         url.failures.append(kind)
         url.retries += url.candidate.run not in self.closed
+        self.note_end(url.candidate.queue, kind)
         self._count(url, **{"retries": 1, f"e:{kind}": 1})
 
     def bury(self, fingerprint: str, *, kind: str, is_attempt: bool) -> None:
@@ -285,6 +291,7 @@ class PartitionModel(KeptUrls):
         url = self._end(fingerprint, State.DEAD)
         url.failures = failures
         url.dead_for = kind
+        self.note_end(url.candidate.queue, kind)
         self._count(url, **{"dead": 1, f"e:{kind}": 1})
 
     def refuse(self, fingerprint: str, *, reason: str) -> None:
@@ -320,8 +327,8 @@ class PartitionModel(KeptUrls):
     def queue_view(self, name: str) -> dict[str, int]:
         """What is counted of a queue, and how many URLs it has: n in blocks, out as claims, retrying, at a time."""
         places = {State.QUEUED: "n", State.CLAIMED: "out", State.ORPHANED: "out", State.RETRYING: "retrying"}
-        places[State.SCHEDULED] = "at"
-        counts = Counter(self.counts[name])
+        places |= {State.SCHEDULED: "at", State.ASIDE: "aside"}
+        counts = Counter(self.counts[name]) + self.aside_view(name)
         counts.update(places[u.state] for u in self.urls.values() if u.candidate.queue == name and u.state in PENDING)
         return {k: n for k, n in counts.items() if n}
 

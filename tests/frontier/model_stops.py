@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Protocol
 
-from tests.frontier.model_urls import Queue, State, Url
+from tests.frontier.model_urls import RECALLED, Queue, State, Url
 
 
 class Parts(Protocol):
@@ -14,6 +14,7 @@ class Parts(Protocol):
     def queue(self, name: str) -> Queue: ...
     def of_queue(self, name: str, *states: State) -> list[str]: ...
     def refuse(self, fingerprint: str, *, reason: str) -> None: ...
+    def forget_silences(self, name: str) -> None: ...
 
 
 class StopsModel:
@@ -32,14 +33,17 @@ class StopsModel:
         if queue.is_parked:
             self.totals.update(released=n, added=n)
         queue.stop = stop
+        if queue.is_parked and self.of_queue(name, State.ASIDE):
+            queue.aside_ms = RECALLED  # the next claim puts them back, to be deferred with the others
         self.totals["parked"] += n * queue.is_parked
 
     def purge(self: Parts, name: str) -> int:
         """What waits, is to be retried, is scheduled or is deferred is refused."""
-        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED)
+        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED, State.ASIDE)
         kept = (State.DEFERRED, State.QUEUED) if self.queue(name).is_parked else (State.DEFERRED,)
         n = len(self.of_queue(name, *kept))
         self.totals.update(released=n, added=n)
         for fingerprint in gone:
             self.refuse(fingerprint, reason="purged")
+        self.forget_silences(name)
         return len(gone)

@@ -21,6 +21,9 @@ LOOK_MS = 1000  # until the owner looks again whether a borrower is done
 BORROWED_MS = 20_000
 LEFT_MS = 2500
 SHORT_MS = 1000
+AGAIN_MS = 60_000  # until the next probe of a silent origin
+RECALLED = 0  # all URLs of an origin go back
+QUICK_MAX = 3  # URLs that a queue hands out at once because they end without answers; in these tests
 GRANTED = "-"
 USERS = ("ann", "bob@b.test")  # besides the crawl itself
 
@@ -35,9 +38,10 @@ class State(StrEnum):
     DEAD = "dead"
     REFUSED = "refused"
     DEFERRED = "parked"
+    ASIDE = "aside"  # its origin does not answer
 
 
-PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING, State.SCHEDULED)
+PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING, State.SCHEDULED, State.ASIDE)
 UNENDED = (*PENDING, State.DEFERRED)
 
 
@@ -86,6 +90,8 @@ class Queue:
     waiter: str = ""  # the borrower that waits, or GRANTED until the owner has had its own turn
     stop: str = ""  # why nothing of it is handed out
     boost: int = 0
+    quick: int = 0  # see AsideModel
+    aside_ms: int | None = None  # when a claim looks at its origins that do not answer
     left_until_ms: int = 0  # when the owner looks again at a queue that it left to the borrower
 
     @property

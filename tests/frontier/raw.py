@@ -13,7 +13,12 @@ from tests.frontier.door import fingerprint
 
 def is_row(name: str) -> bool:
     """Is it the name of a row of deferred URLs?"""
-    return "|" in name and "|@" not in name
+    return "|" in name and "|@" not in name and not is_aside(name)
+
+
+def is_aside(name: str) -> bool:
+    """Is it the name of a row of an origin that does not answer?"""
+    return "|!" in name
 
 
 READERS = {
@@ -105,23 +110,35 @@ class RawPartition:
 
     def queued(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (row, score) of all URLs that wait; fails for one that stands there twice."""
-        return {fp: place for fp, place in self._in_blocks().items() if not is_row(place[0])}
+        return {
+            fp: (row, score)
+            for fp, (row, score, _) in self.in_blocks().items()
+            if not is_row(row) and not is_aside(row)
+        }
+
+    def aside(self) -> dict[str, tuple[str, int, str]]:
+        """Fingerprint -> (row, score, user) of all that are set aside."""
+        return {fp: place for fp, place in self.in_blocks().items() if is_aside(place[0])}
 
     def deferred(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (QUEUE|reason, score) of all that are deferred one by one."""
-        return {fp: place for fp, place in self._in_blocks().items() if is_row(place[0])}
+        return {fp: (row, score) for fp, (row, score, _) in self.in_blocks().items() if is_row(row)}
 
-    def _in_blocks(self) -> dict[str, tuple[str, int]]:
-        found: dict[str, tuple[str, int]] = {}
+    def in_blocks(self) -> dict[str, tuple[str, int, str]]:
+        """Fingerprint -> (row, score, user) of all URLs in blocks; fails for one that is in two places."""
+        found: dict[str, tuple[str, int, str]] = {}
         for queue, urls in self._blocks():
             for member, score in urls:
                 if "|depth:" in queue:
                     place, inner, member = member.split(" ", 2)
                     assert score == int(place[-9:])
                     score = int(inner)
+                user = queue.partition("|@")[2]
+                if is_aside(queue) and member[0] == "\x01":
+                    user, member = member[1:].split(" ", 1)
                 fp = self.fingerprint(queue.partition("|")[0], member)
                 assert fp not in found, f"{member} is in two places"
-                found[fp] = (queue, int(score))
+                found[fp] = (queue, int(score), user)
         return found
 
     def _blocks(self) -> Iterator[tuple[str, Iterable[tuple[str, float]]]]:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from crawler.frontier import script_library
-from tests.frontier.model_urls import BLOCK, IDLE_MS, NAMES_MAX, PER_STORE, TOP_MAX
+from tests.frontier.model_urls import BLOCK, IDLE_MS, NAMES_MAX, PER_STORE, QUICK_MAX, TOP_MAX
 
 SMALLER = (  # file, line, what stands there instead
     ("_block", "local BLOCK = 128", f"local BLOCK = {BLOCK}"),
     ("_partition", "local MOVES_MAX = 1000", "local MOVES_MAX = 3"),
     ("_queue", "local IDLE_MS = 60000", f"local IDLE_MS = {IDLE_MS}"),
+    ("_queue", "local QUICK_MAX = 64", f"local QUICK_MAX = {QUICK_MAX}"),
     ("_compact", "local PER_STORE = 64", f"local PER_STORE = {PER_STORE}"),
     ("_compact", "local COMPACT_MOVES_MAX = 256", "local COMPACT_MOVES_MAX = 2"),
     ("_seen", "local SEEN_PER_BUCKET = 200", "local SEEN_PER_BUCKET = 5"),

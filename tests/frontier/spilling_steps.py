@@ -11,7 +11,8 @@ from tests.frontier.model_urls import DEFAULT_DELAY_MS, USERS, row_of
 
 NAMES = [host for host, _ in HOSTS]
 ROWS = [row_of(name, user) for name in NAMES for user in USERS]
-queues = st.sampled_from([*NAMES, *(f"{name}|{TRAP}" for name in NAMES), *ROWS])  # and rows of deferred URLs
+ASIDE = [f"{name}|!http://{name}" for name in NAMES]
+queues = st.sampled_from([*NAMES, *(f"{name}|{TRAP}" for name in NAMES), *ROWS, *ASIDE])
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,18 @@ async def test_urls_of_a_queue_that_is_stopped_for_its_quota_are_deferred(door: 
     await check(door, 5)
 
 
+async def test_deferred_urls_of_an_origin_that_is_set_aside_stay_deferred(door: Door) -> None:
+    await door.add(*(dead(path) for path in range(5)))
+    (claim,) = await door.claim()
+    deferred = DeferredUrls(door.frontier, 1)
+    await deferred.change_queues(0, [QueueChange("a.test", ChangeKind.STOP, "pages")])
+    await set_aside(door, claim)
+    assert [(row.reason, row.urls) for row in await deferred.of_queue(0, "a.test")] == [("pages", 4)]
+    await claims_at(door, MINUTE)
+    assert [(row.reason, row.urls) for row in await deferred.of_queue(0, "a.test")] == [("pages", 5)]
+    await check(door, 0)
+
+
 async def test_a_queue_hands_out_twice_as_many_after_a_batch_without_answers(door: Door) -> None:
     urls = [f"http://{n}.a.test/" for n in range(100)]
     await door.add(*(found(n, url=url, fingerprint=fingerprint(url)) for n, url in enumerate(urls)))

@@ -19,6 +19,7 @@ from crawler.frontier.script_library import library
 from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
+from tests.frontier.machine_aside import AsideSteps
 from tests.frontier.machine_deferred import ParkingSteps
 from tests.frontier.machine_run_steps import RunSteps
 from tests.frontier.machine_stops import StopSteps
@@ -38,7 +39,7 @@ EXAMPLES = {"default": 60, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "
 STEPS = 50
 
 
-class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps):
+class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps
