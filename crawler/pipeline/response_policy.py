@@ -36,7 +36,7 @@ PROBE_MS = 120_000  # how long a probe may take, from its claim: then another UR
 
 
 class SilentOrigin(msgspec.Struct):
-    """What is known of an origin that failed. `probe`: the token of the claim that probes it, until `probe_until_ms`;
+    """What is known of an origin that failed. `probe`: the fingerprint of the URL that probes it, until `probe_until_ms`;
     `promised_ms`: when it may be tried, as one of several of its queue that may not answer (0: nothing was said);
     `is_in_row`: URLs of it are set aside in the engine; `is_busy`: it answered 429 or 503; `is_given_up`: its URLs end
     without a request.
@@ -81,14 +81,14 @@ class ResponsePolicy:
         if known is None or not known.health.is_set_aside:
             return HostAction.FETCH
         now_ms = monotonic_ms()
-        if known.probe == claim.token:
+        if known.probe == claim.fingerprint:
             return HostAction.PROBE
         action = self._hosts.action_for(known.health, now_ms=now_ms)
         if action is not HostAction.PROBE:
             return action
         if known.probe and now_ms < known.probe_until_ms:
             return HostAction.GIVE_UP if known.is_given_up else HostAction.WAIT
-        known.probe, known.probe_until_ms = claim.token, now_ms + PROBE_MS
+        known.probe, known.probe_until_ms = claim.fingerprint, now_ms + PROBE_MS
         return HostAction.PROBE
 
     def set_aside(self, claim: Claim, until_ms: int = 0) -> SetAside:
@@ -98,7 +98,7 @@ class ResponsePolicy:
         known.is_in_row = True
         if not known.health.is_set_aside:
             return SetAside(origin, until_ms, known.health.since_ms if known.health.failures else None)
-        if known.probe == claim.token:
+        if known.probe == claim.fingerprint:
             known.probe = ""  # it had to wait, too
         due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else until_ms)
         return SetAside(origin, due_ms, known.health.since_ms)
@@ -117,7 +117,7 @@ class ResponsePolicy:
     def unrequested(self, claim: Claim) -> Recall | None:
         """A claim ended without a request. If it was to probe its origin, another one is."""
         known = self._silent.get(origin_of(claim.url)) if self._silent else None
-        if known is None or not known.is_in_row or (known.probe != claim.token and known.health.is_set_aside):
+        if known is None or not known.is_in_row or (known.probe != claim.fingerprint and known.health.is_set_aside):
             return None
         known.probe = ""
         return Recall(origin_of(claim.url), due_ms=monotonic_ms())
@@ -152,7 +152,7 @@ class ResponsePolicy:
         known = self._silent.get(origin)
         before = known.health if known else GOOD
         health = self._hosts.after(
-            before, kind, now_ms=now_ms, is_probe=known is not None and known.probe == claim.token,
+            before, kind, now_ms=now_ms, is_probe=known is not None and known.probe == claim.fingerprint,
             wait_min_ms=wait_min_ms, jitter=jitter_of(origin, before.failures),
         )  # fmt: skip
         if health is before and health is not GOOD:

@@ -12,9 +12,10 @@ from typing import Any, Self
 from crawler.model import Failure, FailureKind, FetchResult, Response
 from tests.simulation.clocks import VirtualTime
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
-from tests.simulation.web import Kind, Site, Url, Web, host_of
+from tests.simulation.web import Gone, Kind, Site, Url, Web, host_of
 
 SHARED_ADDRESS = "192.0.2.1"
+NO_NAME = {Gone.ABSENT: FailureKind.DNS_NOT_FOUND, Gone.NAMELESS: FailureKind.DNS_ERROR}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Internet:
     connect_s: Callable[[], float]
     before_write: Callable[[Process], bool] = lambda _: False  # True: the process was put to sleep just there
     on_request: Callable[[Request], None] = lambda _: None
+    on_cut_off: Callable[[str], None] = lambda _: None  # whoever requested it did not wait for the answer
     answered_ns: dict[Process, int] = field(default_factory=dict)  # when its last request ends
 
     def take(self, url: str, process: Process, *, late: bool) -> tuple[float, FetchResult]:
@@ -105,15 +107,24 @@ class SimFetcher:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is kept open."""
 
-    def known_address_of(self, url: str) -> str:
-        return host_of(url)
+    def known_address_of(self, url: str) -> str | None:
+        dead = self._net.web.dead.get(host_of(url))
+        return None if dead is not None and dead.gone in NO_NAME else host_of(url)
 
-    async def address_of(self, url: str) -> str:
-        return host_of(url)
+    async def address_of(self, url: str) -> str | Failure:
+        dead = self._net.web.dead.get(host_of(url))
+        if dead is None or dead.gone not in NO_NAME:
+            return host_of(url)
+        await asyncio.sleep(dead.seconds)
+        return Failure(kind=NO_NAME[dead.gone], detail="no such name")
 
     async def reach(self, url: str) -> Failure | None:
         await asyncio.sleep(self._net.connect_s())
-        return None
+        dead = self._net.web.dead.get(host_of(url))
+        if dead is None or not dead.refuses():
+            return None
+        await asyncio.sleep(dead.seconds)
+        return Failure(kind=FailureKind.CONNECT, detail="refused")
 
     async def fetch(
         self,
@@ -126,7 +137,8 @@ class SimFetcher:
     ) -> FetchResult:
         net, process = self._net, PROCESS.get()
         assert process is not None
-        await asyncio.sleep(net.connect_s())
+        if (failure := await self.reach(url)) is not None:
+            return FetchResult(url=url, failure=failure)
         if before_send is not None:
             before_send()
         late = net.before_write(process)
@@ -136,7 +148,11 @@ class SimFetcher:
         seconds, result = net.take(url, process, late=late)
         arrived: asyncio.Future[None] = net.loop.create_future()
         net.loop.after(seconds, _set, arrived)
-        await arrived
+        try:
+            await arrived
+        except asyncio.CancelledError:
+            net.on_cut_off(url)
+            raise
         fetch_ms = (net.loop.now_ns - sent_ns) // 1_000_000
         if result.response is None:
             return FetchResult(url=url, failure=result.failure, fetch_ms=fetch_ms)

@@ -241,6 +241,10 @@ class Judge:
         if page is not None and page.kind is Kind.HIDDEN:
             self.blame("I6", f"{request.process.name} asked for {request.url}, which robots.txt forbids")
 
+    def cut_off(self, url: str) -> None:
+        """A slow request made way for others, or its sender stopped: it may be repeated."""
+        self._asked.pop(url, None)
+
     def _repeated(self, request: Request) -> None:
         """A page with a good answer may be fetched again only if its instance was disturbed."""
         page, before = self.web.urls[request.url], self._asked.get(request.url)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crawler.settings import Settings, load
 from tests.simulation.job_sketches import Act, acts_of, clock_steps_of
 from tests.simulation.weather import Climate
-from tests.simulation.web import Web, chain_web, graph_web
+from tests.simulation.web import Web, chain_web, graph_web, kill_hosts
 
 # How often each fault is drawn; faults.py defines what they do.
 WEIGHTS = {
@@ -72,6 +72,7 @@ def rng_of(seed: int, what: str) -> random.Random:
 
 
 OVERFLOWING = 0.3  # share of runs whose queues lie in files
+DYING = 0.4  # share of webs with hosts that do not answer
 REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
 SCHEDULED = 0.3  # share of runs with seeds for a later time
 SCHEDULED_MAX_S = 20.0
@@ -126,6 +127,9 @@ def _plan_of(seed: int, shape: str, mix: str) -> Plan:
     partitions = rng.choice((4, 8, 16, 24))
     shape = shape or ("chain" if seed % 5 == 4 else "graph")
     web = chain_web(rng, partitions) if shape == "chain" else graph_web(rng, redirected=REDIRECTED)
+    dying = rng_of(seed, "hosts")
+    if shape != "chain" and dying.random() < DYING:
+        kill_hosts(web, dying)
     delay_s = rng.choice((0.0, 0.1)) if shape == "chain" else rng.choice((0.0, 0.3, 1.0, 1.0, 2.0))
     machines = [f"m{n}" for n in range(rng.randint(1, 3))]
     starts = [
@@ -200,5 +204,9 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         "retry.attempts": 6,
         "retry.backoff_s": 0.5,
         "retry.backoff_factor": 1.5,
+        **{f"retry.{kind}.backoff_s": 0.5 for kind in ("dns_error", "connect")},
+        "hosts.failures": 3,
+        "hosts.probe_s": 2.0,
+        "hosts.give_up_s": 60.0,
     }
     return load(environment={}, options=options)

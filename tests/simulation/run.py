@@ -74,7 +74,7 @@ class Simulation:
         )  # fmt: skip
         self.disks = Disks(self.loop, rng_of(seed, "disks"))
         internet = Internet(plan.web, self.loop, connect_s=lambda: 0.001 + 0.02 * net_rng.random())
-        internet.on_request = self._requested
+        internet.on_request, internet.on_cut_off = self._requested, self.judge.cut_off
         self.fleet = Fleet(self.loop, self.server, internet, self.disks, folder, s, rng_of(seed, "lives"), self._event)
         files = Files(folder)
         self.fleet.files_of = files.of

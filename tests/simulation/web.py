@@ -12,6 +12,7 @@ from enum import StrEnum
 from crawler.rules.identity import partition_of
 
 OUTSIDE = "outside.test"  # never in scope
+DEAD_S = 240.0  # how much longer a crawl takes at worst whose web has dead hosts
 CRAWL_DELAYS = (None, None, None, 1, 2, 3, 10)
 
 
@@ -53,6 +54,30 @@ class Site:
     read: set[str] = field(default_factory=set)  # hosts whose robots.txt was sent, or where it is
 
 
+class Gone(StrEnum):
+    """How a host does not answer."""
+
+    ABSENT = "absent"  # its name does not exist
+    NAMELESS = "nameless"  # its name servers fail, after a while
+    CLOSED = "closed"  # nothing listens there
+    BACK = "back"  # nothing listens there at first
+
+
+@dataclass(slots=True)
+class DeadHost:
+    """A host of a living domain that does not answer, BACK for the first `failures` attempts to connect."""
+
+    gone: Gone
+    seconds: float  # until that is known
+    failures: int = 0
+    took: int = 0
+
+    def refuses(self) -> bool:
+        """One attempt to connect."""
+        self.took += 1
+        return self.gone is not Gone.BACK or self.took <= self.failures
+
+
 @dataclass(slots=True)
 class Truth:
     """How a crawl must end: URL -> status of those committed; those given up; those that robots.txt refuses."""
@@ -69,6 +94,7 @@ class Web:
         self.sites: dict[str, Site] = {}
         self.urls: dict[str, Url] = {}
         self.seeds: list[str] = []
+        self.dead: dict[str, DeadHost] = {}  # by host
 
     def add(self, url: Url) -> Url:
         return self.urls.setdefault(url.url, url)
@@ -115,7 +141,7 @@ class Web:
             mine = [u for u in self.urls.values() if u.queue == site.domain]
             turns = sum(1 + u.failures + 6 * (u.kind is Kind.BROKEN) for u in mine) + 3 + site.robots_failures
             worst = max(worst, turns * wait + sum((1 + u.failures) * u.seconds for u in mine))
-        return worst
+        return worst + (DEAD_S if self.dead else 0.0)
 
     def delay_of(self, site: Site) -> int | None:
         """The Crawl-delay in force for a site, s."""
@@ -154,6 +180,19 @@ def graph_web(rng: random.Random, *, redirected: float = 0.0) -> Web:
         _link(web, rng, page, pages)
     web.seeds = [next(p.url for p in pages if host_of(p.url) == d) for d in web.sites]
     return web
+
+
+def kill_hosts(web: Web, rng: random.Random) -> None:
+    """Dead hosts inside living domains, which pages of these and of other domains link to."""
+    pages = [p for p in web.urls.values() if p.kind is Kind.PAGE]
+    for site in rng.sample(list(web.sites.values()), rng.randint(1, 2)):
+        for n in range(rng.randint(1, 8)):
+            host, gone = f"dead{n}.{site.domain}", rng.choice(list(Gone))
+            dead = web.dead[host] = DeadHost(gone, rng.choice((0.01, 0.3, 4.0)), failures=rng.randint(1, 2))
+            for number in range(rng.randint(1, 5)):
+                url = Url(f"http://{host}/p{number}", site.domain, Kind.PAGE if gone is Gone.BACK else Kind.BROKEN)
+                rng.choice(pages).links.append(web.add(url).url)
+            dead.seconds = min(dead.seconds, 0.3) if gone is Gone.BACK else dead.seconds
 
 
 def _pages(web: Web, rng: random.Random, host: str) -> int:
