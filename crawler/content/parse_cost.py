@@ -1,75 +1,150 @@
-"""Estimates the cost of parsing a body, before the parser starts, which can't be interrupted.
+"""An upper bound of the CPU time of parsing a body, known before the parser starts, which can't be interrupted.
 
-The HTML algorithm takes more than linear time on three kinds of input, measured with lexbor 2 on the reference
-machine: depth (9,500 open elements: up to 0.28 s, 50,000: 2 s, quadratic), attributes of one tag (10,000: 0.2 s,
-quadratic), and unclosed formatting elements that every later paragraph reopens (460 of them before 460 paragraphs:
-0.3 s, 4,000 before 4,000: 45 s). Depth is bounded for any content. The other two are detected in what generators and
-fuzzers produce, not in a page written to evade this file, so the caller still needs a deadline.
+The HTML algorithm takes more than linear time on four kinds of input, all measured with lexbor 2:
+
+    depth              a tag may walk all open elements: 3 ns for each tag and each start tag
+    attributes         each is compared with those before it in its tag: 2.5 ns for each pair
+    reopened elements  formatting elements that are open when a block ends are copied into the next one: 0.3 us for each
+                       element, 0.1 us for each of its attributes
+    reopened links     the same, but only the last `a` is copied
+
+Nothing here looks for closing tags, or takes anything for text, a comment or a script. A page can hide closing tags
+from the parser, and then none of these elements ends. It can't hide a start tag. Elements that are copied are counted
+by their distinct texts: the algorithm keeps three of those that are equal. Real pages have few distinct ones.
+docs/internals/decisions/event-loop-and-parsing.md has the shapes that were measured.
 """
 
 import enum
 import re
 
-OPENS_MAX = 9_500  # opening tags: an upper bound of the depth
-DEEP_MAX = 50_000  # the longest pages of documentation have this many, without being deep
-TAG_BYTES_MAX = 16 * 1024  # about 4,000 attributes
-REOPENED_MAX = 150_000  # unclosed formatting elements times tags
 BYTES_MAX = 4 * 1024 * 1024  # at 120 MB/s this size alone takes 40 ms, and its links more
+INLINE_BYTES_MAX = 1024 * 1024  # longer ones only in the thread
+CHEAP_MS = 300  # of walking; nearly all pages take a millisecond
+LONG_MS = 2_500
+COPIES_MS = 300  # of copying: some 1.6 MB of memory for each
 
-_FEW_TAGS = 300  # fewer are never expensive
-_NO_MARKUP = bytes(set(range(256)) - set(b"</"))
-_FORMATTING = rb"(?:a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
-_OPENED = re.compile(rb"<" + _FORMATTING + rb"[\s/]", re.IGNORECASE)
-_CLOSED = re.compile(rb"</" + _FORMATTING + rb"[\s>]", re.IGNORECASE)
+_STEP_MS = 3e-6  # of the walk through the open elements
+_PAIR_MS = 2.5e-6  # of attributes of one tag
+_ATTRIBUTES_MS = 300
+_COPY_MS = 3e-4
+_COPIED_ATTRIBUTE_MS = 1e-4
+_KEPT_EQUAL = 3  # "Noah's Ark clause" of the HTML standard
+_ATTRIBUTE_BYTES = 3  # at least: of ten thousand distinct ones, each with what separates it from the next
+_WINDOW_BYTES_MAX = 8 * 1024
+_WINDOW_BYTES_MIN = 128
+
+_BLANK = rb"[ \t\n\f\r]"
+_ATTRIBUTE = (  # as the tokenizer of the HTML standard reads it
+    rb"(?:=[^ \t\n\f\r/>=]*+|[^ \t\n\f\r/>=]++)(?:%b*+=%b*+(?:\"[^\"]*+\"?|'[^']*+'?|[^ \t\n\f\r>\"'][^ \t\n\f\r>]*+)?+)?+"
+) % (_BLANK, _BLANK)  # fmt: skip
+_ATTRIBUTES = rb"(?:[ \t\n\f\r/]++|%b)*+" % _ATTRIBUTE
+_EACH_ATTRIBUTE = re.compile(_ATTRIBUTE)
+_IN_TAG = re.compile(_ATTRIBUTES)
+_TAG = re.compile(rb"</?[a-zA-Z][^ \t\n\f\r/>]*+" + _ATTRIBUTES)
+_START = re.compile(rb"</?[a-zA-Z]")
+# b big code em font i nobr s small strike strong tt u, if they may have attributes: of others three are kept. The whole
+# tag where no quote can hide its end, otherwise its name.
+_FORMATTING = re.compile(
+    rb"<[bcefinstu](?:|m|t|ig|ode|ont|obr|mall|trike|trong)[ \t\n\f\r/]"
+    rb"(?:(?:[^<>\"'=]*+(?<=[a-z])=\"[^<>\"'=]*+\")*+[^<>\"'=]*+>)?+",
+    re.IGNORECASE,
+)
 
 
 class Cost(enum.Enum):
-    """Cost of parsing one body."""
+    """Cost of parsing one body, at worst."""
 
-    CHEAP = enum.auto()  # at most 0.3 s, a millisecond for nearly all
-    LONG = enum.auto()  # at most 2 s, inside the parser, which lets other threads run
+    CHEAP = enum.auto()  # CHEAP_MS
+    LONG = enum.auto()  # LONG_MS, inside the parser, which lets other threads run
     EXPENSIVE = enum.auto()  # perhaps hours
 
 
-def cost_of(body: bytes) -> Cost:
-    """How long parsing `body` may take. Costs about 1 us per KB."""
-    if len(body) > BYTES_MAX:
+def cost_of(markup: bytes) -> Cost:
+    """How long parsing `markup` may take, which is in UTF-8 as the parser gets it. Costs 2 to 5 us a KB."""
+    size = len(markup)
+    if size > BYTES_MAX:
         return Cost.EXPENSIVE
-    if len(body) > TAG_BYTES_MAX and _has_long_tag(body):
-        return Cost.EXPENSIVE
-    markup = body.translate(None, _NO_MARKUP)  # one pass over the body for both counts
     tags = markup.count(b"<")
-    if tags <= _FEW_TAGS:
-        return Cost.CHEAP
-    # Pages that close their tags have a slash for every other tag, besides those of their URLs.
-    if (len(markup) - tags) * 3 < tags and _formatting_left_open(body) * tags > REOPENED_MAX:
+    starts = tags if tags * tags * _STEP_MS <= CHEAP_MS else tags - markup.count(b"</")  # at most
+    walk_ms = starts * tags * _STEP_MS
+    if walk_ms > LONG_MS or _has_long_tag(markup, _attributes_max(size, tags)) or _copies_much(markup, tags):
         return Cost.EXPENSIVE
-    opens = tags if tags <= OPENS_MAX else tags - body.count(b"</")
-    if opens <= OPENS_MAX:
-        return Cost.CHEAP
-    return Cost.LONG if opens <= DEEP_MAX else Cost.EXPENSIVE
+    return Cost.CHEAP if size <= INLINE_BYTES_MAX and walk_ms <= CHEAP_MS else Cost.LONG
 
 
-def _has_long_tag(body: bytes) -> bool:
-    """Looks for windows without any `<`: before text and scripts the last tag is closed, in a long tag it is not."""
-    half = TAG_BYTES_MAX // 2
-    is_open = False  # the last `<` before the window has no `>` yet
-    for start in range(0, len(body) - half + 1, half):
-        opening = body.rfind(b"<", start, start + half)
-        if opening >= 0:
-            is_open = body.find(b">", opening, start + half) < 0
-        elif is_open and body.find(b">", start, start + half) >= 0:
-            is_open = False
-        elif is_open and not _is_one_value(body, start, half):
-            return True
+def _attributes_max(size: int, tags: int) -> int:
+    """How many attributes a tag may have: if the whole body were such tags, and if each block had a copy of one."""
+    pairs = _ATTRIBUTES_MS / _PAIR_MS / (size / _ATTRIBUTE_BYTES + 1)
+    copies = COPIES_MS / _COPIED_ATTRIBUTE_MS / (tags + 1)
+    return int(min(pairs, copies, _WINDOW_BYTES_MAX * 2 / _ATTRIBUTE_BYTES))
+
+
+def _copies_much(markup: bytes, tags: int) -> bool:
+    """May copying formatting elements take longer than COPIES_MS?"""
+    if tags * len(markup) / _ATTRIBUTE_BYTES * _COPIED_ATTRIBUTE_MS <= COPIES_MS:
+        return False  # whatever they are
+    distinct = set(_FORMATTING.findall(markup))
+    if not all(tag.endswith(b">") for tag in distinct):
+        distinct = _in_full(markup)
+    one_block_ms = sum(_COPY_MS + _COPIED_ATTRIBUTE_MS * len(_EACH_ATTRIBUTE.findall(tag, 2)) for tag in distinct)
+    copies_ms = _KEPT_EQUAL * one_block_ms * tags
+    if copies_ms <= COPIES_MS:
+        return False
+    starts = tags - markup.count(b"</")  # each block has a start tag
+    return copies_ms * starts / tags > COPIES_MS
+
+
+def _in_full(markup: bytes) -> set[bytes]:
+    """The distinct formatting tags as the parser reads them, also those with a `>` in quotes."""
+    distinct: set[bytes] = set()
+    for opening in _FORMATTING.finditer(markup):
+        at = opening.start()
+        tag = _TAG.match(markup, at, at + _WINDOW_BYTES_MAX)
+        assert tag is not None
+        # Two that are cut off here may differ.
+        distinct.add(tag.group() if tag.end() < at + _WINDOW_BYTES_MAX else b"%b %d" % (tag.group(), at))
+    return distinct
+
+
+def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
+    """Does a tag have more attributes than this?
+
+    Such a tag is so long that it covers a window of half its length from end to end. Few windows can be inside a tag: any `>` outside of quotes ends it.
+    For these, each `<` before that may begin the tag is tried.
+    """
+    window, size = max(_WINDOW_BYTES_MIN, attributes_max * _ATTRIBUTE_BYTES // 2), len(markup)
+    run = tried = 0  # where the windows begin that may be inside one tag; the `<` before `tried` begin no long tag
+    left = 2 * size + _WINDOW_BYTES_MAX  # bytes to be looked at, so that this takes linear time
+    for start in range(0, size - window + 1, window):
+        may_cover, has_attributes = _may_cover(markup, start, start + window)
+        if not may_cover:
+            run = start + window
+            continue
+        if not has_attributes:
+            continue
+        for opening in _START.finditer(markup, max(tried, run - window), start):
+            tag = _TAG.match(markup, opening.start())
+            assert tag is not None
+            left -= tag.end() - tag.start()
+            if left < 0:
+                return True
+            if tag.end() >= start + window:
+                if len(_EACH_ATTRIBUTE.findall(markup, opening.end(), tag.end())) > attributes_max:
+                    return True
+        tried = start
     return False
 
 
-def _is_one_value(body: bytes, start: int, size: int) -> bool:
-    """A window inside one attribute's value, most often an image in base64, has hardly any blanks."""
-    window = body[start : start + size]
-    return sum(map(window.count, (b" ", b"\n", b"\t", b"\f", b"\r", b"/"))) < size // 40
-
-
-def _formatting_left_open(body: bytes) -> int:
-    return len(_OPENED.findall(body)) - len(_CLOSED.findall(body))
+def _may_cover(markup: bytes, start: int, end: int) -> tuple[bool, bool]:
+    """May one tag reach over this window, and may it have attributes here? Nothing before `start` is looked at."""
+    first = markup.find(b">", start, end)
+    if first < 0:
+        return True, True
+    covers = False
+    for quote in (b'"', b"'"):  # a tag that does not end with this `>` has it in a quoted value
+        closing = markup.find(quote, first, end)
+        if closing < 0:
+            covers = True
+        elif _IN_TAG.match(markup, closing + 1, end).end() == end:  # type: ignore[union-attr]
+            return True, True
+    return covers, False
