@@ -87,6 +87,7 @@ class QueueSlot(msgspec.Struct):
     sent_delay_ms: int = -1
     settled_ms: int = 0  # the value of `next_ms` if none of the running turns sends a request
     active: int = 0
+    holds: int = 0  # pages that are parsed apart: no request starts until they are done
     waiting: deque[Claim] = msgspec.field(default_factory=deque)
     is_queued: bool = False  # has a valid entry in the due queue
     boost: int = 0  # of the queues that are due, those with a higher boost go first
@@ -101,7 +102,7 @@ class QueueSlot(msgspec.Struct):
         """Does it have no claims, and nothing worth keeping?"""
         learned = self.health.failures or self.adaptive_delay.delay_ms > max(self.delay_ms, 0)
         until_ms = max(self.next_ms, self.health.probe_ms) + (KEPT_MS if learned else KEPT_PLAIN_MS)
-        return not self.waiting and not self.active and until_ms <= now_ms
+        return not self.waiting and not self.active and not self.holds and until_ms <= now_ms
 
     @property
     def due_ms(self) -> int:
@@ -293,6 +294,19 @@ class Scheduler:
         self._enqueue(slot)
         self._wake()
 
+    def hold(self, queue: str) -> None:
+        """Start no further request of a queue, until as many calls of `release`."""
+        self._slot(queue).holds += 1
+
+    def release(self, queue: str, *, wait_ms: int) -> None:
+        """End a hold; the next request may start `wait_ms` from now."""
+        slot = self._slot(queue)
+        slot.holds -= 1
+        at_ms = monotonic_ms() + wait_ms if wait_ms else 0
+        slot.next_ms, slot.settled_ms = max(slot.next_ms, at_ms), max(slot.settled_ms, at_ms)
+        self._enqueue(slot)
+        self._wake()
+
     def abandon(self, slot: QueueSlot) -> list[Claim]:
         """A turn has ended without a request, and the waiting claims of its queue, which are returned, get none."""
         claims = list(slot.waiting)
@@ -310,6 +324,8 @@ class Scheduler:
 
     def _room(self, slot: QueueSlot) -> int:
         """Requests at a time; one for a host that does not answer."""
+        if slot.holds:
+            return 0
         return 1 if slot.health.is_set_aside else slot.concurrency
 
     def _wake(self) -> None:
