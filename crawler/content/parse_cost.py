@@ -32,10 +32,12 @@ _KEPT_EQUAL = 3  # "Noah's Ark clause" of the HTML standard
 _ATTRIBUTE_BYTES = 3  # at least: of ten thousand distinct ones, each with what separates it from the next
 _WINDOW_BYTES_MAX = 8 * 1024
 _WINDOW_BYTES_MIN = 128
+_READ_TIMES = 2  # tags that overlap are read so often at most, so that this takes linear time
 
 _BLANK = rb"[ \t\n\f\r]"
 _ATTRIBUTE = (  # as the tokenizer of the HTML standard reads it
-    rb"(?:=[^ \t\n\f\r/>=]*+|[^ \t\n\f\r/>=]++)(?:%b*+=%b*+(?:\"[^\"]*+\"?|'[^']*+'?|[^ \t\n\f\r>\"'][^ \t\n\f\r>]*+)?+)?+"
+    rb"(?:=[^ \t\n\f\r/>=]*+|[^ \t\n\f\r/>=]++)"
+    rb"(?:%b*+=%b*+(?:\"[^\"]*+\"?|'[^']*+'?|[^ \t\n\f\r>\"'][^ \t\n\f\r>]*+)?+)?+"
 ) % (_BLANK, _BLANK)  # fmt: skip
 _ATTRIBUTES = rb"(?:[ \t\n\f\r/]++|%b)*+" % _ATTRIBUTE
 _EACH_ATTRIBUTE = re.compile(_ATTRIBUTE)
@@ -86,6 +88,8 @@ def _copies_much(markup: bytes, tags: int) -> bool:
     distinct = set(_FORMATTING.findall(markup))
     if not all(tag.endswith(b">") for tag in distinct):
         distinct = _in_full(markup)
+        if not distinct:
+            return True
     one_block_ms = sum(_COPY_MS + _COPIED_ATTRIBUTE_MS * len(_EACH_ATTRIBUTE.findall(tag, 2)) for tag in distinct)
     copies_ms = _KEPT_EQUAL * one_block_ms * tags
     if copies_ms <= COPIES_MS:
@@ -95,12 +99,16 @@ def _copies_much(markup: bytes, tags: int) -> bool:
 
 
 def _in_full(markup: bytes) -> set[bytes]:
-    """The distinct formatting tags as the parser reads them, also those with a `>` in quotes."""
+    """The distinct formatting tags as the parser reads them, also those with a `>` in quotes; empty: too much work."""
     distinct: set[bytes] = set()
+    left = _READ_TIMES * len(markup) + _WINDOW_BYTES_MAX
     for opening in _FORMATTING.finditer(markup):
         at = opening.start()
         tag = _TAG.match(markup, at, at + _WINDOW_BYTES_MAX)
         assert tag is not None
+        left -= tag.end() - at
+        if left < 0:
+            return set()
         # Two that are cut off here may differ.
         distinct.add(tag.group() if tag.end() < at + _WINDOW_BYTES_MAX else b"%b %d" % (tag.group(), at))
     return distinct
@@ -109,12 +117,12 @@ def _in_full(markup: bytes) -> set[bytes]:
 def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
     """Does a tag have more attributes than this?
 
-    Such a tag is so long that it covers a window of half its length from end to end. Few windows can be inside a tag: any `>` outside of quotes ends it.
-    For these, each `<` before that may begin the tag is tried.
+    Such a tag is so long that it covers a window of half its length from end to end. Few windows can be inside a tag:
+    any `>` outside of quotes ends it. For these, each `<` before that may begin the tag is tried.
     """
     window, size = max(_WINDOW_BYTES_MIN, attributes_max * _ATTRIBUTE_BYTES // 2), len(markup)
     run = tried = 0  # where the windows begin that may be inside one tag; the `<` before `tried` begin no long tag
-    left = 2 * size + _WINDOW_BYTES_MAX  # bytes to be looked at, so that this takes linear time
+    left = _READ_TIMES * size + _WINDOW_BYTES_MAX
     for start in range(0, size - window + 1, window):
         may_cover, has_attributes = _may_cover(markup, start, start + window)
         if not may_cover:
@@ -128,9 +136,10 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
             left -= tag.end() - tag.start()
             if left < 0:
                 return True
-            if tag.end() >= start + window:
-                if len(_EACH_ATTRIBUTE.findall(markup, opening.end(), tag.end())) > attributes_max:
-                    return True
+            if tag.end() < start + window:
+                continue
+            if len(_EACH_ATTRIBUTE.findall(markup, opening.end(), tag.end())) > attributes_max:
+                return True
         tried = start
     return False
 

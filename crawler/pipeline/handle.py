@@ -5,7 +5,6 @@ Its items and the links that it follows go on with the page; its failure is the 
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -90,9 +89,7 @@ class HandlerStage:
             if handler is None:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_expensive:
-                handled = await self._in_worker(
-                    app, handler, claim, response, parsed, is_slow=guarded or is_expensive
-                )
+                handled = await self._in_worker(app, handler, claim, response, parsed, is_slow=guarded or is_expensive)
             else:
                 with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
                     handled = await run_handler(handler, page, self._limits, self._threads)

@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
@@ -28,7 +28,7 @@ from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
-SLOW_MS = 100  # of CPU time: after such a page, those of its domain are parsed in a process until one is quick
+SLOW_MS = 100  # of CPU time: after such a page in this process, those of its domain go to another until one is quick
 SLOW_DOMAINS_MAX = 10_000  # the ones that were slow most recently are kept
 HEAVY_MS = 1_000  # after such a page, a domain does not get the last process
 PROCESSES = 2
@@ -98,6 +98,17 @@ class Queues(Protocol):
         """It goes on, `wait_ms` from now at the earliest."""
 
 
+class SlowDomain(NamedTuple):
+    """CPU time of its last page that took long, and whether one took long that was not rated expensive.
+
+    Only then its next pages are parsed in a process, whatever they look like. One that was rated expensive says nothing
+    about the others.
+    """
+
+    spent_ms: int
+    is_underestimated: bool
+
+
 class PageParser:
     """Parses inline, in one thread, or in worker processes that are started when needed.
 
@@ -119,7 +130,7 @@ class PageParser:
         )
         self._compute_limiter = ComputeLimiter()
         self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core
-        self._slow: OrderedDict[str, int] = OrderedDict()  # by domain: CPU time of its last page, ms
+        self._slow: OrderedDict[str, SlowDomain] = OrderedDict()
 
     async def parse(self, response: Response) -> ParsedPage:
         """Raises ParseKilledError when the body can't be parsed within its limits."""
@@ -135,13 +146,14 @@ class PageParser:
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
-        guarded = guarded or bool(self._slow and _domain_of(response) in self._slow)
+        if self._slow and (slow := self._slow.get(_domain_of(response))) is not None:
+            guarded = guarded or slow.is_underestimated
         cost, markup = self._cost_of(response, guarded=guarded)
         if cost is Cost.CHEAP:
             await self._compute_limiter.wait_turn()
             found, spent_ms = self._timed(response, x_robots, markup)
             if spent_ms >= CHARGED_MS:
-                self._charge(response, spent_ms, queue)
+                self._charge(response, spent_ms, queue, is_underestimated=True)
             if found is not None:
                 return found
         with self._holding(queue):
@@ -149,10 +161,10 @@ class PageParser:
                 async with self._long:
                     with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
                         found, spent_ms = await asyncio.to_thread(self._timed, response, x_robots, markup)
-                self._charge(response, spent_ms, queue)
+                self._charge(response, spent_ms, queue, is_underestimated=True)
                 if found is not None:
                     return found[0], None
-            markup = None  # the process makes its own
+            del markup  # the process makes its own
             return await self._in_worker(response, x_robots, queue), None
 
     def _cost_of(self, response: Response, *, guarded: bool) -> tuple[Cost, Markup | None]:
@@ -206,12 +218,13 @@ class PageParser:
         finally:
             self._queues.release(queue, wait_ms=0)
 
-    def _charge(self, response: Response, spent_ms: int, queue: str) -> None:
+    def _charge(self, response: Response, spent_ms: int, queue: str, *, is_underestimated: bool = False) -> None:
         """A page took this much CPU time."""
         domain = _domain_of(response)
-        self._slow.pop(domain, None)
+        before = self._slow.pop(domain, None)
         if spent_ms >= SLOW_MS:
-            self._slow[domain] = spent_ms
+            is_underestimated = is_underestimated or (before is not None and before.is_underestimated)
+            self._slow[domain] = SlowDomain(spent_ms, is_underestimated)
             if len(self._slow) > SLOW_DOMAINS_MAX:
                 self._slow.popitem(last=False)
             extra = {"url": response.url, "bytes": len(response.body), "cpu_ms": spent_ms}
@@ -235,18 +248,18 @@ class PageParser:
             self._agent,
             CPU_S,
         )
-        domain, spent_ms, why = _domain_of(response), CPU_S * 1000, ""
-        is_slow = self._slow.get(domain, 0) >= HEAVY_MS
+        domain, spent_ms = _domain_of(response), CPU_S * 1000
+        slow = self._slow.get(domain)
+        is_slow = slow is not None and slow.spent_ms >= HEAVY_MS
         try:
             encode = partial(msgspec.msgpack.encode, asked)
             answer = await self._pool.ask(domain, encode, WORKER_TIMEOUT_S, is_slow=is_slow)
-            page, spent_ms, why = msgspec.msgpack.decode(answer, type=tuple[ParsedPage | None, int, str])
+            page, spent_ms = msgspec.msgpack.decode(answer, type=tuple[ParsedPage, int])
         except (WorkerDiedError, msgspec.MsgspecError) as error:
-            page, why = None, str(error)
-        self._charge(response, spent_ms, queue)
-        if page is None:
-            log.warning("parse.killed", extra={"url": url, "bytes": len(body), "why": why})
-            raise ParseKilledError(f"parsing {len(body)} bytes was stopped")
+            log.warning("parse.killed", extra={"url": url, "bytes": len(body), "why": str(error)})
+            raise ParseKilledError(f"parsing {len(body)} bytes was stopped") from None
+        finally:
+            self._charge(response, spent_ms, queue)
         return page
 
     async def close(self) -> None:

@@ -7,14 +7,14 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
-from crawler.runtime.frames import HEAD, READY, framed
+from crawler.runtime.frames import FAILED, HEAD, READY, framed
 
 START_TIMEOUT_S = 60.0  # it loads the user's code, which may hang
 END_TIMEOUT_S = 1.0  # between the end of a process's stdout and its own
 
 
 class WorkerDiedError(Exception):
-    """The process gave no answer: it took too long, was killed by the kernel, or crashed."""
+    """The process gave no answer: it took too long, was killed by the kernel, crashed, or failed on the request."""
 
 
 class WorkerProcess:
@@ -41,8 +41,8 @@ class WorkerProcess:
                 died = await self._end_of_dead() if isinstance(error, asyncio.IncompleteReadError) else ""
                 await self.close()
                 raise WorkerDiedError(died or type(error).__name__) from None
-            except asyncio.CancelledError:
-                await self.close()  # half an answer may be in the pipe
+            except (WorkerDiedError, asyncio.CancelledError):
+                await self.close()  # it ends by itself, or half an answer may be in the pipe
                 raise
 
     async def _running(self) -> asyncio.subprocess.Process:
@@ -102,9 +102,7 @@ class WorkerPool:
         self._slow_max = max(1, len(workers) - 1)
         self._waiting: dict[bool, dict[str, deque[asyncio.Future[WorkerProcess]]]] = {False: {}, True: {}}
 
-    async def ask(
-        self, domain: str, request: Callable[[], bytes], timeout_s: float, *, is_slow: bool = False
-    ) -> bytes:
+    async def ask(self, domain: str, request: Callable[[], bytes], timeout_s: float, *, is_slow: bool = False) -> bytes:
         """The answer of a process, see `WorkerProcess.ask`. `is_slow`: pages of this domain are known to take long."""
         turn: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
         self._waiting[is_slow].setdefault(domain, deque()).append(turn)
@@ -165,4 +163,7 @@ async def _answer(process: asyncio.subprocess.Process, request: bytes) -> bytes:
     stdin.write(framed(request))
     await stdin.drain()
     (length,) = HEAD.unpack(await stdout.readexactly(HEAD.size))
+    if length == FAILED:
+        (length,) = HEAD.unpack(await stdout.readexactly(HEAD.size))
+        raise WorkerDiedError((await stdout.readexactly(length)).decode("utf-8", "replace"))
     return await stdout.readexactly(length)

@@ -118,7 +118,7 @@ def test_a_walk_for_each_tag_is_bounded(opening: bytes, closing: bytes) -> None:
     ids=["nested div", "nested lists", "closed by others", "a long page", "more than a megabyte"],
 )
 def test_what_may_be_nested_deeply_is_long_and_no_more(body):
-    assert cost_of(body[: 1_300_000]) is Cost.LONG if len(body) < 1_000_000 else cost_of(body) is not Cost.CHEAP
+    assert cost_of(body[:1_300_000]) is Cost.LONG if len(body) < 1_000_000 else cost_of(body) is not Cost.CHEAP
 
 
 @pytest.mark.parametrize(

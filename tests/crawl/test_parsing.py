@@ -88,7 +88,7 @@ class Apart:
         self.is_slow.append(is_slow)
         if self.is_killed:
             raise WorkerDiedError("SIGXCPU")
-        return msgspec.msgpack.encode((ParsedPage(title="apart"), self.spent_ms, ""))
+        return msgspec.msgpack.encode((ParsedPage(title="apart"), self.spent_ms))
 
 
 class Queues:
@@ -117,6 +117,19 @@ async def test_a_domain_leaves_the_processes_after_one_quick_page(monkeypatch: p
     await parser.parse(msgspec.structs.replace(page, url="http://other.test/"))
     await parser.parse(page)
     assert apart.urls == ["http://a.test/"] * 2, "the second was quick"
+
+
+async def test_an_expensive_page_sends_no_other_page_to_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = PageParser(Settings())
+    apart = Apart(parser, monkeypatch)
+    apart.is_killed = True
+    expensive = response(b"<p>" + b"".join(b"<b x%d>" % n for n in range(4000)) + b"<p>/" * 10_000)
+    with pytest.raises(ParseKilledError):
+        await parser.parse(expensive)
+    assert (await parser.parse(response(b"<title>here</title>"))).title == "here"
+    with pytest.raises(ParseKilledError):
+        await parser.parse(expensive)
+    assert apart.is_slow == [False, True], "it still takes long where it does"
 
 
 async def test_the_domains_that_were_slow_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,23 +170,35 @@ async def test_a_page_with_links_that_are_slow_to_join_goes_to_a_process(monkeyp
     assert apart.urls == ["http://a.test/"]
 
 
-@pytest.mark.parametrize("end", ["CPU time", "memory", "by others"])
+@pytest.mark.parametrize(
+    ("body", "cpu_s", "why"),
+    [
+        (b"<div>" * 200_000, 1, "SIGXCPU"),
+        (b"<p>" + b"".join(b"<b x%d><p>" % n for n in range(6000)), 10, "SelectolaxError"),
+        (b"<p>x", 5, "SIGKILL"),
+    ],
+    ids=["CPU time", "memory", "killed by others"],
+)
 async def test_the_end_of_a_parser_is_one_log_event_and_nothing_else(
-    end: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    body: bytes,
+    cpu_s: int,
+    why: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("crawler.pipeline.parse.CPU_S", 1)
+    monkeypatch.setattr("crawler.pipeline.parse.CPU_S", cpu_s)
     parser = PageParser(Settings())
-    body = {"CPU time": b"<div>" * 200_000, "memory": b"<p>" + b"<b x>" * 3 + b"<p a=b c=d e=f g=h i=j>" * 2_000_000}
     await parser.parse_with_tree(response(b"<p>x"), guarded=True)
-    if end == "by others":
-        process = parser._pool._workers[0]._process
-        assert process is not None
-        process.kill()
+    if why == "SIGKILL":
+        worker = next(worker._process for worker in parser._pool._workers if worker._process is not None)
+        worker.kill()
     caplog.clear()
     with pytest.raises(ParseKilledError):
-        await parser.parse_with_tree(response(body.get(end, b"<p>x" * 100_000)), guarded=True)
+        await parser.parse_with_tree(response(body), guarded=True)
     await parser.close()
-    assert [record.message for record in caplog.records if record.message != "parse.slow"] == ["parse.killed"]
+    killed = [vars(record) for record in caplog.records if record.message != "parse.slow"]
+    assert [(record["message"], record["why"].partition(":")[0]) for record in killed] == [("parse.killed", why)]
     assert capfd.readouterr() == ("", "")
 
 

@@ -27,8 +27,8 @@ from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import Handled, run_handler
 from crawler.membership import nodes
 from crawler.model import Claim, ParsedPage, Response
-from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline import parse
+from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.parse import PageParser
 from crawler.runtime import vitals
 from crawler.service import jobs as service_jobs
@@ -249,7 +249,7 @@ async def _parse_in_loop(parser: PageParser, response: Response, x_robots: str, 
 
 
 async def _handle_in_loop(
-    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
+    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage, **_: Any
 ) -> Handled:
     """The same for handlers."""
     await asyncio.sleep(0.03)
