@@ -30,8 +30,7 @@ _COPY_MS = 3e-4
 _COPIED_ATTRIBUTE_MS = 1e-4
 _KEPT_EQUAL = 3  # "Noah's Ark clause" of the HTML standard
 _ATTRIBUTE_BYTES = 3  # at least: of ten thousand distinct ones, each with what separates it from the next
-_WINDOW_BYTES_MAX = 8 * 1024
-_WINDOW_BYTES_MIN = 128
+_TAG_BYTES_MAX = 16 * 1024  # of those that are not read to their end; 5,000 attributes
 _READ_TIMES = 2  # tags that overlap are read so often at most, so that this takes linear time
 
 _BLANK = rb"[ \t\n\f\r]"
@@ -44,13 +43,16 @@ _EACH_ATTRIBUTE = re.compile(_ATTRIBUTE)
 _IN_TAG = re.compile(_ATTRIBUTES)
 _TAG = re.compile(rb"</?[a-zA-Z][^ \t\n\f\r/>]*+" + _ATTRIBUTES)
 _START = re.compile(rb"</?[a-zA-Z]")
+# An attribute and what comes before it, read as the tokenizer does. Nothing in it can hide the end of the tag.
+_PLAIN = rb"[^<>\"'=]%b+(?<=[a-z])=(?:\"[^<>\"]*+\"|'[^<>']*+'|[^<>\"'= \t\n\f\r]++)"
 # b big code em font i nobr s small strike strong tt u, if they may have attributes: of others three are kept. The whole
-# tag where no quote can hide its end, otherwise its name.
+# tag if it is plain, otherwise its name.
 _FORMATTING = re.compile(
-    rb"<[bcefinstu](?:|m|t|ig|ode|ont|obr|mall|trike|trong)[ \t\n\f\r/]"
-    rb"(?:(?:[^<>\"'=]*+(?<=[a-z])=\"[^<>\"'=]*+\")*+[^<>\"'=]*+>)?+",
+    rb"<[bcefinstu](?:|m|t|ig|ode|ont|obr|mall|trike|trong)[ \t\n\f\r/](?:(?:%b)*+[^<>\"'=]*+>)?+" % (_PLAIN % b"*"),
     re.IGNORECASE,
 )
+# A link that is not plain, or has more than a hundred attributes.
+_ODD_LINK = re.compile(rb"<a[ \t\n\f\r/](?!(?:%b){0,8}+[^<>\"'=]{0,24}+>)" % (_PLAIN % b"{0,24}"), re.IGNORECASE)
 
 
 class Cost(enum.Enum):
@@ -69,22 +71,20 @@ def cost_of(markup: bytes) -> Cost:
     tags = markup.count(b"<")
     starts = tags if tags * tags * _STEP_MS <= CHEAP_MS else tags - markup.count(b"</")  # at most
     walk_ms = starts * tags * _STEP_MS
-    if walk_ms > LONG_MS or _has_long_tag(markup, _attributes_max(size, tags)) or _copies_much(markup, tags):
+    if walk_ms > LONG_MS or _has_long_tag(markup) or _copies_much(markup, tags):
         return Cost.EXPENSIVE
     return Cost.CHEAP if size <= INLINE_BYTES_MAX and walk_ms <= CHEAP_MS else Cost.LONG
 
 
-def _attributes_max(size: int, tags: int) -> int:
-    """How many attributes a tag may have: if the whole body were such tags, and if each block had a copy of one."""
-    pairs = _ATTRIBUTES_MS / _PAIR_MS / (size / _ATTRIBUTE_BYTES + 1)
-    copies = COPIES_MS / _COPIED_ATTRIBUTE_MS / (tags + 1)
-    return int(min(pairs, copies, _WINDOW_BYTES_MAX * 2 / _ATTRIBUTE_BYTES))
+def _attributes_max(size: int) -> int:
+    """How many attributes a tag may have: they are compared for _ATTRIBUTES_MS if the whole body is such tags."""
+    return int(min(_ATTRIBUTES_MS / _PAIR_MS / (size / _ATTRIBUTE_BYTES + 1), _TAG_BYTES_MAX / _ATTRIBUTE_BYTES))
 
 
 def _copies_much(markup: bytes, tags: int) -> bool:
     """May copying formatting elements take longer than COPIES_MS?"""
-    if tags * len(markup) / _ATTRIBUTE_BYTES * _COPIED_ATTRIBUTE_MS <= COPIES_MS:
-        return False  # whatever they are
+    if tags * len(markup) / _ATTRIBUTE_BYTES * _COPIED_ATTRIBUTE_MS <= 2 * COPIES_MS:
+        return False  # whatever they are: what is copied and where to share the body
     distinct = set(_FORMATTING.findall(markup))
     if not all(tag.endswith(b">") for tag in distinct):
         distinct = _in_full(markup)
@@ -92,39 +92,58 @@ def _copies_much(markup: bytes, tags: int) -> bool:
             return True
     one_block_ms = sum(_COPY_MS + _COPIED_ATTRIBUTE_MS * len(_EACH_ATTRIBUTE.findall(tag, 2)) for tag in distinct)
     copies_ms = _KEPT_EQUAL * one_block_ms * tags
-    if copies_ms <= COPIES_MS:
-        return False
-    starts = tags - markup.count(b"</")  # each block has a start tag
-    return copies_ms * starts / tags > COPIES_MS
+    if copies_ms > COPIES_MS:
+        starts = tags - markup.count(b"</")  # each block has a start tag
+        if copies_ms * starts / tags > COPIES_MS:
+            return True
+    link_max = int(COPIES_MS / _COPIED_ATTRIBUTE_MS / tags)
+    return 2 * link_max < _attributes_max(len(markup)) and _has_long_link(markup, link_max)
+
+
+def _has_long_link(markup: bytes, attributes_max: int) -> bool:
+    """Does an `a` have more attributes than this, and some hundred?"""
+    left = _READ_TIMES * len(markup) + _TAG_BYTES_MAX
+    for opening in _ODD_LINK.finditer(markup):
+        tag = _TAG.match(markup, opening.start(), opening.start() + _TAG_BYTES_MAX)
+        assert tag is not None
+        left -= tag.end() - tag.start()
+        if left < 0:
+            return True
+        is_long = tag.end() - tag.start() > attributes_max * _ATTRIBUTE_BYTES
+        if is_long and len(_EACH_ATTRIBUTE.findall(tag.group(), 2)) > attributes_max:
+            return True
+    return False
 
 
 def _in_full(markup: bytes) -> set[bytes]:
     """The distinct formatting tags as the parser reads them, also those with a `>` in quotes; empty: too much work."""
     distinct: set[bytes] = set()
-    left = _READ_TIMES * len(markup) + _WINDOW_BYTES_MAX
+    left = _READ_TIMES * len(markup) + _TAG_BYTES_MAX
     for opening in _FORMATTING.finditer(markup):
         at = opening.start()
-        tag = _TAG.match(markup, at, at + _WINDOW_BYTES_MAX)
+        tag = _TAG.match(markup, at, at + _TAG_BYTES_MAX)
         assert tag is not None
         left -= tag.end() - at
         if left < 0:
             return set()
         # Two that are cut off here may differ.
-        distinct.add(tag.group() if tag.end() < at + _WINDOW_BYTES_MAX else b"%b %d" % (tag.group(), at))
+        distinct.add(tag.group() if tag.end() < at + _TAG_BYTES_MAX else b"%b %d" % (tag.group(), at))
     return distinct
 
 
-def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
-    """Does a tag have more attributes than this?
+def _has_long_tag(markup: bytes) -> bool:
+    """Does a tag have more attributes than may be compared, if the whole body were such tags?
 
     Such a tag is so long that it covers a window of half its length from end to end. Few windows can be inside a tag:
     any `>` outside of quotes ends it. For these, each `<` before that may begin the tag is tried.
     """
-    window, size = max(_WINDOW_BYTES_MIN, attributes_max * _ATTRIBUTE_BYTES // 2), len(markup)
+    size = len(markup)
+    attributes_max = _attributes_max(size)
+    window = attributes_max * _ATTRIBUTE_BYTES // 2
     run = tried = 0  # where the windows begin that may be inside one tag; the `<` before `tried` begin no long tag
-    left = _READ_TIMES * size + _WINDOW_BYTES_MAX
+    left = _READ_TIMES * size + _TAG_BYTES_MAX
     for start in range(0, size - window + 1, window):
-        may_cover, has_attributes = _may_cover(markup, start, start + window)
+        may_cover, has_attributes = _may_cover(markup, max(0, run - window), start, start + window)
         if not may_cover:
             run = start + window
             continue
@@ -144,13 +163,15 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
     return False
 
 
-def _may_cover(markup: bytes, start: int, end: int) -> tuple[bool, bool]:
-    """May one tag reach over this window, and may it have attributes here? Nothing before `start` is looked at."""
+def _may_cover(markup: bytes, begin: int, start: int, end: int) -> tuple[bool, bool]:
+    """May a tag from `begin` or later reach over the window from `start` to `end`, and may it have attributes there?"""
     first = markup.find(b">", start, end)
     if first < 0:
         return True, True
     covers = False
     for quote in (b'"', b"'"):  # a tag that does not end with this `>` has it in a quoted value
+        if markup.rfind(quote, begin, first) < 0:
+            continue
         closing = markup.find(quote, first, end)
         if closing < 0:
             covers = True
