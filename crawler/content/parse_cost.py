@@ -25,13 +25,12 @@ COPIES_MS = 300  # of copying: some 1.6 MB of memory for each
 
 _STEP_MS = 3e-6  # of the walk through the open elements
 _PAIR_MS = 2.5e-6  # of attributes of one tag
-_ATTRIBUTES_MS = 300
 _COPY_MS = 3e-4
 _COPIED_ATTRIBUTE_MS = 1e-4
 _KEPT_EQUAL = 3  # "Noah's Ark clause" of the HTML standard
 _ATTRIBUTE_BYTES = 3  # at least: of ten thousand distinct ones, each with what separates it from the next
 _TAG_BYTES_MAX = 16 * 1024  # of those that are not read to their end; 5,000 attributes
-_READ_TIMES = 2  # tags that overlap are read so often at most, so that this takes linear time
+_TRY_BYTES = 64  # what the try of a tag costs, as if so many bytes more were read
 
 _BLANK = rb"[ \t\n\f\r]"
 _ATTRIBUTE = (  # as the tokenizer of the HTML standard reads it
@@ -77,8 +76,9 @@ def cost_of(markup: bytes) -> Cost:
 
 
 def _attributes_max(size: int) -> int:
-    """How many attributes a tag may have: they are compared for _ATTRIBUTES_MS if the whole body is such tags."""
-    return int(min(_ATTRIBUTES_MS / _PAIR_MS / (size / _ATTRIBUTE_BYTES + 1), _TAG_BYTES_MAX / _ATTRIBUTE_BYTES))
+    """How many attributes a tag may have: if the whole body is such tags, they are compared for this long."""
+    limit_ms = CHEAP_MS if size <= INLINE_BYTES_MAX else LONG_MS
+    return int(min(limit_ms / _PAIR_MS / (size / _ATTRIBUTE_BYTES + 1), _TAG_BYTES_MAX / _ATTRIBUTE_BYTES))
 
 
 def _copies_much(markup: bytes, tags: int) -> bool:
@@ -102,7 +102,7 @@ def _copies_much(markup: bytes, tags: int) -> bool:
 
 def _has_long_link(markup: bytes, attributes_max: int) -> bool:
     """Does an `a` have more attributes than this, and some hundred?"""
-    left = _READ_TIMES * len(markup) + _TAG_BYTES_MAX
+    left = len(markup) + _TAG_BYTES_MAX  # bytes to read: tags that overlap are not read again and again
     for opening in _ODD_LINK.finditer(markup):
         tag = _TAG.match(markup, opening.start(), opening.start() + _TAG_BYTES_MAX)
         assert tag is not None
@@ -118,7 +118,7 @@ def _has_long_link(markup: bytes, attributes_max: int) -> bool:
 def _in_full(markup: bytes) -> set[bytes]:
     """The distinct formatting tags as the parser reads them, also those with a `>` in quotes; empty: too much work."""
     distinct: set[bytes] = set()
-    left = _READ_TIMES * len(markup) + _TAG_BYTES_MAX
+    left = len(markup) + _TAG_BYTES_MAX  # bytes to read: tags that overlap are not read again and again
     for opening in _FORMATTING.finditer(markup):
         at = opening.start()
         tag = _TAG.match(markup, at, at + _TAG_BYTES_MAX)
@@ -141,7 +141,7 @@ def _has_long_tag(markup: bytes) -> bool:
     attributes_max = _attributes_max(size)
     window = attributes_max * _ATTRIBUTE_BYTES // 2
     run = tried = 0  # where the windows begin that may be inside one tag; the `<` before `tried` begin no long tag
-    left = _READ_TIMES * size + _TAG_BYTES_MAX
+    left = size + _TAG_BYTES_MAX  # bytes to read: tags that overlap are not read again and again
     for start in range(0, size - window + 1, window):
         may_cover, has_attributes = _may_cover(markup, max(0, run - window), start, start + window)
         if not may_cover:
@@ -152,7 +152,7 @@ def _has_long_tag(markup: bytes) -> bool:
         for opening in _START.finditer(markup, max(tried, run - window), start):
             tag = _TAG.match(markup, opening.start())
             assert tag is not None
-            left -= tag.end() - tag.start()
+            left -= tag.end() - tag.start() + _TRY_BYTES
             if left < 0:
                 return True
             if tag.end() < start + window:

@@ -1,10 +1,12 @@
 """Expensive pages are detected before parsing, whatever they hide; ordinary pages pass."""
 
 import itertools
+import re
 from collections.abc import Callable
 
 import pytest
 
+from crawler.content import parse_cost
 from crawler.content.html import ExpensiveLinksError, markup_of, parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 
@@ -93,6 +95,31 @@ def test_attributes_that_are_copied_into_each_block_are_never_cheap() -> None:
     attributes = b" ".join(b"%x" % n for n in range(1000))
     for name, block in itertools.product((b"a", b"b", b"A", b"nobr"), (b"<p>/", b"<p>x</p>")):
         assert cost_of(b"<p><%b %b>" % (name, attributes) + block * 10_000) is Cost.EXPENSIVE
+
+
+class Reader:
+    """In place of the expression that reads a tag: counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._tag = parse_cost._TAG
+
+    def match(self, markup: bytes, *span: int) -> re.Match[bytes] | None:
+        found = self._tag.match(markup, *span)
+        self.count += 0 if found is None else found.end() - found.start()
+        return found
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"<b x='", b"<i <i ", b"</textare", b"<b x=\"<b x='", b"<a '", b"<code =\"'>", b"<a href='/%d\xc3\xa4'>x</a>"],
+)
+@pytest.mark.parametrize("size", [100_000, 800_000, 3_000_000])
+def test_no_byte_is_read_again_and_again(unit: bytes, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse_cost, "_TAG", reader := Reader())
+    cost_of(b"x" * 20_000 + unit * (20_000 // len(unit)) + b" y='" + b"y" * (size - 40_000))
+    cost_of(unit * (size // len(unit)))
+    assert reader.count < 8 * size
 
 
 @pytest.mark.parametrize("closing", [b"</p>", b"</x>", b"</li>", b"</b>", b"</body>", b"<hr>"])
