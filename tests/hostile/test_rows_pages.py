@@ -84,7 +84,7 @@ SITES = {
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder: Path = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "WORKER_TIMEOUT_S", 0.4)
+        patch.setattr(parse, "CPU_S", 2)
         return crawl_all(
             SITES, folder / "c", fetch__body_bytes_max=BODY_MAX, fetch__links_max=30, scope__mode="domain",
             retry__attempts=1,
