@@ -134,10 +134,10 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
     while size - begin > step:
         end = begin + step
         at = markup.rfind(b'">', begin + 1, end)
-        if at > 0 and markup[at - 1] not in _BEFORE_VALUE:
-            if markup.find(b"'", begin, at) < 0 or not _IN_SINGLE_QUOTES.search(markup, begin, at):
-                begin = at + 2  # this quote closes a value or is part of a name; in both cases the `>` ends the tag
-                continue
+        is_end = at > 0 and markup[at - 1] not in _BEFORE_VALUE
+        if is_end and (markup.find(b"'", begin, at) < 0 or not _IN_SINGLE_QUOTES.search(markup, begin, at)):
+            begin = at + 2  # this quote closes a value or is part of a name; in both cases the `>` ends the tag
+            continue
         at = markup.rfind(b">", begin, end)
         if at > 0 and not _IN_QUOTES.search(markup, begin, at):
             begin = at + 1

@@ -84,10 +84,10 @@ SITES = {
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder: Path = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "CPU_S", 2)
+        patch.setattr(parse, "CPU_S", 1)
         return crawl_all(
             SITES, folder / "c", fetch__body_bytes_max=BODY_MAX, fetch__links_max=30, scope__mode="domain",
-            retry__attempts=1,
+            retry__attempts=1, fetch__idle_timeout_s=5.0, fetch__total_timeout_s=20.0,
         )  # fmt: skip
 
 
