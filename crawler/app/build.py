@@ -172,7 +172,7 @@ def _build(
     stored = msgspec.structs.replace(s, scope=crawl.record.scope)
     content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
     notes = AttemptNotes(history, node=node, session=crawl.session)
-    parser, handlers = PageParser(stored), HandlerRuntime(app, stored, crawl.stats)
+    parser, handlers = PageParser(stored, scheduler), HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
         frontier,
         held,

@@ -1,75 +1,153 @@
-"""Estimates the cost of parsing a body, before the parser starts, which can't be interrupted.
+"""An upper bound of the CPU time of parsing a body, known before the parser starts, which can't be interrupted.
 
-The HTML algorithm takes more than linear time on three kinds of input, measured with lexbor 2 on the reference
-machine: depth (9,500 open elements: up to 0.28 s, 50,000: 2 s, quadratic), attributes of one tag (10,000: 0.2 s,
-quadratic), and unclosed formatting elements that every later paragraph reopens (460 of them before 460 paragraphs:
-0.3 s, 4,000 before 4,000: 45 s). Depth is bounded for any content. The other two are detected in what generators and
-fuzzers produce, not in a page written to evade this file, so the caller still needs a deadline.
+The HTML algorithm takes more than linear time on four kinds of input, all measured with lexbor 2:
+
+    depth       a tag may walk all open elements: 3 ns for each of them
+    attributes  each is compared with those before it in its tag: 2.5 ns for each pair
+    copies      formatting elements that are open when a block ends are copied into the next one: 0.25 us for each
+                element, 0.14 us for each of its attributes
+    adoption    the end tag of a formatting element moves blocks out of those that are open: 2 ns for the third power of
+                the distinct ones, for each that is opened
+
+Nothing here looks for closing tags, or takes anything for text, a comment or a script. A page can hide closing tags
+from the parser, and then none of these elements ends. It can't hide a start tag. Elements that are copied are counted
+by their distinct texts: the algorithm keeps three of those that are equal. Real pages have few distinct ones.
+docs/internals/decisions/event-loop-and-parsing.md has the shapes that were measured.
 """
 
 import enum
 import re
+from collections import Counter
+from collections.abc import Iterator
 
-OPENS_MAX = 9_500  # opening tags: an upper bound of the depth
-DEEP_MAX = 50_000  # the longest pages of documentation have this many, without being deep
-TAG_BYTES_MAX = 16 * 1024  # about 4,000 attributes
-REOPENED_MAX = 150_000  # unclosed formatting elements times tags
 BYTES_MAX = 4 * 1024 * 1024  # at 120 MB/s this size alone takes 40 ms, and its links more
+INLINE_BYTES_MAX = 1024 * 1024  # longer ones only in the thread
+CHEAP_MS = 500  # nearly all pages take a millisecond
+LONG_MS = 2_500
+COPIES_MS = 400  # some 1.4 MB of memory for each
 
-_FEW_TAGS = 300  # fewer are never expensive
-_NO_MARKUP = bytes(set(range(256)) - set(b"</"))
-_FORMATTING = rb"(?:a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
-_OPENED = re.compile(rb"<" + _FORMATTING + rb"[\s/]", re.IGNORECASE)
-_CLOSED = re.compile(rb"</" + _FORMATTING + rb"[\s>]", re.IGNORECASE)
+_STEP_MS = 3e-6  # of the walk through the open elements
+_PAIR_MS = 2.5e-6  # of attributes of one tag
+_COPY_MS = 2.5e-4
+_COPIED_ATTRIBUTE_MS = 1.4e-4
+_COPIED_BYTE_MS = 5e-5  # for each byte of formatting tags that are open, whatever is in them
+_MOVE_MS = 2e-6
+_END_MS = 3e-5  # of one end tag that moves blocks, for the square of the open elements
+_KEPT_EQUAL = 3  # "Noah's Ark clause" of the HTML standard
+_ATTRIBUTE_BYTES = 3  # at least: of ten thousand distinct ones, each with what separates it from the next
+_TAG_BYTES_MAX = 16 * 1024  # of those that are not read to their end; 5,000 attributes
+_TAIL_BYTES = 10 * 1024  # formatting elements in the last ones are copied for 0.3 s at most, however they are arranged
+
+_BEFORE_VALUE = b"= \t\n\f\r"
+_IN_SINGLE_QUOTES = re.compile(rb"=[ \t\n\f\r]*+'")
+_IN_QUOTES = re.compile(rb"=[ \t\n\f\r]*+[\"']")
+_BLANK = rb"[ \t\n\f\r]"
+_ATTRIBUTE = re.compile(  # as the tokenizer of the HTML standard reads it
+    rb"(?:=[^ \t\n\f\r/>=]*+|[^ \t\n\f\r/>=]++)"
+    rb"(?:%b*+=%b*+(?:\"[^\"]*+\"?|'[^']*+'?|[^ \t\n\f\r>\"'][^ \t\n\f\r>]*+)?+)?+" % (_BLANK, _BLANK)
+)
+_IN_TAG = re.compile(rb"(?:[ \t\n\f\r/]++|%b)*+" % _ATTRIBUTE.pattern)
+_TAG = re.compile(rb"</?[a-zA-Z][^ \t\n\f\r/>]*+" + _IN_TAG.pattern)
+_START = re.compile(rb"</?[a-zA-Z]")
+# The first two letters of formatting elements with attributes pass, and few others. `a` is not among them: only one is
+# copied. Without attributes there are at most 39, which take 6 us for each block.
+_MAYBE_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][oimtOIMT \t\n\f\r/][^>]*+")
+_FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[ \t\n\f\r/]", re.IGNORECASE)
+_ENDS_IN_VALUE = re.compile(rb"=[ \t\n\f\r]*+(?:\"[^\"]*+|'[^']*+)\Z")  # the `>` behind it does not end the tag
 
 
 class Cost(enum.Enum):
-    """Cost of parsing one body."""
+    """Cost of parsing one body, at worst."""
 
-    CHEAP = enum.auto()  # at most 0.3 s, a millisecond for nearly all
-    LONG = enum.auto()  # at most 2 s, inside the parser, which lets other threads run
+    CHEAP = enum.auto()  # CHEAP_MS
+    LONG = enum.auto()  # LONG_MS, inside the parser, which lets other threads run
     EXPENSIVE = enum.auto()  # perhaps hours
 
 
-def cost_of(body: bytes) -> Cost:
-    """How long parsing `body` may take. Costs about 1 us per KB."""
-    if len(body) > BYTES_MAX:
+def cost_of(markup: bytes) -> Cost:
+    """How long parsing `markup` may take, which is in UTF-8 as the parser gets it."""
+    size = len(markup)
+    if size <= _TAIL_BYTES:
+        return Cost.CHEAP
+    if size > BYTES_MAX:
         return Cost.EXPENSIVE
-    if len(body) > TAG_BYTES_MAX and _has_long_tag(body):
-        return Cost.EXPENSIVE
-    markup = body.translate(None, _NO_MARKUP)  # one pass over the body for both counts
     tags = markup.count(b"<")
-    if tags <= _FEW_TAGS:
-        return Cost.CHEAP
-    # Pages that close their tags have a slash for every other tag, besides those of their URLs.
-    if (len(markup) - tags) * 3 < tags and _formatting_left_open(body) * tags > REOPENED_MAX:
+    starts = tags if tags * tags / 2 * _STEP_MS <= CHEAP_MS else tags - markup.count(b"</")  # at most
+    spent_ms = starts * (tags - starts / 2) * _STEP_MS
+    if spent_ms > LONG_MS or _has_long_tag(markup, _attributes_max(size, starts)):
         return Cost.EXPENSIVE
-    opens = tags if tags <= OPENS_MAX else tags - body.count(b"</")
-    if opens <= OPENS_MAX:
-        return Cost.CHEAP
-    return Cost.LONG if opens <= DEEP_MAX else Cost.EXPENSIVE
+    if starts * size * _COPIED_BYTE_MS > COPIES_MS:
+        kept, attributes, opened = _formatting(markup)
+        spent_ms = max(spent_ms, min(opened * kept * _MOVE_MS, tags * _END_MS) * kept**2)
+        block_ms = kept * _COPY_MS + attributes * _COPIED_ATTRIBUTE_MS
+        if block_ms * starts > COPIES_MS and block_ms * (tags - markup.count(b"</")) > COPIES_MS:
+            return Cost.EXPENSIVE
+    if spent_ms > LONG_MS:
+        return Cost.EXPENSIVE
+    return Cost.CHEAP if size <= INLINE_BYTES_MAX and spent_ms <= CHEAP_MS else Cost.LONG
 
 
-def _has_long_tag(body: bytes) -> bool:
-    """Looks for windows without any `<`: before text and scripts the last tag is closed, in a long tag it is not."""
-    half = TAG_BYTES_MAX // 2
-    is_open = False  # the last `<` before the window has no `>` yet
-    for start in range(0, len(body) - half + 1, half):
-        opening = body.rfind(b"<", start, start + half)
-        if opening >= 0:
-            is_open = body.find(b">", opening, start + half) < 0
-        elif is_open and body.find(b">", start, start + half) >= 0:
-            is_open = False
-        elif is_open and not _is_one_value(body, start, half):
-            return True
+def _formatting(markup: bytes) -> tuple[int, int, int]:
+    """Formatting elements with attributes: those that the parser keeps open, their attributes, and all, at most."""
+    found = Counter(_MAYBE_FORMATTING.findall(markup, 0, len(markup) - _TAIL_BYTES))
+    if any(map(_ENDS_IN_VALUE.search, found)):
+        found = Counter(_read_in_full(markup))
+    kept = attributes = opened = 0
+    for tag, times in found.items():
+        if name := _FORMATTING.match(tag):
+            equal = min(times, _KEPT_EQUAL)
+            kept += equal
+            attributes += equal * len(_ATTRIBUTE.findall(tag, name.end()))
+            opened += times
+    return kept, attributes, opened
+
+
+def _read_in_full(markup: bytes) -> Iterator[bytes]:
+    """The same tags as the parser reads them, for pages with a `>` in quotes."""
+    left = 2 * len(markup)  # bytes to read: tags that overlap are not read again and again
+    for opening in _MAYBE_FORMATTING.finditer(markup):
+        at = opening.start()
+        tag = _TAG.match(markup, at, at + _TAG_BYTES_MAX if left > 0 else opening.end())
+        assert tag is not None
+        left -= tag.end() - at
+        is_whole = tag.end() < at + _TAG_BYTES_MAX and left > 0
+        yield tag.group() if is_whole else b"%b %d" % (tag.group(), at)  # those that are cut off may differ
+
+
+def _attributes_max(size: int, starts: int) -> int:
+    """How many a tag may have: if all tags have as many, or if each start tag copies an `a` with so many."""
+    compared_ms = CHEAP_MS if size <= INLINE_BYTES_MAX else LONG_MS
+    compared = compared_ms / _PAIR_MS / (size / _ATTRIBUTE_BYTES)
+    copied = CHEAP_MS / _COPIED_ATTRIBUTE_MS / (starts + 1)
+    return int(min(compared, copied, _TAG_BYTES_MAX / _ATTRIBUTE_BYTES))
+
+
+def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
+    """Does a tag have more attributes?
+
+    Goes from one place where no tag is open to the next. Where they are further apart than such a tag is long, each tag
+    that begins between them is read.
+    """
+    size, step = len(markup), attributes_max * _ATTRIBUTE_BYTES
+    begin = 0  # all tags before it are short
+    left = 2 * size  # bytes to read: tags that overlap are not read again and again
+    while size - begin > step:
+        end = begin + step
+        at = markup.rfind(b'">', begin + 1, end)
+        is_end = at > 0 and markup[at - 1] not in _BEFORE_VALUE
+        if is_end and (markup.find(b"'", begin, at) < 0 or not _IN_SINGLE_QUOTES.search(markup, begin, at)):
+            begin = at + 2  # this quote closes a value or is part of a name; in both cases the `>` ends the tag
+            continue
+        at = markup.rfind(b">", begin, end)
+        if at > 0 and not _IN_QUOTES.search(markup, begin, at):
+            begin = at + 1
+            continue
+        for opening in _START.finditer(markup, begin, end):
+            tag = _TAG.match(markup, opening.start())
+            assert tag is not None
+            length = tag.end() - opening.start()
+            left -= length
+            if left < 0 or (length > step and len(_ATTRIBUTE.findall(tag.group(), 2)) > attributes_max):
+                return True
+        begin = end
     return False
-
-
-def _is_one_value(body: bytes, start: int, size: int) -> bool:
-    """A window inside one attribute's value, most often an image in base64, has hardly any blanks."""
-    window = body[start : start + size]
-    return sum(map(window.count, (b" ", b"\n", b"\t", b"\f", b"\r", b"/"))) < size // 40
-
-
-def _formatting_left_open(body: bytes) -> int:
-    return len(_OPENED.findall(body)) - len(_CLOSED.findall(body))

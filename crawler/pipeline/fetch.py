@@ -449,7 +449,7 @@ class FetchStage:
         if response.decode_error:
             return ParsedPage(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
-        page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded)
+        page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded, queue=claim.queue)
         reached("page.parsed", claim.url)
         found = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)

@@ -5,7 +5,6 @@ Its items and the links that it follows go on with the page; its failure is the 
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -25,8 +24,8 @@ from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.pipeline.hooks import DomainsDone, Hooks
 from crawler.rules.site_rules import SiteRules
 from crawler.runtime.tasks import Loop
-from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
-from crawler.settings import HandlerSettings, Settings
+from crawler.runtime.worker_process import WorkerDiedError, WorkerPool, WorkerProcess
+from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 KILL_AFTER_S = 2.0  # time for a worker process to report a timeout by itself
@@ -44,7 +43,8 @@ class HandlerStage:
         self._follows_links = settings.scope.follow == "links"
         self._labels = frozenset(app.labels) if app else frozenset()
         self._sites = SiteRules.of(settings.sites, "label")
-        self._pool = _Pool(settings.handlers)
+        command = ("-m", "crawler.pipeline.handler_worker", settings.handlers.app)
+        self._pool = WorkerPool([WorkerProcess(*command) for _ in range(settings.handlers.processes)])
 
     async def handle(
         self,
@@ -92,7 +92,7 @@ class HandlerStage:
             if handler is None:
                 return NOTHING_HANDLED
             if handler.processes or guarded or is_expensive:
-                handled = await self._in_worker(app, handler, claim, response, parsed)
+                handled = await self._in_worker(app, handler, claim, response, parsed, is_slow=guarded or is_expensive)
             else:
                 with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
                     handled = await run_handler(handler, page, self._limits, self._threads)
@@ -103,7 +103,7 @@ class HandlerStage:
         return handled
 
     async def _in_worker(
-        self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
+        self, app: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage, *, is_slow: bool
     ) -> Handled:
         """Run in a worker process: for handlers that request one, pages that are expensive to parse, and suspects."""
         request = HandlerRequest(
@@ -111,7 +111,10 @@ class HandlerStage:
             claim.depth, claim.label, claim.run, self._follow_max, self._limits,
         )  # fmt: skip
         try:
-            answer = await self._pool.ask(partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S)
+            answer = await self._pool.ask(
+                claim.domain, partial(msgspec.msgpack.encode, request), handler.timeout_s + KILL_AFTER_S,
+                is_slow=is_slow,
+            )  # fmt: skip
         except WorkerDiedError as error:
             raise HandlerError(f"its process died ({error}, handler {handler.name})") from None
         try:
@@ -125,28 +128,6 @@ class HandlerStage:
     async def close(self) -> None:
         """End the worker processes."""
         await self._pool.close()
-
-
-class _Pool:
-    """Worker processes with the app loaded; each is started when no other is free."""
-
-    def __init__(self, settings: HandlerSettings) -> None:
-        command = ("-m", "crawler.pipeline.handler_worker", settings.app)
-        self._workers = [WorkerProcess(*command) for _ in range(settings.processes)]
-        self._free: asyncio.LifoQueue[WorkerProcess] = asyncio.LifoQueue()
-        for worker in reversed(self._workers):
-            self._free.put_nowait(worker)
-
-    async def ask(self, request: Callable[[], bytes], timeout_s: float) -> bytes:
-        worker = await self._free.get()
-        try:
-            return await worker.ask(request, timeout_s)
-        finally:
-            self._free.put_nowait(worker)
-
-    async def close(self) -> None:
-        for worker in self._workers:
-            await worker.close()
 
 
 def _handler_of(app: Crawler, claim: Claim, response: Response) -> Handler | None:

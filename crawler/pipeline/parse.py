@@ -1,4 +1,4 @@
-"""Step 5, parse: cheap bodies in the event loop, long ones in a thread, expensive ones in a process.
+"""Step 5, parse: cheap bodies in the event loop, long ones in a thread, expensive ones in processes.
 
 In the event loop a few pages are parsed in each pass; then sockets, timers and everything else run. Otherwise fifty
 responses that arrive together would be parsed in a row, and whatever is due meanwhile would be late by their sum.
@@ -7,27 +7,42 @@ responses that arrive together would be parsed in a row, and whatever is due mea
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple, Protocol
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, InflightMark
-from crawler.content.html import parse_with_tree
-from crawler.content.parse_cost import Cost, cost_of
+from crawler.content.html import ExpensiveLinksError, Markup, markup_of, parse_with_tree
+from crawler.content.parse_cost import BYTES_MAX, CHEAP_MS, INLINE_BYTES_MAX, Cost, cost_of
 from crawler.content.sniff import is_html
 from crawler.model import ParsedPage, Response
-from crawler.rules.urls import JoinCache, origin_of
+from crawler.rules.identity import registrable_domain
+from crawler.rules.urls import JoinCache, host_of
 from crawler.runtime.clock import cpu_ms
-from crawler.runtime.worker_process import WorkerDiedError, WorkerProcess
+from crawler.runtime.worker_process import WorkerDiedError, WorkerPool, WorkerProcess
 from crawler.settings import Settings
 
 log = logging.getLogger(__name__)
 PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
-SLOW_MS = 500  # of CPU time: on a busy machine any page may take long
-SLOW_ORIGINS_MAX = 10_000
-WORKER_TIMEOUT_S = 10.0  # wall clock; the kernel ends the worker after some CPU seconds, see parse_worker
+SLOW_MS = 100  # of CPU time: after such a page in this process, those of its domain go to another until one is quick
+SLOW_DOMAINS_MAX = 10_000  # the ones that were slow most recently are kept
+HEAVY_MS = 1_000  # after such a page, a domain does not get the last process
+PROCESSES = 2
+PROCESS_IDLE_S = 60.0
+WORKER_TIMEOUT_S = 30.0  # wall clock; the kernel ends the worker after CPU_S, see parse_worker
+CPU_S = 5  # of one page in a process
+CHARGED_MS = 50  # the longest of 5,646 pages of documentation takes 27 ms
+WAIT_PER_MS = 20  # a domain gets a twentieth of a core
+WAIT_MAX_MS = 60_000
+
+
+def wait_after(spent_ms: int) -> int:
+    """How long a queue waits after a page that took so much CPU time, ms."""
+    return min(spent_ms * WAIT_PER_MS, WAIT_MAX_MS) if spent_ms >= CHARGED_MS else 0
 
 
 class ComputeLimiter:
@@ -73,55 +88,110 @@ class ParseKilledError(Exception):
     """Parsing the body took too long, too much memory, or crashed the parser."""
 
 
-class PageParser:
-    """Parses inline, in one thread, or in one worker process that is started when needed.
+class Queues(Protocol):
+    """Where a queue is made to wait for its pages."""
 
-    The process costs its start and two copies of the body, so it is for those that may take too long. The thread is for
-    those that take long but end: the parser releases the interpreter's lock, so the event loop runs meanwhile.
+    def hold(self, queue: str) -> None:
+        """No further request of the queue starts, until as many calls of `release`."""
+
+    def release(self, queue: str, *, wait_ms: int) -> None:
+        """It goes on, `wait_ms` from now at the earliest."""
+
+
+class SlowDomain(NamedTuple):
+    """CPU time of its last page that took long, and whether one took long that was not rated expensive.
+
+    Only then its next pages are parsed in a process, whatever they look like. One that was rated expensive says nothing
+    about the others.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    spent_ms: int
+    is_underestimated: bool
+
+
+class PageParser:
+    """Parses inline, in one thread, or in worker processes that are started when needed.
+
+    A process costs its start and two copies of the body, so it is for what may take too long. The thread is for what
+    takes long but ends: the parser releases the interpreter's lock, so the event loop runs meanwhile.
+    """
+
+    def __init__(self, settings: Settings, queues: Queues | None = None) -> None:
+        """`queues`: those that wait while a page is parsed apart, and after it for what it took."""
         self._links_max = settings.fetch.links_max
         self._bytes_max = settings.scope.url_bytes_max
         self._nofollow = settings.scope.nofollow
         self._agent = settings.robots.agent
+        self._queues = queues
         self._joins = JoinCache()
-        self._worker = WorkerProcess("-m", "crawler.pipeline.parse_worker")
+        command = ("-m", "crawler.pipeline.parse_worker")
+        self._pool = WorkerPool(
+            [WorkerProcess(*command, is_silent=True) for _ in range(PROCESSES)], idle_s=PROCESS_IDLE_S
+        )
         self._compute_limiter = ComputeLimiter()
         self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core
-        self._slow_origins: set[str] = set()  # with a page that took longer than estimated: the next go to the worker
+        self._slow: OrderedDict[str, SlowDomain] = OrderedDict()
 
     async def parse(self, response: Response) -> ParsedPage:
         """Raises ParseKilledError when the body can't be parsed within its limits."""
         return (await self.parse_with_tree(response))[0]
 
     async def parse_with_tree(
-        self, response: Response, mark: InflightMark | None = None, *, guarded: bool = False
+        self, response: Response, mark: InflightMark | None = None, *, guarded: bool = False, queue: str = ""
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         """As `parse`, with the tree of HTML that was parsed inline.
 
-        Parsing in a thread sets `mark`. `guarded`: never in this process.
+        Parsing in a thread sets `mark`. `guarded`: never in this process. `queue`: the one that waits for it.
         """
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
-        is_slow = guarded or origin_of(response.url) in self._slow_origins
-        cost = Cost.EXPENSIVE if is_slow else cost_of(response.body)
-        if cost is not Cost.CHEAP and not is_html(response.header("content-type"), response.body):
-            cost = Cost.CHEAP  # only HTML is parsed
-        if cost is Cost.EXPENSIVE:
-            return await self._in_worker(response, x_robots), None
-        if cost is Cost.LONG:
-            async with self._long:
-                with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
-                    page, _ = await asyncio.to_thread(self._here, response, x_robots)
-            return page, None
-        await self._compute_limiter.wait_turn()
-        return self._here(response, x_robots)
+        if self._slow and (slow := self._slow.get(_domain_of(response))) is not None:
+            guarded = guarded or slow.is_underestimated
+        cost, markup = self._cost_of(response, guarded=guarded)
+        if cost is Cost.CHEAP:
+            await self._compute_limiter.wait_turn()
+            found, spent_ms = self._timed(response, x_robots, markup)
+            if spent_ms >= CHARGED_MS:
+                self._charge(response, spent_ms, queue, is_underestimated=True)
+            if found is not None:
+                return found
+        with self._holding(queue):
+            if cost is Cost.LONG:
+                async with self._long:
+                    with mark.aside(Aside.THREAD) if mark is not None else contextlib.nullcontext():
+                        found, spent_ms = await asyncio.to_thread(self._timed, response, x_robots, markup)
+                self._charge(response, spent_ms, queue, is_underestimated=True)
+                if found is not None:
+                    return found[0], None
+            del markup  # the process makes its own
+            return await self._in_worker(response, x_robots, queue), None
 
-    def _here(self, response: Response, x_robots: str) -> tuple[ParsedPage, LexborHTMLParser | None]:
+    def _cost_of(self, response: Response, *, guarded: bool) -> tuple[Cost, Markup | None]:
+        """The cost of a response, and its markup if it was needed to tell."""
+        body, content_type = response.body, response.header("content-type")
+        if not is_html(content_type, body):
+            return Cost.CHEAP, None  # only HTML is parsed
+        if guarded or len(body) > BYTES_MAX:
+            return Cost.EXPENSIVE, None
+        markup = markup_of(content_type, body, decoded_max=INLINE_BYTES_MAX)
+        return (Cost.EXPENSIVE if markup is None else cost_of(markup.body)), markup
+
+    def _timed(
+        self, response: Response, x_robots: str, markup: Markup | None
+    ) -> tuple[tuple[ParsedPage, LexborHTMLParser | None] | None, int]:
+        """What was found, None if its links are too expensive for this process, and the CPU time in ms."""
         began_ms = cpu_ms()
-        found = parse_with_tree(
+        try:
+            found = self._here(response, x_robots, markup)
+        except ExpensiveLinksError:
+            found = None
+        return found, cpu_ms() - began_ms
+
+    def _here(
+        self, response: Response, x_robots: str, markup: Markup | None
+    ) -> tuple[ParsedPage, LexborHTMLParser | None]:
+        return parse_with_tree(
             response.url,
             response.header("content-type"),
             x_robots,
@@ -132,13 +202,38 @@ class PageParser:
             agent=self._agent,
             refresh=response.header("refresh"),
             joins=self._joins,
+            markup=markup,
+            join_ms_max=CHEAP_MS,
         )
-        if cpu_ms() - began_ms > SLOW_MS and len(self._slow_origins) < SLOW_ORIGINS_MAX:
-            self._slow_origins.add(origin_of(response.url))
-            log.warning("parse.slow", extra={"url": response.url, "bytes": len(response.body)})
-        return found
 
-    async def _in_worker(self, response: Response, x_robots: str) -> ParsedPage:
+    @contextlib.contextmanager
+    def _holding(self, queue: str) -> Iterator[None]:
+        """Let the queue wait meanwhile: its pages would take all workers of the fetch stage."""
+        if self._queues is None or not queue:
+            yield
+            return
+        self._queues.hold(queue)
+        try:
+            yield
+        finally:
+            self._queues.release(queue, wait_ms=0)
+
+    def _charge(self, response: Response, spent_ms: int, queue: str, *, is_underestimated: bool = False) -> None:
+        """A page took this much CPU time."""
+        domain = _domain_of(response)
+        before = self._slow.pop(domain, None)
+        if spent_ms >= SLOW_MS:
+            is_underestimated = is_underestimated or (before is not None and before.is_underestimated)
+            self._slow[domain] = SlowDomain(spent_ms, is_underestimated)
+            if len(self._slow) > SLOW_DOMAINS_MAX:
+                self._slow.popitem(last=False)
+            extra = {"url": response.url, "bytes": len(response.body), "cpu_ms": spent_ms}
+            log.warning("parse.slow", extra=extra)
+        if self._queues is not None and queue and (wait_ms := wait_after(spent_ms)):
+            self._queues.hold(queue)
+            self._queues.release(queue, wait_ms=wait_ms)
+
+    async def _in_worker(self, response: Response, x_robots: str, queue: str) -> ParsedPage:
         url, body = response.url, response.body
         content_type, refresh = response.header("content-type"), response.header("refresh")
         asked = (
@@ -151,14 +246,26 @@ class PageParser:
             self._nofollow,
             self._bytes_max,
             self._agent,
+            CPU_S,
         )
+        domain, spent_ms = _domain_of(response), CPU_S * 1000
+        slow = self._slow.get(domain)
+        is_slow = slow is not None and slow.spent_ms >= HEAVY_MS
         try:
-            answer = await self._worker.ask(partial(msgspec.msgpack.encode, asked), WORKER_TIMEOUT_S)
-        except WorkerDiedError as error:
+            encode = partial(msgspec.msgpack.encode, asked)
+            answer = await self._pool.ask(domain, encode, WORKER_TIMEOUT_S, is_slow=is_slow)
+            page, spent_ms = msgspec.msgpack.decode(answer, type=tuple[ParsedPage, int])
+        except (WorkerDiedError, msgspec.MsgspecError) as error:
             log.warning("parse.killed", extra={"url": url, "bytes": len(body), "why": str(error)})
             raise ParseKilledError(f"parsing {len(body)} bytes was stopped") from None
-        return msgspec.msgpack.decode(answer, type=ParsedPage)
+        finally:
+            self._charge(response, spent_ms, queue)
+        return page
 
     async def close(self) -> None:
-        """End the worker process."""
-        await self._worker.close()
+        """End the worker processes."""
+        await self._pool.close()
+
+
+def _domain_of(response: Response) -> str:
+    return registrable_domain(host_of(response.url))

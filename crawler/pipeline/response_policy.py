@@ -36,10 +36,11 @@ PROBE_MS = 120_000  # how long a probe may take, from its claim: then another UR
 
 
 class SilentOrigin(msgspec.Struct):
-    """What is known of an origin that failed. `probe`: the fingerprint of the URL that probes it, until `probe_until_ms`;
-    `promised_ms`: when it may be tried, as one of several of its queue that may not answer (0: nothing was said);
-    `is_in_row`: URLs of it are set aside in the engine; `is_busy`: it answered 429 or 503; `is_given_up`: its URLs end
-    without a request.
+    """What is known of an origin that failed, or whose URLs are set aside.
+
+    `probe`: the fingerprint of the URL that probes it, until `probe_until_ms`. `promised_ms`: when it may be tried, as
+    one of several of its queue that may not answer (0: nothing was said). `is_in_row`: URLs of it are set aside in the
+    engine. `is_busy`: it answered 429 or 503. `is_given_up`: its URLs end without a request.
     """
 
     queue: str

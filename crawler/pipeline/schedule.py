@@ -90,6 +90,7 @@ class QueueSlot(msgspec.Struct):
     sent_delay_ms: int = -1
     settled_ms: int = 0  # the value of `next_ms` if none of the running turns sends a request
     active: int = 0
+    holds: int = 0  # pages that are parsed apart: no request starts until they are done
     waiting: deque[Claim] = msgspec.field(default_factory=deque)
     is_queued: bool = False  # has a valid entry in the due queue
     boost: int = 0  # of the queues that are due, those with a higher boost go first
@@ -127,7 +128,7 @@ class QueueSlot(msgspec.Struct):
         """Does it have no claims, and nothing worth keeping?"""
         learned = self.adaptive_delay.delay_ms > max(self.delay_ms, 0)
         until_ms = self.next_ms + (KEPT_MS if learned else KEPT_PLAIN_MS)
-        return not self.waiting and not self.active and until_ms <= now_ms
+        return not self.waiting and not self.active and not self.holds and until_ms <= now_ms
 
     @property
     def due_ms(self) -> int:
@@ -290,7 +291,7 @@ class Scheduler:
     def _pop_due(self, now_ms: int) -> tuple[QueueSlot, Claim] | None:
         while (slot := self._due_queue.pop(now_ms)) is not None:
             slot.is_queued = False
-            if not slot.waiting or slot.active >= slot.concurrency:
+            if not slot.waiting or slot.active >= self._room(slot):
                 continue
             if slot.next_ms > now_ms:
                 self._enqueue(slot)
@@ -329,11 +330,28 @@ class Scheduler:
         self._enqueue(slot)
         self._wake()
 
+    def hold(self, queue: str) -> None:
+        """Start no further request of a queue, until as many calls of `release`."""
+        self._slot(queue).holds += 1
+
+    def release(self, queue: str, *, wait_ms: int) -> None:
+        """End a hold; the next request may start `wait_ms` from now."""
+        slot = self._slot(queue)
+        slot.holds -= 1
+        at_ms = monotonic_ms() + wait_ms if wait_ms else 0
+        slot.next_ms, slot.settled_ms = max(slot.next_ms, at_ms), max(slot.settled_ms, at_ms)
+        self._enqueue(slot)
+        self._wake()
+
     def _enqueue(self, slot: QueueSlot) -> None:
-        if slot.is_queued or not slot.waiting or slot.active >= slot.concurrency:
+        if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
             return
         slot.is_queued, slot.user = True, self._user_of(slot, slot.waiting[0])
         self._due_queue.push(slot.due_ms, slot)
+
+    def _room(self, slot: QueueSlot) -> int:
+        """Requests at a time; none while it is held."""
+        return 0 if slot.holds else slot.concurrency
 
     def _wake(self) -> None:
         """Wake a worker for the first slot, now or when it is due."""

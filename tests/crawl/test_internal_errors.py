@@ -50,8 +50,8 @@ def unstorable_title(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets past every stage, and can't be written into a call to the engine."""
     original = PageParser._here
 
-    def titled(self: PageParser, response: Any, x_robots: str) -> Any:
-        parsed, tree = original(self, response, x_robots)
+    def titled(self: PageParser, response: Any, *args: Any) -> Any:
+        parsed, tree = original(self, response, *args)
         return replace(parsed, title="\ud800") if BAD in response.url else parsed, tree
 
     monkeypatch.setattr(PageParser, "_here", titled)
@@ -60,7 +60,7 @@ def unstorable_title(monkeypatch: pytest.MonkeyPatch) -> None:
 STEPS: dict[str, Arrange] = {
     "fetch": raises(Fetcher, "fetch", lambda url: url),
     "robots rules": raises(RobotsRules, "allows", lambda url: url),
-    "parse": raises(PageParser, "_here", lambda response, _: response.url),
+    "parse": raises(PageParser, "_here", lambda response, *_: response.url),
     "record": raises(WarcWriter, "add", lambda response: response.url),
     "links": raises(Router, "links", lambda claim, *_: claim.url),
     "ack": unstorable_title,
@@ -138,7 +138,7 @@ async def test_the_same_error_at_many_sites_in_a_row_ends_the_instance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(internal_errors, "SITES_IN_A_ROW_MAX", 1)
-    raises(PageParser, "_here", lambda response, _: response.url)(monkeypatch)
+    raises(PageParser, "_here", lambda response, *_: response.url)(monkeypatch)
     outcomes: list[Outcome] = []
     done = await crawled(tmp_path / "c", outcomes)
     assert [type(error) for error in done.errors] == [Unexpected]

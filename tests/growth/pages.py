@@ -44,7 +44,14 @@ def rows() -> Iterator[Target]:
         name="page", function=page, tokens=HTML, around=((b"", b""), (b"<p title='", b"'>")), bytes_max=8 * KIB
     )
     yield Target(name="page.text", function=page_text, tokens=HTML, bytes_max=4 * KIB)
-    yield Target(name="page.cost", function=cost_of, tokens=HTML, bytes_max=64 * KIB)
+    yield Target(
+        name="page.cost",
+        function=cost_of,
+        tokens=(*HTML, b"=", b"='", b"='>'", b"x%d ", b"</textare", b"<b x='", b'<i y="', b"<i <i "),
+        is_timed=False,  # it looks closer at long bodies; tests/content/test_content_cost.py counts what it reads
+        around=((b"", b""), (b"<p ", b">"), (b"<p>", b"<b x='>' y>"), (b"<!--<a x='-->", b"'")),
+        bytes_max=64 * KIB,
+    )
     yield Target(
         name="sitemap",
         function=lambda data: parse_sitemap(data, "http://site.test/sitemap.xml"),

@@ -8,7 +8,7 @@ from crawler.archive.cdxj import surt
 from crawler.archive.repair import whole_member_after
 from crawler.archive.warc_reader import members
 from crawler.archive.warc_record import request_record, response_record, safe_uri
-from crawler.content.html import extract_text, parse_page
+from crawler.content.html import extract_text, markup_of, parse_page
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
@@ -122,7 +122,8 @@ def robots(data: bytes) -> None:
 
 def page(data: bytes) -> None:
     """What looks expensive is parsed in a process that can be killed, here as there."""
-    if cost_of(data) is Cost.CHEAP:
+    markup = markup_of("text/html", data)
+    if markup is not None and cost_of(markup.body) is Cost.CHEAP:
         parse_page(
             BASE, "text/html", "", data, links_max=5000, obey_nofollow=True, bytes_max=URL_BYTES, agent="shardcrawl"
         )

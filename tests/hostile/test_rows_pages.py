@@ -39,6 +39,7 @@ SITES = {
     "C02-what-is-no-text": page(b"<title>\xed\xa0\x80\xc0\xaf\0</title>" + LINK.encode(), "text/html; charset=utf-8"),
     "M01-deep": page("<div>" * 100_000 + LINK, found=False, kept=False),
     "M02-attributes": page(f"<a {' '.join(f'a{n}=1' for n in range(50_000))}>x</a>{LINK}", found=False, kept=False),
+    "M02-quotes": page("<a " + "".join(f"a{n}='>'" for n in range(50_000)) + f">x</a>{LINK}", found=False, kept=False),
     "M03-comments": page(LINK + "<!--" * 100_000),
     "M04-one-line": page(LINK + "a" * 3_000_000),
     "M05-links": page(LINK + "".join(f"<a href=/n{n}>" for n in range(45_000))),
@@ -56,6 +57,8 @@ SITES = {
     "M11-nofollow": page(f"<meta name=robots content=nofollow>{LINK}", found=False),
     "M11-none-as-a-header": page(LINK, more="X-Robots-Tag: none\r\n", found=False),
     "M12-NULs": page(b"\0\0<html>" + LINK.encode()),
+    "M13-open-formatting": page(f"{LINK}<p>" + "".join(f"<b x{n}>" for n in range(7000)) + "<p>//" * 12_000, found=False,
+                                kept=False),
     "U01-names": leads("http://fa\u00df.u01x.test:PORT0/", "http://xn--a.u01x.test:PORT0/", "http://a\u200db.u01x.test/"),
     "U02-userinfo": leads("http://good.test@u02-userinfo.test:PORT0/x", "http://u:p@u02-userinfo.test:PORT0/y",
                           wanted=("/x", "/y"), unwanted=("good.test/",)),
@@ -81,10 +84,10 @@ SITES = {
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder: Path = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parse, "WORKER_TIMEOUT_S", 0.4)
+        patch.setattr(parse, "CPU_S", 1)
         return crawl_all(
             SITES, folder / "c", fetch__body_bytes_max=BODY_MAX, fetch__links_max=30, scope__mode="domain",
-            retry__attempts=1,
+            retry__attempts=1, fetch__idle_timeout_s=5.0, fetch__total_timeout_s=20.0,
         )  # fmt: skip
 
 

@@ -272,3 +272,34 @@ async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None
     out = scheduler.take_out(lambda one: one.domain == "a.test")
     assert sorted(one.fingerprint for one in out) == ["1", "2", "4"]
     assert scheduler.waiting == 1
+
+
+async def test_a_queue_waits_while_its_page_is_parsed_apart_and_for_what_that_took() -> None:
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, 2))
+    slot, _ = await scheduler.take()
+    scheduler.finished(slot, wait_ms=0)
+    scheduler.hold("a.test")
+    scheduler.hold("a.test")
+    scheduler.put(batch(1, queue="b.test"))
+    assert (await scheduler.take())[1].queue == "b.test"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await scheduler.take()
+    scheduler.release("a.test", wait_ms=60_000)
+    scheduler.release("a.test", wait_ms=0)
+    assert 59_000 < scheduler.wait_of("a.test") <= 60_000
+    scheduler.take_out(lambda _: True)
+    scheduler.forget_idle()
+    assert scheduler.wait_of("a.test"), "kept until then"
+
+
+async def test_a_queue_goes_on_at_once_after_a_page_that_took_nothing() -> None:
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1))
+    scheduler.hold("a.test")
+    taking = asyncio.create_task(scheduler.take())
+    await asyncio.sleep(0.01)
+    assert not taking.done()
+    scheduler.release("a.test", wait_ms=0)
+    assert (await taking)[1].url == "http://a.test/1"

@@ -27,6 +27,7 @@ from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import Handled, run_handler
 from crawler.membership import nodes
 from crawler.model import Claim, ParsedPage, Response
+from crawler.pipeline import parse
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.parse import PageParser
 from crawler.runtime import vitals
@@ -238,7 +239,7 @@ class _NoResolver:
         """Nothing is open."""
 
 
-async def _parse_in_loop(parser: PageParser, response: Response, x_robots: str) -> ParsedPage:
+async def _parse_in_loop(parser: PageParser, response: Response, x_robots: str, queue: str) -> ParsedPage:
     """What the worker process does, without one."""
     await asyncio.sleep(0.03)
     return parse_page(
@@ -248,7 +249,7 @@ async def _parse_in_loop(parser: PageParser, response: Response, x_robots: str) 
 
 
 async def _handle_in_loop(
-    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage
+    stage: HandlerStage, made: Crawler, handler: Handler, claim: Claim, response: Response, parsed: ParsedPage, **_: Any
 ) -> Handled:
     """The same for handlers."""
     await asyncio.sleep(0.03)
@@ -282,6 +283,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (vitals, "free_bytes", lambda folder: 1 << 40),
         (vitals, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
+        (parse, "cpu_ms", lambda: 0),
         (HandlerStage, "_in_worker", _handle_in_loop),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in deps]
