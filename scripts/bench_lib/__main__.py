@@ -13,6 +13,7 @@ BENCHES = {  # name: its module here, and what it measures
     "latency": ("latency", "how late due queues and heartbeats are under load"),
     "lives": ("lives", "the frontier alone: URLs added, claimed and committed for a second of CPU"),
     "memory": ("memory", "bytes of the engine's memory for a URL and for an idle domain"),
+    "neighbours": ("neighbours", "what twelve sites that do one thing wrong cost an innocent one"),
     "peers": ("peer_runs", "what a page costs this crawler, a bare fetch loop and other crawlers"),
     "port": ("port", "a Scrapy spider and the same app for this crawler: lines, pages a second, CPU"),
     "record": ("record", "whether a change made the crawler slower, compared with the last record"),
@@ -27,7 +28,7 @@ BENCHES = {  # name: its module here, and what it measures
 def main(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("usage: scripts/bench NAME [options]\n\nRuns a benchmark. NAME is one of:")
-        print("\n".join(f"  {name:<10}{about}" for name, (_, about) in BENCHES.items()))
+        print("\n".join(f"  {name:<12}{about}" for name, (_, about) in BENCHES.items()))
         print("\n`scripts/bench NAME --help` lists the options of one.")
         return 0
     if words[0] not in BENCHES:

@@ -1,0 +1,119 @@
+"""What do twelve sites that do one thing wrong cost an innocent one? With the default settings.
+
+Crawls an innocent site for some seconds, first alone, then beside the others, for each kind:
+
+    names      pages that link to sixty names of the innocent domain that do not exist
+    silent     the same, and no name server answers for them
+    ports      pages that link to sixty closed ports of the innocent host
+    robots     the innocent domain has ten hosts whose robots.txt answers 429 with Retry-After 3600
+    tarpits    hosts that send a byte every four seconds, thirty for each of the twelve
+    nameless   hosts whose names nobody answers for, thirty for each of the twelve
+    links      pages of 600 links of 2 KB to as many domains
+
+Prints pages per minute of the innocent site, and its share of what it has alone.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawler.app.build import open_instance
+from crawler.app.crawl import make_seeder
+from crawler.app.open_crawl import open_crawl
+from crawler.seeding.seeder import GivenUrl
+from crawler.settings import load
+from crawler.testing.dns_server import DnsAnswer, DnsServer
+from scripts.bench_lib import arguments
+
+KINDS = ("names", "silent", "ports", "robots", "tarpits", "nameless", "links")
+SITES, EACH, INNOCENT = 12, 30, "innocent.test"
+DRIP_S = 4.0
+
+
+class Web:
+    """The web server; `pages`: how many the innocent site has sent."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.port, self.pages = kind, 0, 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                path, host = head.split(" ", 2)[1], head.partition("\r\nHost: ")[2].partition(":")[0]
+                if host.startswith("tarpit"):
+                    while not writer.is_closing():
+                        writer.write(b"H")
+                        await asyncio.sleep(DRIP_S)
+                    return
+                writer.write(self._answer(host, path))
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, host: str, path: str) -> bytes:
+        if path == "/robots.txt":
+            busy = host.startswith("busy")
+            return _page("", "429 Too Many Requests" if busy else "404 Not Found", "Retry-After: 3600\r\n" * busy)
+        if host == INNOCENT:
+            self.pages += 1
+            return _page("".join(f"<a href=/{n}>x</a>" for n in range(2000)) if path == "/" else "some words")
+        return _page("".join(f"<a href='{url}'>x</a>" for url in self._targets(host)))
+
+    def _targets(self, host: str) -> list[str]:
+        if self.kind == "ports":
+            return [f"http://{INNOCENT}:{n}/{host}" for n in range(2, 62)]
+        if self.kind == "links":
+            return [f"http://{n}-{host}.invalid/{'a' * 2000}" for n in range(600)]
+        name = {"names": "gone", "silent": "silent", "robots": "busy"}.get(self.kind)
+        return [f"http://{name}{n}.{INNOCENT}:{self.port}/{host}" for n in range(60)] if name else []
+
+
+def _page(body: str, status: str = "200 OK", more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return (head + body).encode()
+
+
+async def pages(kind: str, seconds: float) -> int:
+    """How many pages of the innocent site come in this time beside sites of a kind; "": alone."""
+    web = Web(kind)
+    server = await asyncio.start_server(web.serve, "127.0.0.1", 0, backlog=1024)
+    port = web.port = int(server.sockets[0].getsockname()[1])
+    silent, gone, here = DnsAnswer(silent=True), DnsAnswer(rcode=3), DnsAnswer(addresses=("127.0.0.1",))
+    names = {"*.test": here, f"*.{INNOCENT}": here}
+    names |= {
+        f"{name}{n}.{INNOCENT}": answer for name, answer in (("gone", gone), ("silent", silent)) for n in range(60)
+    }
+    names |= {f"nameless{n}.test": silent for n in range(SITES * EACH)}
+    hosts = [f"{kind}{n}.test" for n in range(SITES * (EACH if kind in ("tarpits", "nameless") else 1) * bool(kind))]
+    seeds = [f"http://{host.replace('tarpits', 'tarpit')}:{port}/" for host in (*hosts, INNOCENT)]
+    with tempfile.TemporaryDirectory(prefix="neighbours-") as home:
+        async with server, DnsServer(names) as dns:
+            options = {
+                "fetch.allow_private": True, "dns.nameservers": [dns.address], "archive.dir": str(Path(home, "c")),
+                "scope.mode": "any", "crawl.time_max_s": seconds, "membership.drain_timeout_s": 0.5,
+            }  # fmt: skip
+            async with open_crawl(load(environment={}, options=options), create=True) as crawl:
+                await make_seeder(crawl).add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds)])
+                async with open_instance(await crawl.reloaded(), node="bench", until_finished=True) as instance:
+                    await instance.run()
+    return web.pages
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the kinds one after the other."""
+    parser = arguments.parser("neighbours", __doc__)
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this one (repeatable)")
+    parser.add_argument("--seconds", type=arguments.positive_float, default=60, help="time that is measured")
+    options: argparse.Namespace = parser.parse_args(words)
+    began = time.monotonic()
+    alone = asyncio.run(pages("", options.seconds))
+    print(f"alone: {alone * 60 / options.seconds:.0f} pages/min", flush=True)
+    for kind in options.kind or KINDS:
+        found = asyncio.run(pages(kind, options.seconds))
+        print(f"beside {kind}: {found * 60 / options.seconds:.0f} pages/min ({found / alone:.0%})", flush=True)
+    print(f"took {time.monotonic() - began:.0f} s")
+    return 0
