@@ -26,9 +26,7 @@ from crawler.runtime.clock import ENGINE_PAUSE_S
 log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 WAITING_MAX = 10_000  # events that wait for slow hooks; the oldest are dropped
-ENDED_MAX = (
-    100_000  # queues in which claims have ended; the end of the domain that has waited for longest is not reported
-)
+ENDED_MAX = 100_000  # queues in which claims have ended; beyond it, the domain that was met first is not reported
 LAST_S = 10.0  # for events that still wait when the instance ends
 
 
