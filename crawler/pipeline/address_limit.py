@@ -27,6 +27,7 @@ WEIGHT = 0.2  # of the last request in the mean
 UNPROVEN_SHARE = 0.75  # of the workers
 PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
 PROVEN_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
+ATTEMPTS_MAX = 10_000  # look-ups that have begun: claims wait for a part of their time only
 RESULTS_MAX = 4_096  # kept for claims that have not had their turn since
 LATE_S = 0.5  # how long a claim waits for a name or a connection
 LATE_KEPT_MS = 60_000  # how long what came later counts
@@ -202,8 +203,8 @@ class Reaching:
 
     @property
     def is_full(self) -> bool:
-        """Do so many claims wait that others can't be claimed?"""
-        return self._count >= self._claims_max
+        """Do so many claims wait that others can't be claimed, or has so much begun that nothing else may?"""
+        return self._count >= self._claims_max or len(self._attempts) >= ATTEMPTS_MAX
 
     @property
     def may_connect(self) -> bool:

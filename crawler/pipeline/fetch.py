@@ -31,7 +31,7 @@ from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.isolation import Isolation
 from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledError, Refused
-from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, Step
+from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, StaleRequests, Step
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.politeness_margin import PolitenessMargin
 from crawler.pipeline.response_policy import Recall, ResponsePolicy
@@ -63,7 +63,6 @@ from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
 
-MET_STALE_MAX = 10_000
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 BEAT_PAUSE_S = 0.2  # while the heartbeat is late
@@ -130,7 +129,7 @@ class FetchStage:
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
         self._isolation = Isolation()
-        self._met_stale: set[str] = set()  # URLs whose last request met a connection that its server had closed
+        self._stale = StaleRequests()
         self.cut_off: list[Claim] = []  # claims whose requests or look-ups were cancelled with the workers
 
     async def run(self) -> None:
@@ -377,23 +376,12 @@ class FetchStage:
             await self._recall(claim, recall)
         if not self._held.holds(claim):
             return self._late(page_request)
-        if self._is_stale_for_the_first_time(claim, result):
+        if self._stale.is_first(claim, result):
             self._notes.cut_off(claim, page_request.started_at)
             self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request
         settled = Settlement(next_fetch_ms=self._held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
         return Answered(page_request, result, settled, finished_at)
-
-    def _is_stale_for_the_first_time(self, claim: Claim, result: FetchResult) -> bool:
-        """Was a reused connection found closed? The first time for a URL, that does not count as an attempt."""
-        if not result.stale_connection:
-            self._met_stale.discard(claim.fingerprint)
-            return False
-        if claim.fingerprint in self._met_stale or len(self._met_stale) >= MET_STALE_MAX:
-            self._met_stale.discard(claim.fingerprint)
-            return False
-        self._met_stale.add(claim.fingerprint)
-        return True
 
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""

@@ -6,9 +6,8 @@ after another, in a task of their own.
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from crawler.runtime.clock import ENGINE_PAUSE_S
 log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 WAITING_MAX = 10_000  # events that wait for slow hooks; the oldest are dropped
+ENDED_MAX = 100_000  # queues in which claims have ended; beyond it, the domain that was met first is not reported
 LAST_S = 10.0  # for events that still wait when the instance ends
 
 
@@ -40,7 +40,7 @@ class Hooks:
         self._waiting: deque[tuple[Event, tuple[Any, ...]]] = deque(maxlen=WAITING_MAX)
         self._arrived = asyncio.Event()
         self.failures: Counter[tuple[Event, str]] = Counter()
-        self.ended: dict[str, dict[str, int]] = {}  # domain -> queue -> partition, where claims have ended
+        self.ended = EndedQueues()
 
     def has_listeners(self, event: Event) -> bool:
         return bool(self._hooks.get(event))
@@ -80,7 +80,7 @@ class Hooks:
     def accepted(self, outcome: Outcome) -> None:
         """The engine accepted this outcome."""
         if self.has_listeners("domain_done"):
-            self.ended.setdefault(outcome.claim.domain, {})[outcome.claim.queue] = outcome.claim.partition
+            self.ended.add(outcome.claim.domain, {outcome.claim.queue: outcome.claim.partition})
         if isinstance(outcome, Committable):
             return
         if isinstance(outcome, Failed):
@@ -133,6 +133,29 @@ EVERY_S = 1.0
 ASKED_MAX = 100  # domains at a time
 
 
+class EndedQueues:
+    """Domains in which claims have ended, the longest known first, with their queues and partitions."""
+
+    def __init__(self) -> None:
+        self._domains: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self.count = 0  # of queues
+
+    def add(self, domain: str, partitions: Mapping[str, int]) -> None:
+        """Add queues of a domain with their partitions."""
+        known = self._domains.setdefault(domain, {})
+        self.count -= len(known)
+        known.update(partitions)
+        self.count += len(known)
+        while self.count > ENDED_MAX:
+            self.take(1)
+
+    def take(self, most: int) -> dict[str, dict[str, int]]:
+        """Remove and return this number of domains."""
+        taken = dict(self._domains.popitem(last=False) for _ in range(min(most, len(self._domains))))
+        self.count -= sum(map(len, taken.values()))
+        return taken
+
+
 class DomainsDone:
     """Reports domains with nothing left, of those in which claims have ended here.
 
@@ -148,32 +171,30 @@ class DomainsDone:
         while True:
             await asyncio.sleep(EVERY_S)
             try:
-                await self._check(list(islice(self._hooks.ended, ASKED_MAX)))
+                await self._check(self._hooks.ended.take(ASKED_MAX))
             except EngineError:
                 await asyncio.sleep(ENGINE_PAUSE_S)
 
     async def check_all(self) -> None:
         """Check all domains at the end; none if the engine does not answer."""
         try:
-            while known := list(islice(self._hooks.ended, ASKED_MAX)):
-                await self._check(known)
-                for domain in known:
-                    self._hooks.ended.pop(domain, None)
+            while places := self._hooks.ended.take(ASKED_MAX):
+                await self._check(places, is_last=True)
         except EngineError:
             return
 
-    async def _check(self, domains: Sequence[str]) -> None:
+    async def _check(self, places: Mapping[str, Mapping[str, int]], *, is_last: bool = False) -> None:
         """Report those with nothing left; the others are checked again, after all other domains."""
-        places = {domain: self._hooks.ended.pop(domain) for domain in domains}
         asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
         try:
             found = await self._stats.domains(asked)
         except EngineError:
-            self._hooks.ended.update(places)
+            for domain, queues in places.items():
+                self._hooks.ended.add(domain, queues)
             raise
         pending = {one.domain for one in found if one.pending}
         for domain, queues in places.items():
             if pending.isdisjoint(queues):
                 self._hooks.notify("domain_done", domain)
-            else:
-                self._hooks.ended.setdefault(domain, {}).update(queues)
+            elif not is_last:
+                self._hooks.ended.add(domain, queues)

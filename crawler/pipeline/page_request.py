@@ -5,6 +5,7 @@ goes on with its next turn.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,25 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 Worker = asyncio.Task[Any]
+MET_STALE_MAX = 10_000  # URLs
+
+
+class StaleRequests:
+    """URLs whose last request met a connection that its server had closed. The claims of some never come back."""
+
+    def __init__(self) -> None:
+        self._urls: OrderedDict[str, None] = OrderedDict()  # by fingerprint
+
+    def is_first(self, claim: Claim, result: FetchResult) -> bool:
+        """Was a reused connection found closed? The first time for a URL, that does not count as an attempt."""
+        was_stale = claim.fingerprint in self._urls
+        self._urls.pop(claim.fingerprint, None)
+        if was_stale or not result.stale_connection:
+            return False
+        self._urls[claim.fingerprint] = None
+        if len(self._urls) > MET_STALE_MAX:
+            self._urls.popitem(last=False)
+        return True
 
 
 class OpenRequests:

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+URL_CHARS_MAX = 512  # longer ones are not remembered: 200,000 of 8 KiB would take 1.6 GB
+
 
 class RecentUrls:
     """URLs whose add has succeeded lately, with their depth.
@@ -32,6 +34,8 @@ class RecentUrls:
         return [url for url in missing if not self.knows(url, depth)] if self._old else missing
 
     def add(self, url: str, depth: int) -> None:
+        if len(url) > URL_CHARS_MAX:
+            return
         self._young[url] = depth
         if len(self._young) >= self._half:
             self._old, self._young = self._young, {}

@@ -404,6 +404,8 @@ class Scheduler:
                 kept = [claim for claim in waiting if not is_wanted(claim)]
                 waiting.clear()
                 waiting.extend(kept)
+        for address in [address for address, waiting in self._waiting_at.items() if not waiting]:
+            del self._waiting_at[address]
         self.waiting -= len(removed)
         return removed
 

@@ -30,7 +30,7 @@ class TrapMemory:
         self._domains_max = domains_max
         self._plain: OrderedDict[str, TrapState] = OrderedDict()  # least recently used first
         self._suspect: OrderedDict[str, TrapState] = OrderedDict()
-        self._released: set[tuple[str, str]] = set()  # queue and reason; few, because operators release them
+        self._released: OrderedDict[tuple[str, str], None] = OrderedDict()  # queue and reason; the engine has them all
 
     def state_of(self, domain: str, run: str = "") -> TrapState:
         key = _key(domain, run)
@@ -65,7 +65,9 @@ class TrapMemory:
 
     def release(self, queue: str, reason: str) -> None:
         """An operator released the URLs of a queue that have this reason: fetch them, but still judge their links."""
-        self._released.add((queue, reason))
+        self._released[queue, reason] = None
+        if len(self._released) > self._domains_max:
+            self._released.popitem(last=False)  # the engine tells it again when a URL is deferred for that reason
 
 
 def _key(domain: str, run: str) -> str:

@@ -17,7 +17,9 @@ from crawler.settings import Settings
 
 ALLOW_ALL = RobotsRules()
 CACHED_ORIGINS_MAX = 50_000
-CACHED_BYTES_MAX = 64 * 1024 * 1024  # of rules, estimated; rules that origins share count for each of them
+CACHED_BYTES_MAX = (
+    64 * 1024 * 1024
+)  # of rules and their names, estimated; rules that origins share count for each of them
 LONG_BYTES = 32 * 1024  # takes up to 15 ms to parse; 500 KB take up to 0.25 s
 
 
@@ -81,7 +83,7 @@ class RobotsCache:
         return entry
 
     def _forget(self, origin: str) -> None:
-        self._bytes -= self._entries.pop(origin).memory_bytes
+        self._bytes -= len(origin) + self._entries.pop(origin).memory_bytes
 
     async def shared(self, partition: int, origin: str) -> RobotsEntry | None:
         """The entry that another session shared; it is cached here from then on."""
@@ -108,7 +110,7 @@ class RobotsCache:
         if origin in self._entries:
             self._forget(origin)
         self._entries[origin] = entry
-        self._bytes += entry.memory_bytes
+        self._bytes += len(origin) + entry.memory_bytes  # a redirect target may have 8 KiB
         while len(self._entries) > CACHED_ORIGINS_MAX or (self._bytes > CACHED_BYTES_MAX and len(self._entries) > 1):
             self._forget(next(iter(self._entries)))
         return entry

@@ -23,7 +23,7 @@ from crawler.web.fetcher import Fetcher
 
 PATIENCE_MS = 600_000  # to wait for a slot on another queue
 ABANDONED_MS = 2 * PATIENCE_MS  # without a turn for this long: the lease was lost meanwhile
-FETCHES_MAX = 50_000
+FETCHES_MAX = 10_000  # a redirect target may have 8 KiB
 
 Working = AbstractContextManager[None]  # entered while received bytes are processed
 

@@ -43,6 +43,7 @@ _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})").search
 
 _CACHED_JOINS_MAX = 20_000  # over all folders; about 200 bytes each
 _CACHED_HREF_MAX = 300  # longer ones rarely come twice
+_CACHED_FOLDER_MAX = 512  # characters: each join has those of its folder
 _UNUSABLE = ""  # the result of a join that can't be crawled
 
 
@@ -109,6 +110,8 @@ class JoinCache:
         """The joins of the folder of `base`: reference without fragment -> canonical URL, or "" if it is unusable."""
         query = base.find("?")
         folder = base[: base.rindex("/", 0, query if query >= 0 else len(base)) + 1]
+        if len(folder) > _CACHED_FOLDER_MAX:
+            return {}
         joins = self._folders.get((folder, bytes_max))
         if joins is None:
             self.count_entry()

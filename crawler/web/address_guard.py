@@ -52,6 +52,7 @@ _REFUSED_V6 = tuple(
 
 # https://fetch.spec.whatwg.org/#port-blocking: services that mistake an HTTP request for their own protocol.
 # fmt: off
+JUDGED_MAX = 65_536  # addresses whose verdict is cached
 _DENIED_PORTS = frozenset(
     (
         0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101,
@@ -82,7 +83,7 @@ def refused_text(*addresses: str) -> str:
     return f"{', '.join(addresses)} are private addresses; add --allow-private to crawl them"
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=JUDGED_MAX)
 def is_public(address: str) -> bool:
     """Whether this textual IP address is on the public internet; False for invalid addresses."""
     try:
