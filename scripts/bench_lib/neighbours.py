@@ -6,7 +6,7 @@ Crawls an innocent site for some seconds, first alone, then beside the others, f
     silent     the same, and no name server answers for them
     ports      pages that link to sixty closed ports of the innocent host
     robots     the innocent domain has ten hosts whose robots.txt answers 429 with Retry-After 3600
-    tarpits    hosts that send a byte every four seconds, thirty for each of the twelve
+    tarpits    hosts at eight addresses that send a byte every four seconds, thirty for each of the twelve
     nameless   hosts whose names nobody answers for, thirty for each of the twelve
     links      pages of 600 links of 2 KB to as many domains
 
@@ -41,7 +41,8 @@ class Web:
         self.kind, self.port, self.pages = kind, 0, 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        # Cancelled when the bench ends: nobody is to be told.
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 path, host = head.split(" ", 2)[1], head.partition("\r\nHost: ")[2].partition(":")[0]
@@ -82,8 +83,10 @@ async def pages(kind: str, seconds: float) -> int:
     web = Web(kind)
     server = await asyncio.start_server(web.serve, "127.0.0.1", 0, backlog=1024)
     port = web.port = int(server.sockets[0].getsockname()[1])
+    others = await asyncio.start_server(web.serve, [f"127.0.1.{n}" for n in range(8)], port, backlog=1024)
     silent, gone, here = DnsAnswer(silent=True), DnsAnswer(rcode=3), DnsAnswer(addresses=("127.0.0.1",))
     names = {"*.test": here, f"*.{INNOCENT}": here}
+    names |= {f"tarpit{n}.test": DnsAnswer(addresses=(f"127.0.1.{n % 8}",)) for n in range(SITES * EACH)}
     names |= {
         f"{name}{n}.{INNOCENT}": answer for name, answer in (("gone", gone), ("silent", silent)) for n in range(60)
     }
@@ -91,7 +94,7 @@ async def pages(kind: str, seconds: float) -> int:
     hosts = [f"{kind}{n}.test" for n in range(SITES * (EACH if kind in ("tarpits", "nameless") else 1) * bool(kind))]
     seeds = [f"http://{host.replace('tarpits', 'tarpit')}:{port}/" for host in (*hosts, INNOCENT)]
     with tempfile.TemporaryDirectory(prefix="neighbours-") as home:
-        async with server, DnsServer(names) as dns:
+        async with server, others, DnsServer(names) as dns:
             options = {
                 "fetch.allow_private": True, "dns.nameservers": [dns.address], "archive.dir": str(Path(home, "c")),
                 "scope.mode": "any", "crawl.time_max_s": seconds, "membership.drain_timeout_s": 0.5,

@@ -275,7 +275,7 @@ local function write_queues()
   local changed, n = {}, 0
   for _, r in pairs(ctx.records) do
     if r.is_changed then
-      if r.rows then Users.pack_rows(r) end
+      if r.rows then Users.pack_rows(r) elseif r[N] == 0 then r[MORE].turns = nil end
       if r.is_row and r[N] == 0 then
         call('DEL', r.key)
       else
