@@ -328,6 +328,11 @@ class Scheduler:
         self._enqueue(slot)
         self._wake()
 
+    def postpone(self, queue: str, wait_ms: int) -> None:
+        """No request of a queue starts within this time."""
+        slot, at_ms = self._slot(queue), monotonic_ms() + wait_ms
+        slot.next_ms, slot.settled_ms = max(slot.next_ms, at_ms), max(slot.settled_ms, at_ms)
+
     def _enqueue(self, slot: QueueSlot) -> None:
         if slot.is_queued or not slot.waiting or slot.active >= slot.concurrency:
             return

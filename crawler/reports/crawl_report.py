@@ -34,7 +34,7 @@ def totals_text(
     over = pending_text(over_budget(totals, quota_reached))
     left_out = {reason: n for reason, n in totals.refused.items() if is_asked(reason)}
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
-    pairs += [("waits", waits_text(why)) for why in sorted(waits_for) if why != "paused"]
+    pairs += [waits_text(why).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
@@ -54,10 +54,10 @@ def totals_text(
 
 
 def waits_text(why: str) -> str:
-    """Why instances claim no more URLs (`Member.waits_for`), in words."""
-    full = "for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    disk = "for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
-    return {"memory": full, "disk": disk, "paused": "for 'crawler resume'"}.get(why, why)
+    """Why instances claim no more URLs, or few (`Member.waits_for`), in words."""
+    full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
+    disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
+    return {"memory": full, "disk": disk, "paused": "waits for 'crawler resume'"}.get(why, f"waits for {why}")
 
 
 def _pending(totals: Totals, in_flight: int) -> str:
