@@ -272,3 +272,13 @@ async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None
     out = scheduler.take_out(lambda one: one.domain == "a.test")
     assert sorted(one.fingerprint for one in out) == ["1", "2", "4"]
     assert scheduler.waiting == 1
+
+
+async def test_claims_that_nobody_woke_at_an_address_are_stale_after_a_while() -> None:
+    """Those that were to be followed by them may have been returned, or have needed no place there."""
+    scheduler = scheduler_of()
+    old, new = (replace(claim(n, "a.test"), claimed_at=wall_s() - age_s) for n, age_s in ((1, 70), (2, 50)))
+    scheduler.wait_at("x", old)
+    scheduler.wait_at("x", new)
+    assert scheduler.take_stale(wait_max_ms=30_000, age_max_ms=60_000) == [old]
+    assert scheduler.waiting_at("x") == scheduler.waiting == 1
