@@ -27,6 +27,7 @@ def totals_text(
     ordering: OrderSettings,
     is_paused: bool = False,
     waits_for: Collection[str] = (),
+    held: tuple[int, int] = (0, 0),
     quota_reached: QuotaReached | None = None,
     jobs: Sequence[str] = (),
 ) -> str:
@@ -38,6 +39,11 @@ def totals_text(
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
+        *(
+            [("held back", f"{counted(held[0], 'page')}: {counted(held[1], 'link')} wait (log: pages.held_back)")]
+            if held[0]
+            else []
+        ),
         *([("items", number(totals.items))] if totals.items else []),
         *([("on disk", counted(n, "deferred URL"))] if (n := totals.spilled_deferred) else []),
         *([("budget", f"{over} (raise it to continue)")] if over else []),

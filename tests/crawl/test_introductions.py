@@ -1,4 +1,4 @@
-"""Pages with very many long links to domains that do not exist, next to an innocent site, in an engine that is small."""
+"""Pages with very many long links to domains that do not exist, next to an innocent site, in a small engine."""
 
 import asyncio
 import contextlib

@@ -5,12 +5,13 @@ import time
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.pipeline.schedule import KEPT_PLAIN_MS, Scheduler
 from crawler.rules.politeness import AdaptiveDelay
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import OpenClaims
 
 
@@ -276,7 +277,7 @@ async def test_claims_that_are_wanted_are_taken_out_wherever_they_wait() -> None
 
 async def test_claims_that_nobody_woke_at_an_address_are_stale_after_a_while() -> None:
     """Those that were to be followed by them may have been returned, or have needed no place there."""
-    scheduler = scheduler_of()
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     old, new = (replace(claim(n, "a.test"), claimed_at=wall_s() - age_s) for n, age_s in ((1, 70), (2, 50)))
     scheduler.wait_at("x", old)
     scheduler.wait_at("x", new)
