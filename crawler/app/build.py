@@ -49,6 +49,7 @@ from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.finish_watch import FinishWatcher
 from crawler.pipeline.handle import HandlerRuntime
+from crawler.pipeline.held_back import HeldBack
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.parse import PageParser
@@ -70,6 +71,7 @@ from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.robots.cache import RobotsCache
 from crawler.robots.gate import RobotsGate
 from crawler.robots.reader import RobotsReader
+from crawler.rules.introductions import Introductions
 from crawler.rules.site_rules import of_queues
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Counters, OpenClaims
@@ -185,15 +187,17 @@ def _build(
         s.archive,
         log_entries_max=s.frontier.log_entries_max,
     )
+    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, archive, backlog)
+    introductions = Introductions()
     committer = Committer(
         archive,
-        RouteStage(frontier, crawl.crawls, router, held, due, traps, content, runs),
+        RouteStage(frontier, crawl.crawls, router, held, due, traps, content, runs, introductions, counters),
         AckStage(frontier, held),
+        HeldBack(introductions, scheduler, held, counters, partial(rebalance.return_claims, started=True)),
         held=held, due=due, counters=counters, activity=activity, notes=notes, hooks=handlers.hooks, content=content,
         internal_errors=internal_errors, settings=s.archive, node=node, session=crawl.session,
         is_quiet=lambda: not scheduler.active,
     )  # fmt: skip
-    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, archive, backlog)
     override_follower = OverrideFollower(
         crawl.operator, scheduler, rebalance, due, counters, held, default_delay_ms=frontier.default_delay_ms
     )

@@ -170,10 +170,12 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     shown = listed.rows
     members = await alive(crawl)
     waits_for, ahead = {m.waits_for for m in members} - {""}, jobs_ahead(members)
+    held = sum(m.held_pages for m in members), sum(m.held_links for m in members)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     if arguments.json:
         counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
         counted["jobs"] = msgspec.to_builtins(ahead)
+        counted |= {"held_pages": held[0], "held_links": held[1]}
         counted |= {"memory_full": "memory" in waits_for, "disk_full": "disk" in waits_for}
         return json.dumps(
             {
@@ -194,6 +196,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
             ordering=crawl.record.ordering,
             is_paused=is_paused,
             waits_for=waits_for,
+            held=held,
             quota_reached=quota_reached,
             jobs=list(jobs_notes(ahead, wall_s(), is_idle=not found.pending)),
         )

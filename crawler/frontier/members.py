@@ -60,7 +60,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     disk_free: int = -1  # bytes, where its crawl folder is; -1: not known
     cpu_s: float = 0.0  # of its process without children, since it started
     resident: int = -1  # memory of its process, bytes; -1: not known
-    waits_for: str = ""  # why it claims no URLs: "memory" (the engine's is full), "disk" or "paused"
+    waits_for: str = ""  # why it claims no URLs: "disk" or "paused"; or few: "memory" (the engine's is full)
+    held_pages: int = 0  # that it fetched and has not acked, because links of theirs to other domains wait
+    held_links: int = 0  # of these pages
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
     last_error_at: float = 0.0  # wall clock, s

@@ -24,6 +24,7 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 PARTITIONS_PER_ROUND = 256
+FULL_CLAIMS_MAX = 16  # open at a time while the engine's memory is full: to fetch and ack them frees some
 URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call and each ack has a cost
 SWEEP_MS = 1000
 NOTHING_MS = 20  # pause after a due queue gave nothing: it is at its cap, and acks will wake it
@@ -108,15 +109,17 @@ class Claimer:
             pass
 
     def _room(self) -> int:
-        pages_left = self._counters.pages_left()
-        return self._open_claims.room if pages_left is None else min(self._open_claims.room, pages_left)
+        room, pages_left = self._open_claims.room, self._counters.pages_left()
+        if self._counters.is_engine_full:
+            room = min(room, FULL_CLAIMS_MAX - self._open_claims.total + self._counters.held_pages)
+        return room if pages_left is None else min(room, pages_left)
 
     async def _round(self) -> bool:
         """One batch of claims; False when there was nothing to do."""
         if monotonic_ms() - self._swept_ms >= SWEEP_MS:
             self._swept_ms = monotonic_ms()
             await self._sweep()
-        if self._counters.is_stopping or self._counters.waits_for:
+        if self._counters.is_stopping or self._counters.waits_for in ("disk", "paused"):
             return False
         partitions = self._due_partitions()
         if not partitions:
@@ -162,12 +165,12 @@ class Claimer:
         await self._answered.wait()
 
     def _request(self, share: int) -> ClaimRequest:
-        f, self._serial = self._settings.frontier, self._serial + 1
+        f, self._serial, is_full = self._settings.frontier, self._serial + 1, self._counters.is_engine_full
         return ClaimRequest(
             request_id=f"{self._frontier.session}-{self._serial}",
             urls_max=min(share, 2 * f.claim_urls_max),  # twice as many take 5.5 ms in an engine with a million keys
-            per_queue_max=f.claim_urls_max,
-            ahead_ms=0 if self._open_claims.is_scarce else int(f.claim_ahead_s * 1000),
+            per_queue_max=1 if is_full else f.claim_urls_max,
+            ahead_ms=0 if is_full or self._open_claims.is_scarce else int(f.claim_ahead_s * 1000),
             visibility_ms=int(f.visibility_timeout_s * 1000),
             default_delay_ms=int(self._settings.politeness.delay_s * 1000),
             out_max=4 * f.claim_urls_max,

@@ -5,6 +5,7 @@ frontier before their page is acked, and the index line is on disk before the co
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import ArchiveStage, Placed
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.due_partitions import DuePartitions
+from crawler.pipeline.held_back import WAKE_S, HeldBack
 from crawler.pipeline.hooks import Hooks
 from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
 from crawler.pipeline.outcome import Committable, Deferred, Failed, Outcome, Refused
@@ -36,6 +38,9 @@ GATHER_POLL_S = 0.005
 LOST_LINKS = f"{LOST}{LINKS}"
 
 
+_Page = tuple[Committable, Placed | None]
+
+
 class _Group(NamedTuple):
     """Outcomes that are committed together. `placed`: where the archive has each of `commits`."""
 
@@ -47,7 +52,8 @@ class _Group(NamedTuple):
 class Committer:
     """Gathers outcomes and commits them in groups, in two steps that run at the same time for different groups.
 
-    Three groups and what gathers meanwhile is the most that it holds: one is archived, one waits, one is acked.
+    Three groups and what gathers meanwhile is the most that it holds: one is archived, one waits, one is acked. Pages
+    whose links wait are in `held_back`.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Committer:
         archive: ArchiveStage,
         route: RouteStage,
         ack: AckStage,
+        held_back: HeldBack,
         *,
         held: HeldPartitions,
         due: DuePartitions,
@@ -73,6 +80,7 @@ class Committer:
         self._archive = archive
         self._route = route
         self._ack = ack
+        self._held_back = held_back
         self._held = held
         self._due = due
         self._counters = counters
@@ -89,12 +97,10 @@ class Committer:
         self._archived: asyncio.Queue[_Group] = asyncio.Queue(maxsize=1)
         self._arrived = asyncio.Event()
         self._is_quiet = is_quiet
-        self.uncommitted = 0
 
     def deliver(self, outcome: Outcome) -> None:
         """Queue an outcome; it is committed within `archive.sync_s`."""
         self._waiting.append(outcome)
-        self.uncommitted += 1
         self._arrived.set()
 
     async def archive_groups(self) -> None:
@@ -106,7 +112,16 @@ class Committer:
     async def commit_groups(self) -> None:
         """Route and ack what is on disk, until cancelled."""
         while True:
-            await self._commit(await self._archived.get())
+            await self._commit(await self._next_group())
+
+    async def _next_group(self) -> _Group:
+        """The next one on disk; an empty one in time for the pages that are held back."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAKE_S if self._held_back else None):
+                return await self._archived.get()
+        group = _Group([], [], [])
+        self._taken.append(group.outcomes)
+        return group
 
     async def flush(self) -> None:
         """Commit all outcomes that wait. For the end, when neither of the loops runs any more."""
@@ -135,27 +150,46 @@ class Committer:
         return _Group(outcomes, commits, await self._archive.store(commits) if commits else [])
 
     async def _commit(self, group: _Group) -> None:
+        going_on = self._held_back.due()
+        pages: list[_Page] = [(page.outcome, page.placed) for page in going_on]
+        given: list[Committable] = []
         try:
             ended = [o for o in group.outcomes if not isinstance(o, Committable)]
-            if group.commits:
-                ended += await self._route_and_ack(group.commits, group.placed)
+            pages += zip(group.commits, group.placed, strict=True)
+            waiting = list[tuple[Committable, Placed]]()
+            if pages:
+                failed, waiting = await self._route_and_ack(pages)
+                ended += failed
             if ended:
                 await self._ack.end(ended, self._ended)
                 reached("end.answered", ended[0].claim.url)
-            for outcome in group.outcomes:
-                self._counters.open_claims.ended(outcome.claim)
-            if group.outcomes:
+            left = {id(outcome) for outcome, _ in waiting}
+            for outcome in (*group.outcomes, *(page.outcome for page in going_on)):
+                if id(outcome) not in left:
+                    self._counters.open_claims.ended(outcome.claim)
+            if going_on or waiting:
+                given = self._held_back.keep(going_on, waiting)
+            if group.outcomes or going_on:
                 self._due.room_changed()
         finally:
-            self.uncommitted -= len(group.outcomes)
             self._taken.remove(group.outcomes)
+        if given:
+            for outcome in given:
+                self._notes.cut_off(outcome.claim, outcome.response.started_at)
+            await self._held_back.give_back(given)
         if self._archive.wants_drain and self._is_quiet() and not self.uncommitted:
             await self._archive.drain()
 
     @property
     def claims(self) -> list[Claim]:
         """Claims whose outcome is here but not acked."""
-        return [outcome.claim for outcomes in (*self._taken, self._waiting) for outcome in outcomes]
+        here = [outcome.claim for outcomes in (*self._taken, self._waiting) for outcome in outcomes]
+        return here + self._held_back.claims
+
+    @property
+    def uncommitted(self) -> int:
+        """How many outcomes are here but not acked."""
+        return len(self._waiting) + sum(map(len, self._taken)) + len(self._held_back)
 
     async def settle(self, timeout_s: float) -> list[Claim]:
         """Wait until all delivered outcomes are committed; the claims of those that were not in time."""
@@ -164,14 +198,15 @@ class Committer:
             await asyncio.sleep(0.01)
         return self.claims
 
-    async def _route_and_ack(self, group: list[Committable], placed: list[Placed | None]) -> list[Failed]:
-        """The failures, still to be ended, of pages whose content raised an error."""
-        for outcome, where in zip(group, placed, strict=True):
+    async def _route_and_ack(self, pages: Sequence[_Page]) -> tuple[list[Failed], list[tuple[Committable, Placed]]]:
+        """The failures, still to be ended, of pages whose content raised an error; and the pages whose links wait."""
+        for outcome, where in pages:
             outcome.digest = where.digest if where is not None else ""
+        group = [outcome for outcome, _ in pages]
         own = await self._route.route(group)
         reached("route.added", group[0].claim.url)
         await self._archive.have_room()
-        acks = self._acks(group, placed, own)
+        acks, waiting = self._acks(pages, own)
         async with self._counters.acking:
             replies = await self._answers(acks)
             reached("ack.answered", group[0].claim.url)
@@ -181,13 +216,13 @@ class Committer:
         failed = [self._failed(o, o.error) for o in group if o.error is not None]
         if len(failed) < len(group):
             self._internal_errors.passed()
-        return failed
+        return failed, waiting
 
     def _acks(
-        self, group: list[Committable], placed: Sequence[Placed | None], own: Sequence[list[Candidate] | None]
-    ) -> list[tuple[Committable, Ack]]:
-        acks = []
-        for outcome, where, items in zip(group, placed, own, strict=True):
+        self, pages: Sequence[_Page], own: Sequence[list[Candidate] | None]
+    ) -> tuple[list[tuple[Committable, Ack]], list[tuple[Committable, Placed]]]:
+        acks, waiting = [], []
+        for (outcome, where), items in zip(pages, own, strict=True):
             if where is None or items is None:
                 continue
             fence = self._held.fence_of(outcome.claim.partition)
@@ -195,10 +230,13 @@ class Committer:
                 self._counters.fenced += 1
                 self._notes.lost(outcome)
                 continue
+            if outcome.left:
+                waiting.append((outcome, where))
+                continue
             ack = self._content.attempt(outcome, self._ack_of, outcome, where, items, fence)
             if ack is not None:
                 acks.append((outcome, ack))
-        return acks
+        return acks, waiting
 
     def _ack_of(self, outcome: Committable, where: Placed, items: list[Candidate], fence: Fence) -> Ack:
         return Ack(

@@ -7,7 +7,7 @@ import msgspec
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.failing import storable
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled
-from crawler.model import Claim, FailureKind, ParsedPage, Response
+from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response
 from crawler.runtime.clock import wall_s
 
 
@@ -18,7 +18,8 @@ class NotEntitledError(Exception):
 class Committable(msgspec.Struct, kw_only=True):
     """A response to archive, route and ack. `redirect_to` is canonical; `finished_at` is wall clock, s.
 
-    The links of `page` are those to follow; labels and priorities that its handler gave to some are in `handled`.
+    The links of `page` are those to follow; labels and priorities that its handler gave to some are in `handled`. Once
+    they are judged, `own` are the candidates that its ack adds, and `left` those to be added before; None until then.
     """
 
     claim: Claim
@@ -31,6 +32,8 @@ class Committable(msgspec.Struct, kw_only=True):
     digest: str = ""  # of the payload, once it is archived
     scope_version: int = 0  # that its links were judged by
     refused: Counter[str] = msgspec.field(default_factory=Counter)
+    own: list[Candidate] = msgspec.field(default_factory=list)
+    left: list[Candidate] | None = None
     fresh: int = 0  # candidates among its links: those that were not added lately. Counted for -vv only
     deferred: int = 0  # how many of these are kept, and not fetched; likewise
     error: Exception | None = None  # raised because of its content while it was committed: it becomes a failure then

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
+from crawler.errors import EngineFull
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import Candidate
+from crawler.model import AddOutcome, Candidate
 from crawler.pipeline import url_lines
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.internal_errors import ContentSteps
@@ -18,7 +20,9 @@ from crawler.pipeline.outcome import Committable
 from crawler.pipeline.router import Router, link_name
 from crawler.pipeline.run_book import RunBook
 from crawler.pipeline.trap_memory import TrapMemory
-from crawler.runtime.clock import ENGINE_PAUSE_S
+from crawler.rules.introductions import Introductions, cost
+from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.counters import Counters
 from crawler.runtime.tasks import retry_until_answered
 
 log = logging.getLogger(__name__)
@@ -26,12 +30,13 @@ log = logging.getLogger(__name__)
 PAGES_BEFORE_YIELD = 32  # pages whose links are judged before the event loop runs: 2 to 4 ms
 
 ACK_ITEMS_MAX = 128  # links that one ack may add; more go through add
+NOBODY = ""  # pays for links to a page's own queue
 
 until_answered = partial(retry_until_answered, event="route.engine_error")
 
 
 class RouteStage:
-    """Adds links to other partitions; links to the page's own partition are left to its ack."""
+    """Adds links to other queues; links to the page's own queue are left to its ack."""
 
     def __init__(
         self,
@@ -43,6 +48,8 @@ class RouteStage:
         traps: TrapMemory,
         content: ContentSteps,
         runs: RunBook,
+        introductions: Introductions,
+        counters: Counters,
     ) -> None:
         self.traps = traps
         self._frontier = frontier
@@ -52,35 +59,97 @@ class RouteStage:
         self._due = due
         self._content = content
         self._runs = runs
+        self._introductions = introductions
+        self._counters = counters
 
     async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
-        """Add links of other partitions; per page the links left for its ack, or None where its content failed."""
+        """Add links, as far as their pages' domains may introduce others and the engine has room; the rest stays in
+        `left`. Returns the links left for each page's ack, or None where its content failed.
+        """
+        await self._judge([outcome for outcome in group if outcome.left is None])
+        pages = [outcome for outcome in group if outcome.error is None]
+        while pages:  # again where what a domain paid for was known already
+            refunded = await self._release(pages)
+            pages = [outcome for outcome in pages if outcome.left and outcome.claim.domain in refunded]
+        return [outcome.own if outcome.error is None else None for outcome in group]
+
+    async def _judge(self, group: Sequence[Committable]) -> None:
+        """Turn the links of pages into candidates, once."""
         await self._open_scope([outcome for outcome in group if not outcome.claim.run])
         of_runs = [outcome for outcome in group if outcome.claim.run]
         if of_runs:
             await self._open_scopes_of_runs(of_runs)
-        own: list[list[Candidate] | None] = []
-        away: defaultdict[int, list[Candidate]] = defaultdict(list)
-        taken: set[tuple[str, int, int | None, str]] = set()
         for number, outcome in enumerate(group, 1):
             candidates = self._content.attempt(outcome, self._candidates, outcome) if outcome.error is None else None
-            if candidates is None:
-                own.append(None)
-                continue
-            mine: list[Candidate] = []
-            for candidate in candidates:
-                if candidate.partition == outcome.claim.partition and len(mine) < ACK_ITEMS_MAX:
-                    mine.append(candidate)  # even if other pages of the group have it: their acks may be refused
-                elif (what := _what(candidate)) not in taken:
-                    taken.add(what)
-                    away[candidate.partition].append(candidate)
-            own.append(mine)
+            if candidates is not None:
+                queue = outcome.claim.queue
+                own = [candidate for candidate in candidates if candidate.queue == queue]
+                others = [candidate for candidate in candidates if candidate.queue != queue]
+                outcome.own, outcome.left = own[:ACK_ITEMS_MAX], own[ACK_ITEMS_MAX:] + others
             if number % PAGES_BEFORE_YIELD == 0:
                 await asyncio.sleep(0)
-        if of_runs:
-            own = await self._touch(own, away)
-        await self._add({partition: found for partition, found in away.items() if found})
-        return own
+
+    async def _release(self, pages: Sequence[Committable]) -> set[str]:
+        """One round; the domains that got something back for URLs that were known."""
+        now_ms = monotonic_ms()
+        away: defaultdict[int, list[Candidate]] = defaultdict(list)
+        payers: dict[_What, str] = {}
+        granted = []
+        for number, outcome in enumerate(pages, 1):
+            granted.append(self._grant(outcome, away, payers, now_ms))
+            if number % PAGES_BEFORE_YIELD == 0:
+                await asyncio.sleep(0)
+        if any(outcome.claim.run for outcome in pages):
+            await self._touch(pages, away)
+        known, refused = await self._add({partition: found for partition, found in away.items() if found})
+        if refused:
+            for outcome, some in zip(pages, granted, strict=True):
+                back = [candidate for candidate in some if candidate.partition in refused]
+                outcome.left = back + (outcome.left or [])
+        refunds: Counter[str] = Counter()
+        for candidate in known:
+            refunds[payers[_what(candidate)]] += cost(candidate.url)
+        for candidate in chain.from_iterable(refused.values()):
+            self._refund(payers[_what(candidate)], cost(candidate.url), now_ms)
+        for domain, refund in refunds.items():
+            self._refund(domain, refund, now_ms)
+        return {*refunds} - {NOBODY}
+
+    def _refund(self, domain: str, paid: int, now_ms: int) -> None:
+        if domain != NOBODY:
+            self._introductions.spend(domain, -paid, now_ms)
+
+    def _grant(
+        self, outcome: Committable, away: dict[int, list[Candidate]], payers: dict["_What", str], now_ms: int
+    ) -> Sequence[Candidate]:
+        """Take out of `left` what may be added now. What other pages of the group have is added once, and paid once.
+
+        Links to the page's own queue, which stand first, cost nothing; but where nothing of a full engine can move to
+        disk, these wait as well.
+        """
+        is_full = self._counters.is_engine_full
+        if is_full and not self._counters.can_spill:
+            outcome.left, outcome.own = [*outcome.own, *(outcome.left or ())], []
+            return ()
+        domain, queue, left = outcome.claim.domain, outcome.claim.queue, outcome.left or []
+        room = before = self._introductions.room(domain, now_ms, is_full=is_full)
+        count = len(left)
+        for number, candidate in enumerate(left):
+            what = _what(candidate)
+            if what in payers:
+                continue
+            is_own = candidate.queue == queue
+            if not is_own:
+                if room <= 0:
+                    count = number
+                    break
+                room -= cost(candidate.url)
+            payers[what] = NOBODY if is_own else domain
+            away[candidate.partition].append(candidate)
+        if room < before:
+            self._introductions.spend(domain, int(before - room), now_ms)
+        outcome.left = left[count:]
+        return left[:count]
 
     def _candidates(self, outcome: Committable) -> list[Candidate]:
         claim, page = outcome.claim, outcome.page
@@ -128,21 +197,18 @@ class RouteStage:
                 if root:
                     await until_answered(partial(self._runs.open, claim.run, root))
 
-    async def _touch(
-        self, own: Sequence[list[Candidate] | None], away: dict[int, list[Candidate]]
-    ) -> list[list[Candidate] | None]:
-        """Note the partitions that are to get URLs of runs. Those of runs that have ended are dropped; what is left of
-        `own`.
-        """
+    async def _touch(self, pages: Sequence[Committable], away: dict[int, list[Candidate]]) -> None:
+        """Note the partitions that are to get URLs of runs. Those of runs that have ended are dropped."""
         partitions: defaultdict[str, set[int]] = defaultdict(set)
-        for some in (*own, *away.values()):
-            for candidate in some or ():
+        for some in (*(outcome.own for outcome in pages), *away.values()):
+            for candidate in some:
                 if candidate.run:
                     partitions[candidate.run].add(candidate.partition)
         ended = await until_answered(partial(self._runs.touch_all, partitions))
         for partition, found in away.items():
             away[partition] = [candidate for candidate in found if candidate.run not in ended]
-        return [mine and [candidate for candidate in mine if candidate.run not in ended] for mine in own]
+        for outcome in pages:
+            outcome.own = [candidate for candidate in outcome.own if candidate.run not in ended]
 
     def _root_beyond(self, url: str, run: str = "") -> str:
         """The root that would take a URL into the scope; "" when the URL is in scope."""
@@ -152,8 +218,11 @@ class RouteStage:
         scope = router.scope
         return "" if scope.allows(url) else scope.root_of(url)
 
-    async def _add(self, away: dict[int, list[Candidate]]) -> None:
-        """Add until every partition has accepted its URLs: the acks of their pages wait for this."""
+    async def _add(self, away: dict[int, list[Candidate]]) -> tuple[list[Candidate], dict[int, list[Candidate]]]:
+        """Add until every partition has accepted its URLs or has no room for them: the acks of their pages wait for
+        this. Returns those that were known already, and by partition those that were refused.
+        """
+        known, refused = list[Candidate](), dict[int, list[Candidate]]()
         while away:
             asked = away
             replies = await until_answered(partial(self._frontier.add, asked))
@@ -162,11 +231,14 @@ class RouteStage:
                 reply = replies[partition]
                 if isinstance(reply, AddReply):
                     self.added(partition, candidates, reply.woken)
-                else:
-                    away[partition] = candidates
-                    log.warning("route.refused", extra={"partition": partition, "error": str(reply)})
+                    found = zip(candidates, reply.outcomes, strict=True)
+                    known += [candidate for candidate, outcome in found if outcome is not AddOutcome.NEW]
+                    continue
+                log.warning("route.refused", extra={"partition": partition, "error": str(reply)})
+                (refused if isinstance(reply, EngineFull) else away)[partition] = candidates
             if away:
                 await asyncio.sleep(ENGINE_PAUSE_S)
+        return known, refused
 
     def added(self, partition: int, candidates: Sequence[Candidate], woken: int) -> None:
         """These are in the frontier now."""
@@ -183,6 +255,9 @@ class RouteStage:
                 self._due.hint(partition, user)
 
 
-def _what(candidate: Candidate) -> tuple[str, int, int | None, str]:
+_What = tuple[str, int, int | None, str]
+
+
+def _what(candidate: Candidate) -> _What:
     """By what a group adds a candidate once."""
     return candidate.url, candidate.depth, candidate.linked_from, candidate.run

@@ -17,7 +17,7 @@ from crawler.model import Claim
 from crawler.rules.fair_turns import FairTurns
 from crawler.rules.identity import registrable_domain
 from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import OpenClaims
 
 NOTHING: frozenset[str] = frozenset()
@@ -343,6 +343,11 @@ class Scheduler:
         self._enqueue(slot)
         self._wake()
 
+    def postpone(self, queue: str, wait_ms: int) -> None:
+        """No request of a queue starts within this time."""
+        slot, at_ms = self._slot(queue), monotonic_ms() + wait_ms
+        slot.next_ms, slot.settled_ms = max(slot.next_ms, at_ms), max(slot.settled_ms, at_ms)
+
     def _enqueue(self, slot: QueueSlot) -> None:
         if slot.is_queued or not slot.waiting or slot.active >= self._room(slot):
             return
@@ -395,10 +400,10 @@ class Scheduler:
         """Take out every waiting claim."""
         return self.take_out(lambda _: True)
 
-    def take_out(self, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
-        """Take out the waiting claims that are wanted."""
+    def take_out(self, is_wanted: Callable[[Claim], bool], among: Iterable[deque[Claim]] | None = None) -> list[Claim]:
+        """Take out the waiting claims that are wanted, `among` all lists of these or some."""
         removed: list[Claim] = []
-        for waiting in self._waiting_lists() if self.waiting else ():
+        for waiting in (self._waiting_lists() if among is None else among) if self.waiting else ():
             if any(map(is_wanted, waiting)):
                 removed.extend(filter(is_wanted, waiting))
                 kept = [claim for claim in waiting if not is_wanted(claim)]
@@ -447,7 +452,8 @@ class Scheduler:
                 stale.extend(slot.waiting)
                 slot.waiting.clear()
         self.waiting -= len(stale)
-        return stale
+        claimed_at = wall_s() - age_max_ms / 1000  # whoever an address was to wake them after may be gone
+        return stale + self.take_out(lambda claim: claim.claimed_at < claimed_at, self._waiting_at.values())
 
     def forget_idle(self) -> None:
         """Drop idle slots: memory is bounded by the queues that have, or recently had, claims here."""

@@ -1,7 +1,7 @@
 """Keeps the engine within its memory: spills deferred URLs and the tails of long queues to disk, and brings them back.
 
-Claims pause while the engine is still too full. A file is written and synced before the engine is told of it, and
-removed long after the engine last named it: whatever writes the engine loses, each block is in memory or in a file
+Few URLs are claimed while the engine is still too full. A file is written and synced before the engine is told of it,
+and removed long after the engine last named it: whatever writes the engine loses, each block is in memory or in a file
 (docs/internals/decisions/memory.md).
 """
 
@@ -56,6 +56,7 @@ class Spiller:
         self._mark = settings.frontier.memory_mark
         self._budget = settings.frontier.memory
         self._check_every_s = settings.membership.beat_s
+        counters.can_spill = bool(self._budget) and files is not None
         self._short: set[tuple[int, str]] = set()
         self._requested = asyncio.Event()
         self._unnamed: dict[tuple[str, int, int, str], int] = {}  # (run id, partition, epoch, file) -> since when
@@ -92,7 +93,7 @@ class Spiller:
             self._swept_ms = monotonic_ms()
 
     def _judge(self, memory: Memory) -> None:
-        """Stop claiming while the engine has no headroom; acks and returns go on and free memory."""
+        """Claim few URLs at a time while the engine has no headroom; acks and returns go on and free memory."""
         full = memory.share > self._mark or (bool(self._budget) and memory.used_bytes > self._budget)
         if full != self._counters.is_engine_full:
             self._counters.is_engine_full = full

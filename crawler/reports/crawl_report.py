@@ -27,6 +27,7 @@ def totals_text(
     ordering: OrderSettings,
     is_paused: bool = False,
     waits_for: Collection[str] = (),
+    held: tuple[int, int] = (0, 0),
     quota_reached: QuotaReached | None = None,
     jobs: Sequence[str] = (),
 ) -> str:
@@ -34,10 +35,15 @@ def totals_text(
     over = pending_text(over_budget(totals, quota_reached))
     left_out = {reason: n for reason, n in totals.refused.items() if is_asked(reason)}
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
-    pairs += [("waits", waits_text(why)) for why in sorted(waits_for) if why != "paused"]
+    pairs += [waits_text(why).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         ("pending", _pending(totals, in_flight)),
+        *(
+            [("held back", f"{counted(held[0], 'page')}: {counted(held[1], 'link')} wait (log: pages.held_back)")]
+            if held[0]
+            else []
+        ),
         *([("items", number(totals.items))] if totals.items else []),
         *([("on disk", counted(n, "deferred URL"))] if (n := totals.spilled_deferred) else []),
         *([("budget", f"{over} (raise it to continue)")] if over else []),
@@ -54,10 +60,10 @@ def totals_text(
 
 
 def waits_text(why: str) -> str:
-    """Why instances claim no more URLs (`Member.waits_for`), in words."""
-    full = "for room in the engine's memory (frontier.memory, or its own maxmemory)"
-    disk = "for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
-    return {"memory": full, "disk": disk, "paused": "for 'crawler resume'"}.get(why, why)
+    """Why instances claim no more URLs, or few (`Member.waits_for`), in words."""
+    full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
+    disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
+    return {"memory": full, "disk": disk, "paused": "waits for 'crawler resume'"}.get(why, f"waits for {why}")
 
 
 def _pending(totals: Totals, in_flight: int) -> str:

@@ -78,7 +78,8 @@ def sentence(
         speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
         return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
     if waits_for in FULL:
-        return f"Nothing is claimed: {FULL[waits_for]}."
+        claimed = "Few URLs are claimed at a time" if waits_for == "memory" else "Nothing is claimed"
+        return f"{claimed}: {FULL[waits_for]}."
     wait = duration(d.next_fetch_in_ms / 1000)
     trouble = (
         f" after errors (the last: {d.last_error})"

@@ -70,6 +70,6 @@ def jobs_notes(jobs: JobsAhead, now_s: float, *, is_idle: bool) -> Iterator[str]
 
 
 def waits(o: Overview) -> Iterator[str]:
-    """Why instances claim no more URLs, if they don't."""
+    """Why instances claim no more URLs, or few at a time, where that is so."""
     for why in sorted(o.waits_for):
-        yield f"waits {waits_text(why)}"
+        yield waits_text(why)

@@ -86,8 +86,11 @@ class Counters(msgspec.Struct):
     fenced: int = 0  # results that came too late: another session had the lease by then
     late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
-    is_engine_full: bool = False  # no more claims until there is room for the links of those in flight
-    is_disk_full: bool = False  # likewise, until there is room for the records of those in flight
+    held_pages: int = 0  # fetched, and not acked because links of theirs wait
+    held_links: int = 0  # of these
+    is_engine_full: bool = False  # few claims at a time: to end them frees memory
+    can_spill: bool = False  # do URLs in long queues leave the engine when it is full?
+    is_disk_full: bool = False  # no more claims until there is room for the records of those in flight
     overrides: Overrides = msgspec.field(default_factory=Overrides)  # by an operator, as last read
     # While this lock is held, `committed` equals the engine's count.
     acking: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
@@ -98,12 +101,12 @@ class Counters(msgspec.Struct):
 
     @property
     def waits_for(self) -> str:
-        """Why no URLs are claimed although some may be due; same values as `Member.waits_for`."""
-        if self.is_engine_full:
-            return "memory"
+        """Why no URLs are claimed although some may be due, or few ("memory"); same values as `Member.waits_for`."""
         if self.is_disk_full:
             return "disk"
-        return "paused" if self.overrides.is_paused else ""
+        if self.overrides.is_paused:
+            return "paused"
+        return "memory" if self.is_engine_full else ""
 
     def description(self) -> dict[str, int | str | float]:
         """Fields of `Member` by name."""
@@ -112,6 +115,7 @@ class Counters(msgspec.Struct):
             text, at_s = last.text, round(last.at_s, 1)
         return {
             "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for,
+            "held_pages": self.held_pages, "held_links": self.held_links,
             "last_error": text, "last_error_at": at_s,
         }  # fmt: skip
 

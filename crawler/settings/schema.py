@@ -182,7 +182,7 @@ class FrontierSettings(OrderSettings, frozen=True):
         0  # bytes of the engine; above 90 %, deferred URLs and tails of queues go to disk; 0: no limit
     )
     spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else off
-    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # claiming stops above this share of maxmemory
+    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # above this share of maxmemory few URLs are claimed
 
 
 class BudgetSettings(_Section, frozen=True):

@@ -67,7 +67,7 @@ def test_a_progress_line_says_all_that_matters() -> None:
 
 
 def test_a_progress_line_says_why_nothing_moves() -> None:
-    full = "waits for room in the engine's memory (frontier.memory, or its own maxmemory)"
+    full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
     line = summary_line(shown(12, 1204, waits_for=["memory", "paused"]))
     assert line.endswith(f"2.00 KiB; {full}; waits for 'crawler resume'")
 

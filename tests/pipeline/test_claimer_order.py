@@ -8,8 +8,9 @@ import pytest
 
 from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.messages import ClaimReply
+from crawler.frontier.overrides import EVERYWHERE, Overrides
 from crawler.pipeline import claim as claimer_module
-from crawler.pipeline.claim import URLS_PER_CALL, Claimer
+from crawler.pipeline.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
 from crawler.pipeline.due_partitions import LEAD_MS, DuePartitions
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Counters, OpenClaims
@@ -101,3 +102,23 @@ async def test_with_little_room_few_partitions_give_several_urls_each() -> None:
     fill(counters, 999 - counters.open_claims.total)
     await rounds(frontier, counters, n=1)
     assert [request.urls_max for request in frontier.requests[2:]] == [1], "the last place is given away, too"
+
+
+async def test_while_the_engine_is_full_a_few_claims_are_open_one_of_a_queue_and_held_pages_do_not_count() -> None:
+    frontier, counters = OverdueFrontier({1: 0}), Counters(OpenClaims(1000), is_engine_full=True, held_pages=5)
+    fill(counters, FULL_CLAIMS_MAX + 5 - 2)
+    await rounds(frontier, counters, n=1)
+    asked = [(request.urls_max, request.per_queue_max, request.ahead_ms) for request in frontier.requests]
+    assert asked == [(2, 1, 0)]
+    fill(counters, 1)
+    await rounds(frontier, counters, n=1)
+    assert len(frontier.requests) == 1, "there is no room"
+
+
+@pytest.mark.parametrize("also", ["disk", "pause"])
+async def test_a_full_engine_lets_nothing_be_claimed_on_a_full_disk_or_by_a_paused_crawl(also: str) -> None:
+    frontier, counters = OverdueFrontier({1: 0}), Counters(OpenClaims(1000), is_engine_full=True)
+    counters.is_disk_full = also == "disk"
+    counters.overrides = Overrides(paused=frozenset([EVERYWHERE] if also == "pause" else []))
+    await rounds(frontier, counters, n=1)
+    assert frontier.requests == []

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from crawler.frontier.frontier import Settlement
-from crawler.model import ParsedPage
+from crawler.model import Claim, ParsedPage
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.commit import Committer
+from crawler.pipeline.held_back import HeldBack
 from crawler.pipeline.outcome import Committable
+from crawler.pipeline.schedule import Scheduler
+from crawler.rules.introductions import Introductions
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ArchiveSettings
 from tests.pipeline.test_schedule import claim
@@ -67,13 +70,23 @@ def outcome(number: int) -> Committable:
     )
 
 
+def held_back_of(held: Any, counters: Counters) -> HeldBack:
+    scheduler = Scheduler(counters.open_claims, concurrency_per_queue=1)
+    return HeldBack(Introductions(), scheduler, held, counters, no_returns)
+
+
+async def no_returns(claims: list[Claim]) -> None:
+    raise AssertionError(claims)
+
+
 def committer_of(stages: Stages, open_claims: OpenClaims) -> Committer:
     anything: Any = SimpleNamespace(lost=lambda _: None, room_changed=lambda: None, passed=lambda: None)
     held: Any = SimpleNamespace(fence_of=lambda _: "fence", holds=lambda _: True)
     parts: Any = stages
+    counters = Counters(open_claims)
     return Committer(
-        parts, parts, parts, held=held, due=anything, counters=Counters(open_claims), activity=Activity(1),
-        notes=anything, hooks=anything, content=content_steps(), internal_errors=anything,
+        parts, parts, parts, held_back_of(held, counters), held=held, due=anything, counters=counters,
+        activity=Activity(1), notes=anything, hooks=anything, content=content_steps(), internal_errors=anything,
         settings=ArchiveSettings(sync_s=60.0, sync_pages=GROUP), node="n", session="s", is_quiet=lambda: False,
     )  # fmt: skip
 

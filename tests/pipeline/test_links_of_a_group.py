@@ -15,7 +15,9 @@ from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.route import RouteStage
 from crawler.pipeline.router import Router
 from crawler.pipeline.trap_memory import TrapMemory
+from crawler.rules.introductions import Introductions
 from crawler.rules.scope import ScopeRules
+from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ScopeSettings, TrapSettings
 from tests.pipeline.turn_lab import content_steps
 
@@ -52,7 +54,9 @@ def stage(adds: FakeFrontier) -> RouteStage:
     unused: Any = SimpleNamespace()
     held: Any = SimpleNamespace(is_open=lambda _: False)
     traps = TrapMemory(TrapSettings())
-    return RouteStage(adds, unused, router, held, unused, traps, content_steps(), unused)  # type: ignore[arg-type]
+    return RouteStage(
+        adds, unused, router, held, unused, traps, content_steps(), unused, Introductions(), Counters(OpenClaims(9))
+    )  # type: ignore[arg-type]
 
 
 def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:

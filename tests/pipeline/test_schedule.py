@@ -5,12 +5,13 @@ import time
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.pipeline.schedule import KEPT_PLAIN_MS, Scheduler
 from crawler.rules.politeness import AdaptiveDelay
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import OpenClaims
 
 
@@ -303,3 +304,13 @@ async def test_a_queue_goes_on_at_once_after_a_page_that_took_nothing() -> None:
     assert not taking.done()
     scheduler.release("a.test", wait_ms=0)
     assert (await taking)[1].url == "http://a.test/1"
+
+
+async def test_claims_that_nobody_woke_at_an_address_are_stale_after_a_while() -> None:
+    """Those that were to be followed by them may have been returned, or have needed no place there."""
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    old, new = (replace(claim(n, "a.test"), claimed_at=wall_s() - age_s) for n, age_s in ((1, 70), (2, 50)))
+    scheduler.wait_at("x", old)
+    scheduler.wait_at("x", new)
+    assert scheduler.take_stale(wait_max_ms=30_000, age_max_ms=60_000) == [old]
+    assert scheduler.waiting_at("x") == scheduler.waiting == 1

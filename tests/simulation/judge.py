@@ -75,6 +75,7 @@ class Judge:
     deaths: Counter[str] = field(default_factory=Counter)  # URL -> processes that were killed while they were at it
     died_ns: dict[str, int] = field(default_factory=dict)  # session -> when its process was killed
     has_jobs: bool = False  # pages are requested again for each run
+    holds_pages: bool = False  # a page whose links wait is requested again when there is no room for it
     scheduled: dict[str, float] = field(default_factory=dict)  # URL -> wall time (s) before which it is not fetched
     _ahead_ns: int = 0  # by how much a wall clock was ahead of virtual time, at most
     _holders: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # (partition, epoch) -> sessions
@@ -251,7 +252,7 @@ class Judge:
         self._asked[request.url] = request
         had = page.took  # answers so far, this one not included
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
-        if before is None or failed or request.late or self.has_jobs:
+        if before is None or failed or request.late or self.has_jobs or self.holds_pages:
             return
         self.stats["duplicates"] += 1
         self.trace(f"  again: {before.process.name} had it at {before.at_ns / NS:.3f} s")

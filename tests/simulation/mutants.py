@@ -25,8 +25,10 @@ from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.pipeline import claim, finish_watch
 from crawler.pipeline.archive import ArchiveStage
+from crawler.pipeline.outcome import Committable
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.robots_turn import RobotsTurns
+from crawler.pipeline.route import RouteStage
 from crawler.pipeline.run_book import RunBook
 from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.quotas.usage import QuotaUsage
@@ -35,6 +37,7 @@ from crawler.rules import job_plan
 from crawler.runtime.clock import monotonic_ms, wall_s
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
+from tests.simulation.holding import Limits
 from tests.simulation.plan import SLOW_CALLS_S, plan_of
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import RealEngine
@@ -296,6 +299,18 @@ def clock_unchecked() -> contextlib.AbstractContextManager[None]:
     return _patched(ClockCheck, "is_right", property(lambda _: True))
 
 
+def held_links_left_out() -> contextlib.AbstractContextManager[None]:
+    """A page is acked without the links that its domain may not introduce now."""
+    grant = RouteStage._grant
+
+    def grant_and_forget(self: RouteStage, outcome: Committable, *rest: Any) -> Any:
+        granted = grant(self, outcome, *rest)
+        outcome.left = []
+        return granted
+
+    return _patched(RouteStage, "_grant", grant_and_forget)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -307,6 +322,7 @@ class Mutant:
     overflows: bool = False  # queues lie in files
     budgets: Mapping[str, int] = field(default_factory=dict)
     has_jobs: bool = False
+    held: Limits = field(default_factory=dict)  # by which pages are held back
     weather: Mapping[str, float] = field(default_factory=dict)  # what of it is not as drawn
 
 
@@ -347,6 +363,7 @@ MUTANTS = {
         ),
         Mutant(miss_undecided, "graph", "engine", "I9", has_jobs=True),
         Mutant(clock_unchecked, "graph", "kills", "clock", has_jobs=True),
+        Mutant(held_links_left_out, "graph", "nothing", "I3", held={"BURST_BYTES": 1, "BYTES_PER_S": 2000}),
     )
 }
 
@@ -366,7 +383,6 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
     with mutant.change():
         plan = plan_of(seed, shape=mutant.shape, mix=mutant.mix, has_jobs=mutant.has_jobs)
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
-        climate = dataclasses.replace(plan.climate, **mutant.weather)
-        return simulate(
-            seed, real, plan=dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate)
-        )
+        climate, held = dataclasses.replace(plan.climate, **mutant.weather), mutant.held or plan.held
+        changed = dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate, held=held)
+        return simulate(seed, real, plan=changed)

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from crawler.settings import Settings, load
+from tests.simulation.holding import Limits, limits_of
 from tests.simulation.job_sketches import Act, acts_of, clock_steps_of
 from tests.simulation.weather import Climate
 from tests.simulation.web import Web, chain_web, graph_web, kill_hosts
@@ -55,6 +56,7 @@ class Plan:
     heal_at_s: float
     disk_s: float
     overflows: bool  # queues lie in files
+    held: Limits  # of introductions, by which pages are held back
     budgets: Mapping[str, int]  # what instances begin with
     raised_at_s: float  # instances that start later have none
     scheduled: Mapping[str, float]  # seeds for a later time, in seconds from the start
@@ -153,6 +155,7 @@ def _plan_of(seed: int, shape: str, mix: str) -> Plan:
         heal_at_s=max((at for at, _ in schedule), default=0.0) + rng.uniform(1.0, 12.0),
         disk_s=rng.choice((0.002, 0.01, 0.05)),
         overflows=rng_of(seed, "overflow").random() < OVERFLOWING,
+        held=limits_of(rng_of(seed, "held")),
         budgets=budgeting.choice(BUDGETS) if budgeting.random() < BUDGETED else {},
         raised_at_s=budgeting.uniform(0.5, busy_s),
         scheduled=_scheduled(rng_of(seed, "scheduled"), web.seeds),

@@ -25,6 +25,7 @@ from tests.simulation.disk import Disks, mounted
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.engine import Server
 from tests.simulation.faults import CALLS, OF_JOBS, Faults
+from tests.simulation.holding import HELD_MAX_S, holding
 from tests.simulation.job_census import JobCensus
 from tests.simulation.job_course import JobCourse
 from tests.simulation.judge import LEAVE_S, Judge
@@ -72,6 +73,7 @@ class Simulation:
             self.loop, plan.web, s.politeness.delay_s, s.crawl.partitions, self.disturbances, self.trace,
             session_of=lambda process: process.session if isinstance(process, Life) else "",
         )  # fmt: skip
+        self.judge.holds_pages = bool(plan.held)
         self.disks = Disks(self.loop, rng_of(seed, "disks"))
         internet = Internet(plan.web, self.loop, connect_s=lambda: 0.001 + 0.02 * net_rng.random())
         internet.on_request, internet.on_cut_off = self._requested, self.judge.cut_off
@@ -232,7 +234,7 @@ class Simulation:
     async def _ends(self) -> bool:
         """Wait until the crawl has ended; False if it does not."""
         limit_s = self.loop.time() + 60.0 + 2 * self.plan.web.work_s(self.plan.settings.politeness.delay_s)
-        limit_s += self.plan.settings.frontier.visibility_timeout_s
+        limit_s += self.plan.settings.frontier.visibility_timeout_s + (HELD_MAX_S if self.plan.held else 0.0)
         while not self._is_over():
             if self.loop.time() > limit_s:
                 self.judge.blame("I12", f"not at its end; up: {[life.name for life in self.fleet.up]}; {self._stuck()}")
@@ -333,7 +335,7 @@ def simulate(
 ) -> Outcome:
     """Run one seed on this engine, which is emptied before."""
     plan = plan or plan_of(seed)
-    with overflowing() if plan.overflows else contextlib.nullcontext():
+    with overflowing() if plan.overflows else contextlib.nullcontext(), holding(plan.held):
         return _simulate(plan, real, say)
 
 
