@@ -22,7 +22,7 @@ from collections import Counter
 BYTES_MAX = 4 * 1024 * 1024  # at 120 MB/s this size alone takes 40 ms, and its links more
 INLINE_BYTES_MAX = 1024 * 1024  # longer ones only in the thread
 CHEAP_MS = 500  # nearly all pages take a millisecond
-LONG_MS = 2_500
+LONG_MS = 1_500  # of walking; 2.5 s if the elements that are walked through exceed the caches
 COPIES_MS = 400  # some 1.4 MB of memory for each
 
 _STEP_MS = 3e-6  # of the walk through the open elements
