@@ -18,12 +18,11 @@ docs/internals/decisions/event-loop-and-parsing.md has the shapes that were meas
 import enum
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 BYTES_MAX = 4 * 1024 * 1024  # at 120 MB/s this size alone takes 40 ms, and its links more
 INLINE_BYTES_MAX = 1024 * 1024  # longer ones only in the thread
 CHEAP_MS = 500  # nearly all pages take a millisecond
-LONG_MS = 2_500
+LONG_MS = 1_500  # of walking; 2.5 s if the elements that are walked through exceed the caches
 COPIES_MS = 400  # some 1.4 MB of memory for each
 
 _STEP_MS = 3e-6  # of the walk through the open elements
@@ -55,6 +54,8 @@ _MAYBE_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][oimtOIMT \t\n\f\r/][^>]*
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[ \t\n\f\r/]", re.IGNORECASE)
 _ENDS_IN_VALUE = re.compile(rb"=[ \t\n\f\r]*+(?:\"[^\"]*+|'[^']*+)\Z")  # the `>` behind it does not end the tag
 
+_NO_SEPARATORS = bytes(set(range(256)) - set(b" \t\n\f\r/\"'"))  # one of these is before each attribute
+
 
 class Cost(enum.Enum):
     """Cost of parsing one body, at worst."""
@@ -77,21 +78,49 @@ def cost_of(markup: bytes) -> Cost:
     if spent_ms > LONG_MS or _has_long_tag(markup, _attributes_max(size, starts)):
         return Cost.EXPENSIVE
     if starts * size * _COPIED_BYTE_MS > COPIES_MS:
-        kept, attributes, opened = _formatting(markup)
-        spent_ms = max(spent_ms, min(opened * kept * _MOVE_MS, tags * _END_MS) * kept**2)
-        block_ms = kept * _COPY_MS + attributes * _COPIED_ATTRIBUTE_MS
-        if block_ms * starts > COPIES_MS and block_ms * (tags - markup.count(b"</")) > COPIES_MS:
+        found = _maybe_formatting(markup)
+        if found is None:
+            return Cost.EXPENSIVE
+        for count in (_at_most, _exactly):
+            kept, attributes, opened = count(found)
+            copies_ms = (kept * _COPY_MS + attributes * _COPIED_ATTRIBUTE_MS) * starts
+            moves_ms = min(opened * kept * _MOVE_MS, tags * _END_MS) * kept**2
+            if copies_ms <= COPIES_MS and moves_ms <= CHEAP_MS:
+                break
+        spent_ms = max(spent_ms, moves_ms)
+        if copies_ms > COPIES_MS and copies_ms / starts * (tags - markup.count(b"</")) > COPIES_MS:
             return Cost.EXPENSIVE
     if spent_ms > LONG_MS:
         return Cost.EXPENSIVE
     return Cost.CHEAP if size <= INLINE_BYTES_MAX and spent_ms <= CHEAP_MS else Cost.LONG
 
 
-def _formatting(markup: bytes) -> tuple[int, int, int]:
-    """Formatting elements with attributes: those that the parser keeps open, their attributes, and all, at most."""
+def _maybe_formatting(markup: bytes) -> Counter[bytes] | None:
+    """Tags that may open formatting elements with attributes, and how often each occurs; None: too much to read."""
     found = Counter(_MAYBE_FORMATTING.findall(markup, 0, len(markup) - _TAIL_BYTES))
-    if any(map(_ENDS_IN_VALUE.search, found)):
-        found = Counter(_read_in_full(markup))
+    if not any(map(_ENDS_IN_VALUE.search, found)):
+        return found
+    found.clear()  # some have a `>` in quotes: read them as the parser does
+    left = 2 * len(markup)  # bytes: tags that overlap are not read again and again
+    for opening in _MAYBE_FORMATTING.finditer(markup):
+        at = opening.start()
+        tag = _TAG.match(markup, at, at + _TAG_BYTES_MAX)
+        assert tag is not None
+        left -= tag.end() - at
+        if left < 0 or tag.end() == at + _TAG_BYTES_MAX:
+            return None
+        found[tag.group()] += 1
+    return found
+
+
+def _at_most(found: Counter[bytes]) -> tuple[int, int, int]:
+    """As `_exactly`, but quickly, and as if all were formatting elements."""
+    kept = sum([min(times, _KEPT_EQUAL) for times in found.values()])
+    return kept, _KEPT_EQUAL * len(b"".join(found).translate(None, _NO_SEPARATORS)), sum(found.values())
+
+
+def _exactly(found: Counter[bytes]) -> tuple[int, int, int]:
+    """How many the parser keeps open, how many attributes these have, and how many there are."""
     kept = attributes = opened = 0
     for tag, times in found.items():
         if name := _FORMATTING.match(tag):
@@ -100,18 +129,6 @@ def _formatting(markup: bytes) -> tuple[int, int, int]:
             attributes += equal * len(_ATTRIBUTE.findall(tag, name.end()))
             opened += times
     return kept, attributes, opened
-
-
-def _read_in_full(markup: bytes) -> Iterator[bytes]:
-    """The same tags as the parser reads them, for pages with a `>` in quotes."""
-    left = 2 * len(markup)  # bytes to read: tags that overlap are not read again and again
-    for opening in _MAYBE_FORMATTING.finditer(markup):
-        at = opening.start()
-        tag = _TAG.match(markup, at, at + _TAG_BYTES_MAX if left > 0 else opening.end())
-        assert tag is not None
-        left -= tag.end() - at
-        is_whole = tag.end() < at + _TAG_BYTES_MAX and left > 0
-        yield tag.group() if is_whole else b"%b %d" % (tag.group(), at)  # those that are cut off may differ
 
 
 def _attributes_max(size: int, starts: int) -> int:
