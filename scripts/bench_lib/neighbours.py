@@ -109,7 +109,9 @@ async def pages(kind: str, seconds: float) -> int:
 def main(words: Sequence[str]) -> int:
     """Run the kinds one after the other."""
     parser = arguments.parser("neighbours", __doc__)
-    parser.add_argument("--kind", action="append", choices=KINDS, help="only this one (repeatable)")
+    parser.add_argument(
+        "--kind", action="append", choices=KINDS, metavar="KIND", help=f"only this one: {', '.join(KINDS)} (repeatable)"
+    )
     parser.add_argument("--seconds", type=arguments.positive_float, default=60, help="time that is measured")
     options: argparse.Namespace = parser.parse_args(words)
     began = time.monotonic()

@@ -47,6 +47,7 @@ WHOLE = {
     ("claim", "'HKEYS', ctx.prefix .. 'users'"): "users with URLs that wait here",
     ("spill", "'ZRANGE', key, 0, -1, 'WITHSCORES'"): "a block",
     ("_aside", "'ZRANGE', head, 0, -1, 'WITHSCORES'"): "a block",
+    ("_aside", "'ZREVRANGE', head, 0, -1, 'WITHSCORES'"): "a block",
 }
 
 

@@ -89,9 +89,25 @@ function Aside.sweep(r, user, origin, entries)
   look_ahead(row.queue, meta().clock)
 end
 
+-- Take one URL out of a row, of the best ones: the one with the fewest attempts, so that none uses all of its own up by probing.
+function Aside.take_probe(row)
+  if not promote(row) then return {} end
+  local head = head_of(row.queue)
+  local best, found, least = call('ZREVRANGE', head, 0, -1, 'WITHSCORES'), nil, math.huge
+  for i = 1, #best, 2 do
+    local attempts = math.floor(tonumber(best[i + 1]) / ATTEMPT) % ATTEMPT
+    if attempts < least then found, least = i, attempts end
+  end
+  if not found then return {} end
+  call('ZREM', head, best[found])
+  add_urls(row, -1)
+  promote(row)
+  return {best[found], best[found + 1]}
+end
+
 -- Put n URLs of a row back into the queue. Returns how many; none when the next ones are in a file, and are brought back.
 function Aside.put_back(r, row, n, default_delay)
-  local taken, of_users = take(row, n), {}
+  local taken, of_users = n == 1 and Aside.take_probe(row) or take(row, n), {}
   for i = 1, #taken, 2 do
     local user, member = Aside.unstored(taken[i])
     local entries = of_users[user] or {}
