@@ -187,7 +187,10 @@ def _build(
         s.archive,
         log_entries_max=s.frontier.log_entries_max,
     )
-    rebalance = PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, archive, backlog)
+    policy = ResponsePolicy(s)
+    rebalance = PartitionRebalance(
+        frontier, held, scheduler, due, open_claims, unsaved, archive, backlog, overtaken=policy.overtaken
+    )
     introductions = Introductions()
     committer = Committer(
         archive,
@@ -214,7 +217,6 @@ def _build(
     addresses = AddressLimiter(
         scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
     )
-    policy = ResponsePolicy(s)
     fetching = FetchStage(
         turns, scheduler, fetcher, gate, parser, handlers.handling,
         held=held, liveness=liveness, counters=counters, policy=policy, addresses=addresses,

@@ -60,7 +60,10 @@ class PartitionRebalance:
         unsaved: UnsavedClocks,
         archive: ArchiveStage,
         backlog: CommitBacklog,
+        *,
+        overtaken: Callable[[SetAside], Recall | None],
     ) -> None:
+        """`overtaken`: what became of an origin while its URLs were on their way into its row."""
         self._frontier = frontier
         self._held = held
         self._scheduler = scheduler
@@ -69,6 +72,7 @@ class PartitionRebalance:
         self._unsaved = unsaved
         self._archive = archive
         self._backlog = backlog
+        self._overtaken = overtaken
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -135,6 +139,8 @@ class PartitionRebalance:
     async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
         """Return claims of one origin into its row."""
         await self.return_claims(claims, aside=end)
+        if (recall := self._overtaken(end)) is not None:
+            await self.recall(claims[0], recall)
 
     async def recall(self, claim: Claim, what: Recall) -> None:
         """Put what was set aside of the claim's origin back. If the engine does not answer, it comes when it is due."""

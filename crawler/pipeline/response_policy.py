@@ -104,6 +104,16 @@ class ResponsePolicy:
         due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else until_ms)
         return SetAside(origin, due_ms, known.health.since_ms)
 
+    def overtaken(self, end: SetAside) -> Recall | None:
+        """What became of an origin while its URLs were on their way into its row: a recall may have come first."""
+        known = self._silent.get(end.origin)
+        if known is None:
+            return Recall(end.origin, is_good=True)
+        if not known.is_in_row:
+            return Recall(end.origin)
+        due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else 0)
+        return Recall(end.origin, due_ms=due_ms) if known.health.is_set_aside and due_ms < end.due_ms else None
+
     def promise(self, claim: Claim, at_ms: int) -> SetAside:
         """As `set_aside`, for a claim whose origin may be tried at that time, and others of its queue before it."""
         end = self.set_aside(claim, at_ms)

@@ -54,7 +54,9 @@ def rebalance_of(frontier: Any, scheduler: Scheduler, due: Any) -> PartitionReba
     unsaved = UnsavedClocks(scheduler)
     held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, unsaved))
     scheduler._open_claims = open_claims
-    return PartitionRebalance(frontier, held, scheduler, due, open_claims, unsaved, unused, unused)  # type: ignore[arg-type]
+    return PartitionRebalance(
+        frontier, held, scheduler, due, open_claims, unsaved, unused, unused, overtaken=lambda _: None
+    )  # type: ignore[arg-type]
 
 
 async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
