@@ -50,13 +50,14 @@ class FakeDuePartitions(dict[int, int]):
 
 def rebalance_of(frontier: Any, scheduler: Scheduler, due: Any) -> PartitionRebalance:
     """The rebalance of a session that holds partition 1."""
-    open_claims, unused = claims_open([claim(n) for n in range(10)]), SimpleNamespace()
+    open_claims = claims_open([claim(n) for n in range(10)])
     unsaved = UnsavedClocks(scheduler)
     held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, unsaved))
     scheduler._open_claims = open_claims
+    stages: Any = SimpleNamespace()
     return PartitionRebalance(
-        frontier, held, scheduler, due, open_claims, unsaved, unused, unused, overtaken=lambda _: None
-    )  # type: ignore[arg-type]
+        frontier, held, scheduler, due, open_claims, unsaved, stages, stages, overtaken=lambda _: None
+    )
 
 
 async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
