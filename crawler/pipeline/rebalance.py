@@ -61,9 +61,9 @@ class PartitionRebalance:
         archive: ArchiveStage,
         backlog: CommitBacklog,
         *,
-        overtaken: Callable[[SetAside], Recall | None],
+        overtaken: Callable[[Sequence[Claim], SetAside], Recall | None],
     ) -> None:
-        """`overtaken`: what became of an origin while its URLs were on their way into its row."""
+        """`overtaken`: what happened to an origin while claims of it were on their way into its row."""
         self._frontier = frontier
         self._held = held
         self._scheduler = scheduler
@@ -73,6 +73,7 @@ class PartitionRebalance:
         self._archive = archive
         self._backlog = backlog
         self._overtaken = overtaken
+        self._recalls: dict[str, Recall] = {}  # the last one of an origin, until the engine has taken it
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -139,20 +140,36 @@ class PartitionRebalance:
     async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
         """Return claims of one origin into its row."""
         await self.return_claims(claims, aside=end)
-        if (recall := self._overtaken(end)) is not None:
+        if (recall := self._overtaken(claims, end)) is not None:
             await self.recall(claims[0], recall)
 
     async def recall(self, claim: Claim, what: Recall) -> None:
-        """Put what was set aside of the claim's origin back. If the engine does not answer, it comes when it is due."""
-        fence = self._held.fence_of(claim.partition)
-        if fence is None:
-            return
-        try:
-            due_ms = max(1, what.due_ms + fence.now_ms - monotonic_ms()) if what.due_ms else 0
-            await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good, due_ms=due_ms)
-        except EngineError as error:
+        """Put what was set aside of the claim's origin back. It is repeated until the engine answers, or a later one of
+        the origin replaces it.
+        """
+        self._recalls[what.origin] = what
+        if error := await self._try_recall(claim, what):
             log.warning("origin.not_recalled", extra={"origin": what.origin, "error": str(error)})
-        self._due.schedule(claim.partition, what.due_ms)
+            self._jobs.put_nowait(partial(self._recall_later, claim, what))
+
+    async def _recall_later(self, claim: Claim, what: Recall) -> None:
+        await asyncio.sleep(ENGINE_PAUSE_S)
+        while self._recalls.get(what.origin) is what and await self._try_recall(claim, what):
+            await asyncio.sleep(ENGINE_PAUSE_S)
+
+    async def _try_recall(self, claim: Claim, what: Recall) -> EngineError | None:
+        """None when nothing is left to do: the engine has answered, or the partition is not ours."""
+        fence = self._held.fence_of(claim.partition)
+        if fence is not None:
+            try:
+                due_ms = max(1, what.due_ms + fence.now_ms - monotonic_ms()) if what.due_ms else 0
+                await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good, due_ms=due_ms)
+            except EngineError as error:
+                return error
+            self._due.schedule(claim.partition, what.due_ms)
+        if self._recalls.get(what.origin) is what:
+            del self._recalls[what.origin]
+        return None
 
     async def return_claims(self, claims: list[Claim], *, started: bool = False, aside: SetAside | None = None) -> None:
         """Return claims; their queues are due when they would have been due here.

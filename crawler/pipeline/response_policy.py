@@ -7,6 +7,7 @@ their state. Sends nothing. All times are monotonic ms.
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 
@@ -104,15 +105,21 @@ class ResponsePolicy:
         due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else until_ms)
         return SetAside(origin, due_ms, known.health.since_ms)
 
-    def overtaken(self, end: SetAside) -> Recall | None:
-        """What became of an origin while its URLs were on their way into its row: a recall may have come first."""
-        known = self._silent.get(end.origin)
+    def overtaken(self, claims: Sequence[Claim], end: SetAside) -> Recall | None:
+        """What has happened while these claims were on their way into the row of their origin, which then gets no other
+        word of it: the origin answered, was given up, or the request of its probe failed; or its probe is one of them.
+        """
+        known, now_ms = self._silent.get(end.origin), monotonic_ms()
         if known is None:
             return Recall(end.origin, is_good=True)
         if not known.is_in_row:
             return Recall(end.origin)
-        due_ms = max(known.health.probe_ms, known.probe_until_ms if known.probe else 0)
-        return Recall(end.origin, due_ms=due_ms) if known.health.is_set_aside and due_ms < end.due_ms else None
+        if any(claim.fingerprint == known.probe for claim in claims):
+            known.probe = ""
+            return Recall(end.origin, due_ms=now_ms)
+        if now_ms < known.health.probe_ms < end.due_ms:
+            return Recall(end.origin, due_ms=known.health.probe_ms)
+        return None
 
     def promise(self, claim: Claim, at_ms: int) -> SetAside:
         """As `set_aside`, for a claim whose origin may be tried at that time, and others of its queue before it."""

@@ -260,6 +260,58 @@ def test_what_is_set_aside_is_recalled_when_its_origin_answers(clock: Clock, slo
     assert policy.action_for(claim_at(HERE, 2)) is HostAction.FETCH
 
 
+def test_what_arrives_in_its_row_after_the_recall_is_recalled_too(clock: Clock, slot: QueueSlot) -> None:
+    """The origin answered, or the request of its probe failed, while the URLs were on their way."""
+    for result, expected in (
+        (answer(), Recall(HERE, is_good=True)),
+        (failure(CONNECT), Recall(HERE, due_ms=-1)),
+    ):
+        policy = policy_with()
+        silence(policy, slot)
+        clock.now = health_ms(policy)
+        policy.action_for(claim_at(HERE, 1))
+        end = policy.set_aside(claim_at(HERE, 2))
+        assert policy.overtaken([claim_at(HERE, 2)], end) is None, "the probe is open"
+        policy.of_page(slot, claim_at(HERE, 1), result)
+        if expected.due_ms:
+            expected = replace(expected, due_ms=health_ms(policy))
+        assert policy.overtaken([claim_at(HERE, 2)], end) == expected
+
+
+def test_what_arrives_in_its_row_after_its_origin_was_given_up_is_recalled(clock: Clock, slot: QueueSlot) -> None:
+    policy = policy_with(hosts__give_up_s=100)
+    silence(policy, slot)
+    end = policy.set_aside(claim_at(HERE, 7))
+    clock.now = max(health_ms(policy), clock.now + 100_000)
+    policy.action_for(claim_at(HERE, 1))
+    policy.of_page(slot, claim_at(HERE, 1), failure(CONNECT))
+    assert policy.overtaken([claim_at(HERE, 7)], end) == Recall(HERE)
+
+
+def test_a_probe_that_is_set_aside_with_others_makes_room_for_another(clock: Clock, slot: QueueSlot) -> None:
+    """It had waited for its name, or for robots.txt, and another claim's turn took it along."""
+    policy = policy_with()
+    silence(policy, slot)
+    clock.now = health_ms(policy)
+    policy.action_for(claim_at(HERE, 1))
+    claims, end = [claim_at(HERE, 2), claim_at(HERE, 1)], policy.set_aside(claim_at(HERE, 2))
+    assert end.due_ms == clock.now + PROBE_MS
+    assert policy.overtaken(claims, end) == Recall(HERE, due_ms=clock.now)
+    assert policy.action_for(claim_at(HERE, 3)) is HostAction.PROBE
+
+
+def test_what_waits_as_told_is_not_recalled_by_itself(clock: Clock, slot: QueueSlot) -> None:
+    """A name that is late, no room: of an origin that is not silent, of a resting one, and of its probe."""
+    policy, one = policy_with(), claim_at(HERE, 1)
+    assert policy.overtaken([one], policy.set_aside(one, clock.now + 700)) is None
+    policy = policy_with()
+    silence(policy, slot)
+    assert policy.overtaken([one], policy.set_aside(one)) is None
+    clock.now = health_ms(policy)
+    policy.action_for(one)
+    assert policy.overtaken([one], policy.set_aside(one, clock.now + 700)) is None
+
+
 def test_nothing_is_recalled_of_an_origin_without_urls_set_aside(clock: Clock, slot: QueueSlot) -> None:
     policy = policy_with()
     silence(policy, slot)

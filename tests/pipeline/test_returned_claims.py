@@ -12,7 +12,9 @@ from crawler.frontier.frontier import Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
+from crawler.pipeline.response_policy import Recall
 from crawler.pipeline.schedule import Scheduler
+from crawler.pipeline.turn import SetAside
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
@@ -28,6 +30,13 @@ class FakeFrontier:
         self.fails = fails
         self.given: list[tuple[str, int]] = []
         self.asides: list[Aside | None] = []
+        self.recalled: list[tuple[str, bool]] = []
+
+    async def recall(self, fence: Fence, queue: str, origin: str, *, is_good: bool, due_ms: int) -> None:
+        self.fails -= 1
+        if self.fails >= 0:
+            raise EngineDown("no answer")
+        self.recalled.append((origin, is_good))
 
     def return_claims(self, fence: Fence, given: Sequence[tuple[Claim, int]], *, aside: Aside | None) -> Any:
         self.asides.append(aside)
@@ -56,7 +65,7 @@ def rebalance_of(frontier: Any, scheduler: Scheduler, due: Any) -> PartitionReba
     scheduler._open_claims = open_claims
     stages: Any = SimpleNamespace()
     return PartitionRebalance(
-        frontier, held, scheduler, due, open_claims, unsaved, stages, stages, overtaken=lambda _: None
+        frontier, held, scheduler, due, open_claims, unsaved, stages, stages, overtaken=lambda *_: None
     )
 
 
@@ -88,6 +97,31 @@ async def test_returns_that_the_engine_refused_are_repeated(monkeypatch: pytest.
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     await rebalance_of(frontier, scheduler, FakeDuePartitions()).return_claims([claim(1)])
     assert len(frontier.given) == 1
+
+
+async def test_recalls_that_the_engine_did_not_take_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is set aside would wait until its probe's time is over, minutes later; only the last one counts."""
+    monkeypatch.setattr(work_module, "ENGINE_PAUSE_S", 0.001)
+    frontier, due = FakeFrontier(fails=5), FakeDuePartitions()
+    rebalance = rebalance_of(frontier, Scheduler(OpenClaims(1000), concurrency_per_queue=1), due)
+    for what in (Recall("http://a.test", due_ms=5), Recall("http://a.test", is_good=True)):
+        await rebalance.recall(claim(1), what)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        jobs = group.create_task(rebalance.run())
+        while not frontier.recalled:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        jobs.cancel()
+    assert (frontier.recalled, rebalance._recalls) == ([("http://a.test", True)], {})
+    assert 1 in due
+
+
+async def test_claims_that_reach_their_row_after_its_recall_are_recalled() -> None:
+    frontier, due = FakeFrontier(), FakeDuePartitions()
+    rebalance = rebalance_of(frontier, Scheduler(OpenClaims(1000), concurrency_per_queue=1), due)
+    rebalance._overtaken = lambda claims, end: Recall(end.origin, is_good=bool(frontier.given))
+    await rebalance.set_aside([claim(1)], SetAside("http://a.test", 5, None))
+    assert frontier.recalled == [("http://a.test", True)], "asked once they are in the row"
 
 
 class ForgetfulFrontier(FakeFrontier):
