@@ -153,9 +153,9 @@ class PartitionRebalance:
             self._jobs.put_nowait(partial(self._recall_later, claim, what))
 
     async def _recall_later(self, claim: Claim, what: Recall) -> None:
-        await asyncio.sleep(ENGINE_PAUSE_S)
-        while self._recalls.get(what.origin) is what and await self._try_recall(claim, what):
+        while self._recalls.get(what.origin) is what:
             await asyncio.sleep(ENGINE_PAUSE_S)
+            await self._try_recall(claim, what)
 
     async def _try_recall(self, claim: Claim, what: Recall) -> EngineError | None:
         """None when nothing is left to do: the engine has answered, or the partition is not ours."""
