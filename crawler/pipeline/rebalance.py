@@ -73,7 +73,7 @@ class PartitionRebalance:
         self._archive = archive
         self._backlog = backlog
         self._overtaken = overtaken
-        self._recalls: dict[str, Recall] = {}  # the last one of an origin, until the engine has taken it
+        self._recalls: dict[str, tuple[Claim, Recall]] = {}  # the last one of an origin, until the engine has taken it
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -130,7 +130,8 @@ class PartitionRebalance:
 
     def is_idle(self, partition: int) -> bool:
         """Is nothing of the partition in flight or unacked?"""
-        return not self._open_claims.has_any(partition) and not self._backlog.has_any(partition)
+        has_calls = any(claim.partition == partition for claim, _ in self._recalls.values())
+        return not self._open_claims.has_any(partition) and not self._backlog.has_any(partition) and not has_calls
 
     async def give_back(self, partition: int) -> None:
         """Return the waiting claims of a partition and save its clocks. Raises EngineError if they can't be saved."""
@@ -138,8 +139,19 @@ class PartitionRebalance:
         await self._save_clocks(partition)
 
     async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
-        """Return claims of one origin into its row."""
-        await self.return_claims(claims, aside=end)
+        """Return claims of one origin into its row; repeated until the engine answers."""
+        left = await self._return(claims, aside=end)
+        if left:
+            self._jobs.put_nowait(partial(self._set_aside_later, left, claims, end))
+        else:
+            await self._recall_overtaken(claims, end)
+
+    async def _set_aside_later(self, calls: list[Call], claims: list[Claim], end: SetAside) -> None:
+        while calls:
+            calls = await self._send(calls)
+        await self._recall_overtaken(claims, end)
+
+    async def _recall_overtaken(self, claims: list[Claim], end: SetAside) -> None:
         if (recall := self._overtaken(claims, end)) is not None:
             await self.recall(claims[0], recall)
 
@@ -147,15 +159,19 @@ class PartitionRebalance:
         """Put what was set aside of the claim's origin back. It is repeated until the engine answers, or a later one of
         the origin replaces it.
         """
-        self._recalls[what.origin] = what
+        self._recalls[what.origin] = claim, what
         if error := await self._try_recall(claim, what):
             log.warning("origin.not_recalled", extra={"origin": what.origin, "error": str(error)})
             self._jobs.put_nowait(partial(self._recall_later, claim, what))
 
     async def _recall_later(self, claim: Claim, what: Recall) -> None:
-        while self._recalls.get(what.origin) is what:
+        while self._is_open(what):
             await asyncio.sleep(ENGINE_PAUSE_S)
             await self._try_recall(claim, what)
+
+    def _is_open(self, what: Recall) -> bool:
+        """Is this the last recall of its origin, and not taken yet?"""
+        return self._recalls.get(what.origin, (None, None))[1] is what
 
     async def _try_recall(self, claim: Claim, what: Recall) -> EngineError | None:
         """None when nothing is left to do: the engine has answered, or the partition is not ours."""
@@ -167,16 +183,19 @@ class PartitionRebalance:
             except EngineError as error:
                 return error
             self._due.schedule(claim.partition, what.due_ms)
-        if self._recalls.get(what.origin) is what:
+        if self._is_open(what):
             del self._recalls[what.origin]
         return None
 
-    async def return_claims(self, claims: list[Claim], *, started: bool = False, aside: SetAside | None = None) -> None:
+    async def return_claims(self, claims: list[Claim], *, started: bool = False) -> None:
         """Return claims; their queues are due when they would have been due here.
 
-        `started`: their requests were sent, so their queues wait at least their delay. `aside`: their origin does not
-        answer.
+        `started`: their requests were sent, so their queues wait at least their delay.
         """
+        await self._return(claims, started=started)
+
+    async def _return(self, claims: list[Claim], *, started: bool = False, aside: SetAside | None = None) -> list[Call]:
+        """As `return_claims`, or with `aside` into the row of their origin. Returns what the engine did not take."""
         by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
             by_partition.setdefault(claim.partition, []).append((claim, self._wait_ms(claim, started=started)))
@@ -186,14 +205,17 @@ class PartitionRebalance:
             fence = self._held.fence_of(partition)
             if fence is not None:
                 calls += self._return_calls(fence, mine, aside)
-        await self._send(calls)
+        left = await self._send(calls)
         now_ms = monotonic_ms()
         for partition, mine in by_partition.items():
             if self._held.is_open(partition):
                 self._due.schedule(partition, now_ms + min(wait_ms for _, wait_ms in mine))
+        return left
 
-    async def _send(self, calls: list[Call]) -> None:
-        """Claims that the engine does not take after some tries come back after their visibility timeout."""
+    async def _send(self, calls: list[Call]) -> list[Call]:
+        """Returns what the engine does not take after some tries: claims that come back after their visibility timeout,
+        unless they are sent again.
+        """
         for _ in range(RETURN_TRIES):
             try:
                 replies: Sequence[AckOutcome | EngineError] = await self._frontier.end(calls)
@@ -201,9 +223,10 @@ class PartitionRebalance:
                 replies = [error] * len(calls)
             calls = [call for call, reply in zip(calls, replies, strict=True) if isinstance(reply, EngineError)]
             if not calls:
-                return
+                return []
             await asyncio.sleep(ENGINE_PAUSE_S)
         log.warning("return.engine_error", extra={"calls": len(calls)})
+        return calls
 
     def _return_calls(self, fence: Fence, mine: Sequence[tuple[Claim, int]], end: SetAside | None = None) -> list[Call]:
         given, aside = [(claim, fence.now_ms + wait_ms if wait_ms else 0) for claim, wait_ms in mine], None
