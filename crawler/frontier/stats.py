@@ -23,11 +23,8 @@ LOOKED_AT = 50  # dead letters, or rows of deferred URLs, of one partition: for 
 # Totals by reason, of which the scripts keep an example (lua/_losses.lua).
 DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
-CUT_BODY, LINKS, NOT_DECODED = (
-    "body:",
-    "links",
-    "decode_error",
-)  # of LOST; then a value of WARC-Truncated
+# Of LOST; behind the first one follows a value of WARC-Truncated.
+CUT_BODY, LINKS, NOT_DECODED = "body:", "links", "decode_error"
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 

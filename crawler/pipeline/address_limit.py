@@ -176,9 +176,8 @@ class Reaching:
         self._count = 0
         # What the claims that were requeued have waited for, by token: an answer that may not be cached counts, too.
         self._results: OrderedDict[str, Reached | BaseException] = OrderedDict()
-        self._late: OrderedDict[Key, tuple[Reached, int]] = (
-            OrderedDict()
-        )  # what came late, and until when it counts (ms)
+        # What came late, and until when it counts (ms).
+        self._late: OrderedDict[Key, tuple[Reached, int]] = OrderedDict()
 
     def of(self, claim: Claim) -> Reached | AwaitReach:
         """The address for a claim, or how its turn ends: the claim is requeued when its name was looked up. Raises what

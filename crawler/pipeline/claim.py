@@ -59,11 +59,11 @@ class Claimer:
         on_short: Callable[[int, Sequence[str]], None],
         on_engine_restart: Callable[[], None],
         on_runs: Callable[[Collection[str]], Awaitable[None]],
-        on_probe: Callable[[str, str, int | None], None],
+        on_probe: Callable[[str, int | None], None],
     ) -> None:
         """`on_short`: called with queues of a partition whose next URLs are in files. `on_engine_restart`: called when
         the engine has lost writes that this session knows of. `on_runs`: called with the runs of claims before these
-        are handed on; it may raise EngineError, and no claim is lost. `on_probe`: called with queue and origin of URLs
+        are handed on; it may raise EngineError, and no claim is lost. `on_probe`: called with the origin of URLs
         that were set aside and come back, and since when it has been silent (monotonic ms; None: not known to be).
         """
         self._frontier = frontier
@@ -194,9 +194,9 @@ class Claimer:
             return
         if self._held.epoch_of(partition) != fence.epoch:
             return  # lost meanwhile: the claims are of an older epoch and expire by themselves
-        for queue, origin, since_ms in reply.probes:
+        for _, origin, since_ms in reply.probes:
             here_ms = monotonic_ms() + since_ms - self._held.now_of(partition)
-            self._on_probe(queue, origin, here_ms if since_ms >= 0 else None)
+            self._on_probe(origin, here_ms if since_ms >= 0 else None)
         for batch in reply.batches:
             self._open_claims.opened(batch.claims)
             self._scheduler.put(batch, start_ms=self._here(partition, batch.start_ms))

@@ -44,7 +44,6 @@ class SilentOrigin(msgspec.Struct):
     engine. `is_busy`: it answered 429 or 503. `is_given_up`: its URLs end without a request.
     """
 
-    queue: str
     health: HostHealth
     probe: str = ""
     probe_until_ms: int = 0
@@ -96,7 +95,7 @@ class ResponsePolicy:
     def set_aside(self, claim: Claim, until_ms: int = 0) -> SetAside:
         """URLs of the claim's origin go into its row, until it is probed or, if it is not silent, until then."""
         origin = origin_of(claim.url)
-        known = self._silent.get(origin) or self._keep(origin, SilentOrigin(claim.queue, GOOD))
+        known = self._silent.get(origin) or self._keep(origin, SilentOrigin(GOOD))
         known.is_in_row = True
         if not known.health.is_set_aside:
             return SetAside(origin, until_ms, known.health.since_ms if known.health.failures else None)
@@ -148,9 +147,9 @@ class ResponsePolicy:
         """The origins that are set aside."""
         return [(origin, one) for origin, one in self._silent.items() if one.health.is_set_aside]
 
-    def learn(self, queue: str, origin: str, since_ms: int | None) -> None:
+    def learn(self, origin: str, since_ms: int | None) -> None:
         """URLs of this origin are set aside in the engine, and one went back into its queue: as its last owner knew."""
-        known = self._silent.get(origin) or self._keep(origin, SilentOrigin(queue, GOOD))
+        known = self._silent.get(origin) or self._keep(origin, SilentOrigin(GOOD))
         if since_ms is not None and not known.health.is_set_aside:
             known.health = HostHealth(self._hosts.hosts.failures, since_ms, max(1, monotonic_ms()))
         known.is_in_row = True
@@ -183,7 +182,7 @@ class ResponsePolicy:
         if health == GOOD:
             self._silent.pop(origin, None)
             return Recall(origin, is_good=True) if is_in_row else None
-        one = self._keep(origin, SilentOrigin(claim.queue, health, is_in_row=is_in_row))
+        one = self._keep(origin, SilentOrigin(health, is_in_row=is_in_row))
         one.is_busy = kind is FailureKind.SERVER_BUSY
         one.is_given_up = self._hosts.is_given_up(health, now_ms=now_ms)
         if not is_in_row or not health.is_set_aside:

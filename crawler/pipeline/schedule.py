@@ -310,10 +310,7 @@ class Scheduler:
 
     def take_of(self, slot: QueueSlot, is_wanted: Callable[[Claim], bool]) -> list[Claim]:
         """Take the claims of one slot that are wanted out of it."""
-        found = list(filter(is_wanted, slot.waiting))
-        slot.waiting = deque(claim for claim in slot.waiting if not is_wanted(claim))
-        self.waiting -= len(found)
-        return found
+        return self.take_out(is_wanted, (slot.waiting,))
 
     def finished(self, slot: QueueSlot, *, wait_ms: int, started: bool = True) -> None:
         """A turn of this slot has ended; the next request may start `wait_ms` from now. A turn without a request (not
@@ -338,8 +335,8 @@ class Scheduler:
         """End a hold; the next request may start `wait_ms` from now."""
         slot = self._slot(queue)
         slot.holds -= 1
-        at_ms = monotonic_ms() + wait_ms if wait_ms else 0
-        slot.next_ms, slot.settled_ms = max(slot.next_ms, at_ms), max(slot.settled_ms, at_ms)
+        if wait_ms:
+            self.postpone(queue, wait_ms)
         self._enqueue(slot)
         self._wake()
 
@@ -409,8 +406,9 @@ class Scheduler:
                 kept = [claim for claim in waiting if not is_wanted(claim)]
                 waiting.clear()
                 waiting.extend(kept)
-        for address in [address for address, waiting in self._waiting_at.items() if not waiting]:
-            del self._waiting_at[address]
+        if removed:
+            for address in [address for address, waiting in self._waiting_at.items() if not waiting]:
+                del self._waiting_at[address]
         self.waiting -= len(removed)
         return removed
 

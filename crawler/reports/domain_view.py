@@ -22,9 +22,7 @@ class DomainState(StrEnum):
 
     FETCHING = "fetching"  # a request is open
     DUE = "due"  # the next request may start
-    WAITING = (
-        "waiting"  # for its delay, for a retry, for the time of scheduled URLs, or for a host that does not answer
-    )
+    WAITING = "waiting"  # for its delay, a retry, the time of scheduled URLs, or a host that does not answer
     PAUSED = "paused"
     BLOCKED = "blocked"
     SPENT = "spent"  # one of its budgets is used up

@@ -17,9 +17,8 @@ from crawler.settings import Settings
 
 ALLOW_ALL = RobotsRules()
 CACHED_ORIGINS_MAX = 50_000
-CACHED_BYTES_MAX = (
-    64 * 1024 * 1024
-)  # of rules and their names, estimated; rules that origins share count for each of them
+# Of rules and their names, estimated; rules that origins share count for each of them.
+CACHED_BYTES_MAX = 64 * 1024 * 1024
 LONG_BYTES = 32 * 1024  # takes up to 15 ms to parse; 500 KB take up to 0.25 s
 
 

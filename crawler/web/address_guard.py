@@ -50,9 +50,10 @@ _REFUSED_V6 = tuple(
     )
 )
 
+JUDGED_MAX = 65_536  # addresses whose verdict is cached
+
 # https://fetch.spec.whatwg.org/#port-blocking: services that mistake an HTTP request for their own protocol.
 # fmt: off
-JUDGED_MAX = 65_536  # addresses whose verdict is cached
 _DENIED_PORTS = frozenset(
     (
         0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101,

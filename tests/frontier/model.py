@@ -161,7 +161,7 @@ class PartitionModel(KeptUrls, AsideModel):
             queue.borrower, queue.borrower_seen = "", None
             queue.next_ms = max(queue.next_ms, self.clock + queue.patience_ms)
         elif seen_ms is None and queue.waiter and not queue.patience_ms:
-            queue.borrower_seen = None  # handed out meanwhile, as no delay is to be kept: it is looked at anew
+            queue.borrower_seen = None  # handed out meanwhile, as no delay is to be kept: it is looked at again
         elif seen_ms != queue.borrower_seen:
             assert (queue.borrower_seen, seen_ms) == (None, self.clock)
             queue.borrower_seen = seen_ms

@@ -20,7 +20,7 @@ from crawler.frontier import placement
 from crawler.frontier.placement import Placement
 from crawler.frontier.runs import ActiveRun
 from crawler.handlers.crawler import Crawler
-from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
+from crawler.model import Claim, Failure, FailureKind, FetchResult
 from crawler.pipeline import (
     address_limit,
     cookie_walls,
@@ -63,6 +63,7 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.web.tls_context import ResumingContext
 from tests.pipeline.policy_lab import SETTLED, answer, claim_at, failure
+from tests.pipeline.test_bounded_memory import response
 from tests.pipeline.test_links_of_a_group import RECORD
 from tests.pipeline.test_schedule import batch, claim
 
@@ -91,14 +92,6 @@ def known(found: Iterable[Any]) -> list[bool | None]:
 
 def origin(n: int) -> str:
     return f"http://h{n}.test"
-
-
-def response(url: str, body: bytes = b"", **headers: str) -> Response:
-    return Response(
-        url=url, status=200, reason="", http_version="1.1",
-        headers=tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
-        raw_body=body, body=body, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=1,
-    )  # fmt: skip
 
 
 def scheduler_of() -> Scheduler:

@@ -356,7 +356,7 @@ def test_after_too_long_a_silence_a_failed_attempt_is_the_last(clock: Clock, slo
 
 def test_a_new_owner_probes_a_silent_origin_with_the_first_url(clock: Clock, slot: QueueSlot) -> None:
     policy, since_ms = policy_with(hosts__give_up_s=100), clock.now - 99_000
-    policy.learn("a.test", HERE, since_ms)
+    policy.learn(HERE, since_ms)
     assert policy.action_for(claim_at(HERE, 1)) is HostAction.PROBE
     assert policy.action_for(claim_at(HERE, 2)) is HostAction.WAIT
     assert policy.set_aside(claim_at(HERE, 2)).since_ms == since_ms
@@ -369,7 +369,7 @@ def test_a_new_owner_probes_a_silent_origin_with_the_first_url(clock: Clock, slo
 def test_a_new_owner_recalls_what_is_set_aside_when_the_origin_answers(clock: Clock, slot: QueueSlot) -> None:
     for since_ms in (None, clock.now - 1000):
         policy = policy_with()
-        policy.learn("a.test", HERE, since_ms)
+        policy.learn(HERE, since_ms)
         assert policy.of_page(slot, claim_at(HERE), answer())[1] == Recall(HERE, is_good=True)
 
 
@@ -377,7 +377,7 @@ def test_an_owner_learns_nothing_new_of_an_origin_that_it_knows(clock: Clock, sl
     policy = policy_with()
     silence(policy, slot)
     before = dict(policy.silent())[HERE].health
-    policy.learn("a.test", HERE, 5)
+    policy.learn(HERE, 5)
     assert dict(policy.silent())[HERE].health == before
 
 
