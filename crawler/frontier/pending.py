@@ -40,13 +40,14 @@ RECORDS_MAX = 1000
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A pending URL and its place: the block of its queue and its member there, or DELIVERED and its token, or
-    SCHEDULED and how it is stored.
+    """A pending URL and its place: its queue or row, the block of that and its member there; or DELIVERED and its
+    token, or SCHEDULED and how it is stored.
 
-    The block is HEAD, or its name in the queue's index.
+    The block is HEAD, or its name in the index of the row.
     """
 
     url: PendingUrl
+    row: str
     block: str
     name: str
     visible_at: float = 0.0  # of a scheduled one: wall clock, s
@@ -214,7 +215,7 @@ class PendingUrls:
             for (name, at_s), (score, queue, member) in zip(stored, parts, strict=True):
                 origin = listed(member, origins.get(queue, {}))
                 url = pending_url(queue, registrable_domain(queue), int(score), member, origin)
-                found.append(Found(url, SCHEDULED, name, at_s))
+                found.append(Found(url, queue, SCHEDULED, name, at_s))
             yield found
             if cursor == 0:
                 return
@@ -233,7 +234,7 @@ class PendingUrls:
                 if queue not in origins:
                     (origins[queue],) = await self._origins(partition, [queue])
                 url = pending_url(queue, domain, int(score), member, listed(member, origins[queue]), user=user)
-                found.append(Found(url, DELIVERED, token.decode()))
+                found.append(Found(url, row, DELIVERED, token.decode()))
             yield found
             if cursor == 0:
                 return
@@ -278,7 +279,7 @@ class PendingUrls:
                     member, score, user = as_queued(row, name, stored)
                     origin = listed(member, known)
                     url = pending_url(queue, domain, score, member, origin, user=user)
-                    found.append(Found(url, block, name))
+                    found.append(Found(url, row, block, name))
                 yield found
 
     async def _blocks(self, partition: int, queues: Sequence[str]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Call, Engine
-from crawler.frontier.codec import PendingUrl, pack, row_of
+from crawler.frontier.codec import PendingUrl, pack
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
@@ -62,10 +62,10 @@ class Restoring:
         """Mark pending URLs as done, wherever they are; how many were still there. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}
         asked = list(found)
-        await self._bring_back({(u.partition, row_of(u.queue, f.url.user), f.block) for f, u in asked})
+        await self._bring_back({(u.partition, f.row, f.block) for f, u in asked})
         for f, u in asked:
             block = f.block[:ID_LENGTH]
-            item = (u.fingerprint, row_of(u.queue, f.url.user), block, f.name, *_counted(u))
+            item = (u.fingerprint, f.row, block, f.name, *_counted(u))
             by_partition.setdefault(u.partition, []).append(item)
         return sum(await self._run_all("withdraw", by_partition))
 

@@ -1,6 +1,7 @@
 """URLs of origins that do not answer are set aside: pending in a row of their own until the origin is probed."""
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.engine.client import Call
@@ -14,6 +15,7 @@ from crawler.frontier.pending import PendingUrls
 from crawler.frontier.stats import Stats
 from crawler.model import AckOutcome, Candidate, Claim
 from tests.frontier.door import Door, fingerprint, found
+from tests.frontier.test_frontier_restore import done, restore
 
 DEAD = "http://dead.a.test"
 MINUTE = 60_000
@@ -221,6 +223,18 @@ async def test_urls_of_no_other_origin_are_set_aside(door: Door, origin: str, mo
     await door.frontier.end([call])
     assert await stats(door) == {"queued": len(urls) - 2, "claimed": 0, "aside": 2, "pending": len(urls)}
     await check(door, len(urls))
+
+
+async def test_a_rebuild_finds_what_is_committed_in_the_row(door: Door) -> None:
+    urls = [dead(1), dead(2), dead(3, user="ann"), dead(4, run="job.7")]
+    for url in urls:
+        await door.add(url)
+    while claims := await door.claim():
+        await set_aside(door, *claims)
+    assert await restore(door, done(urls[1]), done(urls[2])) == (0, 2)
+    await check(door, 2)
+    assert await restore(door, *(replace(done(url), run=url.run) for url in urls)) == (0, 2)
+    await check(door, 0)
 
 
 async def test_a_purge_drops_what_is_set_aside(door: Door) -> None:

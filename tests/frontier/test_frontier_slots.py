@@ -158,4 +158,4 @@ async def restored(door: Door) -> None:
     await restoring.hold(1)
     assert await restoring.restore([done]) == 1
     assert await restoring.pending({0: ["77"]}) == {}
-    await restoring.withdraw([(Found(pending_url("h.test", "h.test", 0, "!####/", ""), HEAD, "!/"), done)])
+    await restoring.withdraw([(Found(pending_url("h.test", "h.test", 0, "!####/", ""), "h.test", HEAD, "!/"), done)])
