@@ -26,6 +26,7 @@ GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
 UNPROVEN_SHARE = 0.75  # of the workers
 PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
+WARY_MS = 60_000  # after slow ones held more than their share
 PROVEN_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
 ATTEMPTS_MAX = 10_000  # look-ups that have begun: claims wait for a part of their time only
 RESULTS_MAX = 4_096  # kept for claims that have not had their turn since
@@ -93,13 +94,15 @@ class AddressLimiter:
 
 
 class UnprovenHosts:
-    """The share of the workers that origins may hold which have not answered yet, or held one for long the last time.
+    """The share of the workers that slow origins may hold, however many there are; the others are served by the rest.
 
-    However many of them there are, the others are served by the rest.
+    An origin that has not answered yet is expected to be quick, and has its turn as any other. Once slow ones held more
+    than their share, it counts as slow until it has answered.
     """
 
     def __init__(self, scheduler: Scheduler, *, workers: int) -> None:
         self.most = max(1, int(UNPROVEN_SHARE * workers))
+        self._wary_until_ms = 0
         self._limiter = AddressLimiter(scheduler, limit=self.most)
         self._held_ms: OrderedDict[str, int] = OrderedDict()  # origins that answered: how long that took
 
@@ -111,14 +114,27 @@ class UnprovenHosts:
         """Has it answered lately, and quickly?"""
         return self._held_ms.get(origin, PROMPT_MS) < PROMPT_MS
 
+    def is_limited(self, origin: str) -> bool:
+        """Does a request to it need a part of the share?"""
+        if origin in self._held_ms:
+            return not self.is_proven(origin)
+        return monotonic_ms() < self._wary_until_ms
+
     @property
     def open(self) -> int:
         """How many workers they hold."""
         return self._limiter.open_at("")
 
+    def beware(self) -> None:
+        """Slow origins hold, or would hold, more than their share."""
+        self._wary_until_ms = monotonic_ms() + WARY_MS
+
     def enter(self) -> AwaitAddress | Requeue | None:
         """None when a worker may be held, which `left` must end; otherwise how the turn ends."""
-        return self._limiter.enter("")
+        full = self._limiter.enter("")
+        if full is not None:
+            self.beware()
+        return full
 
     def left(self, *, took_ms: int) -> None:
         """It is free again."""

@@ -218,8 +218,9 @@ class FetchStage:
         slot, origin = turn.slot, origin_of(turn.claim.url)
         if (full := self._addresses.enter(address)) is not None:
             return full
-        is_proven = turn.is_quick = self._unproven.is_proven(origin)
-        if not is_proven and (full := self._unproven.enter()) is not None:
+        is_proven = self._unproven.is_proven(origin)
+        turn.is_quick = not self._unproven.is_limited(origin)
+        if not turn.is_quick and (full := self._unproven.enter()) is not None:
             self._addresses.left(address, took_ms=0)
             return full
         turn.is_apart = slot.doubts > 0 and not is_proven and slot.answered not in ("", origin)
@@ -230,7 +231,7 @@ class FetchStage:
         finally:
             took_ms = monotonic_ms() - began_ms
             self._addresses.left(address, took_ms=took_ms)
-            if not is_proven:
+            if not turn.is_quick:
                 self._unproven.left(took_ms=took_ms)
             if turn.is_apart:
                 slot.is_apart = False
@@ -452,14 +453,18 @@ class FetchStage:
             self._make_way()
 
     def _make_way(self) -> None:
-        """Origins that answered quickly before and do so no more hold workers while others wait: cut some of these
-        requests off. They are repeated among those of origins that have not answered, which share part of the workers.
+        """Origins that were expected to answer quickly and do not hold workers while others wait: cut some of these
+        requests off. They are repeated among those of slow origins, which share a part of the workers.
         """
         if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
             return
-        slow = self._requests.slow(PROMPT_MS)
-        more = len(slow) + self._unproven.open - self._unproven.most
-        self._requests.make_way(slow[: max(0, more)])
+        more = self._unproven.open - self._unproven.most
+        slow = [(requests, requests.slow(PROMPT_MS)) for requests in (self._requests, self._robots.requests)]
+        more += sum(len(workers) for _, workers in slow)
+        for requests, workers in slow if more > 0 else ():
+            self._unproven.beware()
+            requests.make_way(workers[:more])
+            more -= len(workers[:more])
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is in flight: neither a request nor a page that is being parsed."""

@@ -1,5 +1,6 @@
 """Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -7,6 +8,7 @@ from crawler.errors import EngineError
 from crawler.model import Claim
 from crawler.pipeline import url_lines
 from crawler.pipeline.outcome import NotEntitledError
+from crawler.pipeline.page_request import OpenRequests
 from crawler.pipeline.response_policy import Recall, ResponsePolicy
 from crawler.pipeline.schedule import QueueSlot
 from crawler.pipeline.turn import Requeue, Turn
@@ -41,6 +43,7 @@ class RobotsTurns:
         self._before_send = before_send
         self._on_sent = on_sent
         self._recall = recall
+        self.requests = OpenRequests()
 
     async def read(self, turn: Turn) -> RobotsEntry | Requeue:
         """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
@@ -52,12 +55,19 @@ class RobotsTurns:
             sent.append(monotonic_ms())
             turn.sent()
 
+        worker = self.requests.add(claim, is_quick=turn.is_quick)
         try:
             result = await self._gate.read(claim, before_send, working=turn.mark)
-        except (NotEntitledError, EngineError) as error:  # possibly after a request on another queue
-            log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
+        except (NotEntitledError, EngineError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not self.requests.is_only_cut_off(worker):
+                raise
+            reason = "makes way for others" if self.requests.has_made_way(worker) else str(error)
+            log.warning("robots.not_read", extra={"origin": origin, "error": reason})
+            # A request may have been sent, also on another queue.
             wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
             return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
+        finally:
+            self.requests.remove(worker)
         entry = result.entry
         if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
             return Requeue(wait_ms=result.wait_ms, at_tail=True)
