@@ -24,10 +24,10 @@ from crawler.web.fetcher import Fetcher
 LINE_PER_REQUEST = 4  # claims that wait in memory, for each request that may be open
 GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
-UNPROVEN_SHARE = 0.75  # of the workers
+SLOW_SHARE = 0.75  # of the workers
 PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
 WARY_MS = 60_000  # after slow ones held more than their share
-PROVEN_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
+ANSWERED_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
 ATTEMPTS_MAX = 10_000  # look-ups that have begun: claims wait for a part of their time only
 RESULTS_MAX = 4_096  # kept for claims that have not had their turn since
 LATE_S = 0.5  # how long a claim waits for a name or a connection
@@ -93,7 +93,7 @@ class AddressLimiter:
                 self._scheduler.wake_one(address)
 
 
-class UnprovenHosts:
+class SlowHosts:
     """The share of the workers that slow origins may hold, however many there are; the others are served by the rest.
 
     An origin that has not answered yet is expected to be quick, and has its turn as any other. Once slow ones held more
@@ -101,7 +101,7 @@ class UnprovenHosts:
     """
 
     def __init__(self, scheduler: Scheduler, *, workers: int) -> None:
-        self.most = max(1, int(UNPROVEN_SHARE * workers))
+        self.most = max(1, int(SLOW_SHARE * workers))
         self._wary_until_ms = 0
         self._limiter = AddressLimiter(scheduler, limit=self.most)
         self._held_ms: OrderedDict[str, int] = OrderedDict()  # origins that answered: how long that took
@@ -110,14 +110,14 @@ class UnprovenHosts:
         """Has it answered lately, as far as known?"""
         return origin in self._held_ms
 
-    def is_proven(self, origin: str) -> bool:
+    def is_quick(self, origin: str) -> bool:
         """Has it answered lately, and quickly?"""
         return self._held_ms.get(origin, PROMPT_MS) < PROMPT_MS
 
     def is_limited(self, origin: str) -> bool:
         """Does a request to it need a part of the share?"""
         if origin in self._held_ms:
-            return not self.is_proven(origin)
+            return not self.is_quick(origin)
         return monotonic_ms() < self._wary_until_ms
 
     @property
@@ -147,7 +147,7 @@ class UnprovenHosts:
             return
         self._held_ms[origin] = took_ms
         self._held_ms.move_to_end(origin)
-        if len(self._held_ms) > PROVEN_MAX:
+        if len(self._held_ms) > ANSWERED_MAX:
             self._held_ms.popitem(last=False)
 
 

@@ -25,7 +25,7 @@ from crawler.model import (
     RefusalReason,
     Response,
 )
-from crawler.pipeline.address_limit import LATE_S, PROMPT_MS, AddressLimiter, Reached, Reaching, UnprovenHosts
+from crawler.pipeline.address_limit import LATE_S, PROMPT_MS, AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
@@ -120,7 +120,7 @@ class FetchStage:
         self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent, recall=recall)
         workers = settings.fetch.concurrency
         self._reaching = Reaching(fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
-        self._unproven = UnprovenHosts(scheduler, workers=workers)
+        self._slow_hosts = SlowHosts(scheduler, workers=workers)
         # When a name that is late, or a connection, has been given up.
         name_s = settings.dns.timeout_s * settings.dns.tries
         self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
@@ -218,12 +218,12 @@ class FetchStage:
         slot, origin = turn.slot, origin_of(turn.claim.url)
         if (full := self._addresses.enter(address)) is not None:
             return full
-        is_proven = self._unproven.is_proven(origin)
-        turn.is_quick = not self._unproven.is_limited(origin)
-        if not turn.is_quick and (full := self._unproven.enter()) is not None:
+        was_quick = self._slow_hosts.is_quick(origin)
+        turn.is_quick = not self._slow_hosts.is_limited(origin)
+        if not turn.is_quick and (full := self._slow_hosts.enter()) is not None:
             self._addresses.left(address, took_ms=0)
             return full
-        turn.is_apart = slot.doubts > 0 and not is_proven and slot.answered not in ("", origin)
+        turn.is_apart = slot.doubts > 0 and not was_quick and slot.answered not in ("", origin)
         slot.is_apart = slot.is_apart or turn.is_apart
         began_ms = monotonic_ms()
         try:
@@ -232,13 +232,13 @@ class FetchStage:
             took_ms = monotonic_ms() - began_ms
             self._addresses.left(address, took_ms=took_ms)
             if not turn.is_quick:
-                self._unproven.left(took_ms=took_ms)
+                self._slow_hosts.left(took_ms=took_ms)
             if turn.is_apart:
                 slot.is_apart = False
             has_answered = slot.answered == origin and not self._policy.has_failed(origin)
-            if has_answered and not self._unproven.has_answered(origin):
+            if has_answered and not self._slow_hosts.has_answered(origin):
                 slot.doubts = max(0, slot.doubts - 1)
-            self._unproven.note(origin, answered=has_answered, took_ms=took_ms)
+            self._slow_hosts.note(origin, answered=has_answered, took_ms=took_ms)
         return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
 
     def _is_doubtful(self, slot: QueueSlot, origin: str) -> bool:
@@ -247,7 +247,7 @@ class FetchStage:
             return False
         if self._policy.has_failed(origin):
             return True
-        return slot.doubts > 0 and not self._unproven.has_answered(origin)
+        return slot.doubts > 0 and not self._slow_hosts.has_answered(origin)
 
     def _connect(self, slot: QueueSlot, claim: Claim, reached: Reached) -> TurnEnd:
         """How a turn ends that is for an origin which may not answer: it is connected to first, if it is its turn."""
@@ -458,11 +458,10 @@ class FetchStage:
         """
         if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
             return
-        more = self._unproven.open - self._unproven.most
         slow = [(requests, requests.slow(PROMPT_MS)) for requests in (self._requests, self._robots.requests)]
-        more += sum(len(workers) for _, workers in slow)
+        more = self._slow_hosts.open + sum(len(workers) for _, workers in slow) - self._slow_hosts.most
         for requests, workers in slow if more > 0 else ():
-            self._unproven.beware()
+            self._slow_hosts.beware()
             requests.make_way(workers[:more])
             more -= len(workers[:more])
 

@@ -99,7 +99,7 @@ class Turn:
         self.claim = claim
         self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
-        self.is_quick = False  # its origin answered quickly the last time
+        self.is_quick = False  # a quick answer is expected
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
 
     def sent(self) -> None:

@@ -267,7 +267,8 @@ def test_a_crawl_that_was_stopped_midway_is_clean_until_a_pending_url_is_taken_f
 def taken(client: Any) -> str:
     """A URL that waited, and now is gone without a trace."""
     (key, *_) = client.keys("*:q:*")
-    prefix, _, queue = key.decode().partition("q:")
+    prefix, _, row = key.decode().partition("q:")
+    queue = row.partition("|")[0]
     ((member, _),) = client.zpopmin(key)
     letter, path = member.decode()[0], member.decode().partition("/")[2]
     url = client.hget(f"{prefix}g:{queue}", letter).decode() + "/" + path

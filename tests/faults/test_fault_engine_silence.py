@@ -56,7 +56,7 @@ def test_a_crawl_cut_off_from_the_engine_stops_requests_and_resumes(tmp_path: Pa
             name: start(stack, programs, engine, tmp_path / f"c{n}", f"crawl-{n}") for n, name in enumerate(SILENCES)
         }
         for name, patient in patients.items():
-            wait_for_requests(patient, 60)
+            wait_for_requests(patient, 40)
             SILENCES[name](patient.proxy)
             patient.cut_at = time.monotonic()
         watch(patients)

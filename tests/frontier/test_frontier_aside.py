@@ -1,6 +1,7 @@
 """URLs of origins that do not answer are set aside: pending in a row of their own until the origin is probed."""
 
 import pytest
+
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.engine.client import Call
 from crawler.frontier.bulk_lookup import BulkLookup

@@ -37,6 +37,7 @@ from tests.frontier.spilling_steps import SpillingSteps
 
 EXAMPLES = {"default": 60, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
+TIMEOUT_S = 600  # the slow ones take two minutes on a machine that has nothing else to do
 
 
 class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSteps):
@@ -353,16 +354,19 @@ def test_the_scripts_do_the_same_for_several_users(engine: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S)
 def test_long_queues_of_several_users_move_into_files_and_back(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()], LongSharedQueues)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S)
 def test_long_queues_move_into_files_and_back_at_any_moment(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()], LongQueues)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S)
 def test_deferred_urls_move_into_files_and_back_at_any_moment(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()] // 3, ParkedRows)
 

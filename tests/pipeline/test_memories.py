@@ -32,7 +32,7 @@ from crawler.pipeline import (
     run_book,
     schedule,
 )
-from crawler.pipeline.address_limit import AddressLimiter, Reached, Reaching, UnprovenHosts
+from crawler.pipeline.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.hooks import Hooks
 from crawler.pipeline.internal_errors import InternalErrors
@@ -280,12 +280,12 @@ async def late_names(patch: pytest.MonkeyPatch) -> Filled:
     return Filled(size, right([address_in(reaching, n) for n in range(MANY)], lambda n: f"h{n}.test"))
 
 
-async def proven(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(address_limit, "PROVEN_MAX", BOUND)
-    hosts = UnprovenHosts(scheduler_of(), workers=4)
+async def answering(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(address_limit, "ANSWERED_MAX", BOUND)
+    hosts = SlowHosts(scheduler_of(), workers=4)
     for n in range(MANY):
         hosts.note(origin(n), answered=True, took_ms=1)
-    return Filled(len(hosts._held_ms), known(hosts.is_proven(origin(n)) for n in range(MANY)))
+    return Filled(len(hosts._held_ms), known(hosts.is_quick(origin(n)) for n in range(MANY)))
 
 
 async def addresses(patch: pytest.MonkeyPatch) -> Filled:
@@ -601,7 +601,7 @@ FILLS: dict[str, tuple[Fill, str]] = {
     "look-ups that have begun": (look_ups, NEWEST),
     "results of look-ups": (results, OLDEST),
     "names that came late": (late_names, OLDEST),
-    "origins that answered": (proven, OLDEST),
+    "origins that answered": (answering, OLDEST),
     "address counters": (addresses, NEWEST),
     "silent origins": (silent_origins, OLDEST),
     "recalled origins of a queue": (recalled, ALL),

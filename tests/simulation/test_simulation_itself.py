@@ -30,6 +30,7 @@ def test_a_seed_gives_the_same_run_in_another_process(real: RealEngine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "rule",
     [

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from crawler.pipeline import address_limit, page_request
-from crawler.pipeline.address_limit import PROMPT_MS, PROVEN_MAX, UNPROVEN_SHARE, UnprovenHosts
+from crawler.pipeline.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
 from crawler.pipeline.page_request import OpenRequests
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.turn import AwaitAddress, Requeue, Turn, TurnEnd
@@ -17,27 +17,46 @@ from tests.pipeline.turn_lab import runner_of, turn_of
 WORKERS = 8
 
 
-def hosts_for(workers: int = WORKERS) -> UnprovenHosts:
-    return UnprovenHosts(Scheduler(OpenClaims(1000), concurrency_per_queue=1), workers=workers)
+def hosts_for(workers: int = WORKERS) -> SlowHosts:
+    return SlowHosts(Scheduler(OpenClaims(1000), concurrency_per_queue=1), workers=workers)
 
 
-def test_an_origin_is_proven_while_its_last_answer_came_quickly() -> None:
+def test_an_origin_is_quick_while_its_last_answer_came_quickly() -> None:
     hosts, one = hosts_for(), "http://a.test"
     states = []
     for answered, took_ms in ((True, 80), (True, PROMPT_MS), (True, PROMPT_MS - 1), (False, 10), (True, 10)):
-        states.append((hosts.is_proven(one), hosts.has_answered(one)))
+        states.append((hosts.is_quick(one), hosts.has_answered(one)))
         hosts.note(one, answered=answered, took_ms=took_ms)
-    states.append((hosts.is_proven(one), hosts.has_answered(one)))
+    states.append((hosts.is_quick(one), hosts.has_answered(one)))
     assert states == [(False, False), (True, True), (False, True), (True, True), (False, False), (True, True)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 64])
-def test_unproven_origins_get_their_share_of_the_workers_and_no_more(workers: int) -> None:
+def test_slow_origins_get_their_share_of_the_workers_and_no_more(workers: int) -> None:
     hosts = hosts_for(workers)
     entered = sum(hosts.enter() is None for _ in range(10 * workers))
-    assert entered == hosts.open == max(1, int(UNPROVEN_SHARE * workers))
+    assert entered == hosts.open == max(1, int(SLOW_SHARE * workers))
     hosts.left(took_ms=5)
     assert hosts.enter() is None
+
+
+def test_unknown_origins_are_limited_only_after_slow_ones_held_more_than_their_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0
+    monkeypatch.setattr(address_limit, "monotonic_ms", lambda: now)
+    hosts, new, quick, slow = hosts_for(), "http://new.test", "http://quick.test", "http://slow.test"
+    hosts.note(quick, answered=True, took_ms=20)
+    hosts.note(slow, answered=True, took_ms=PROMPT_MS)
+    states = [[hosts.is_limited(one) for one in (new, quick, slow)]]
+    for _ in range(hosts.most + 1):
+        hosts.enter()
+    states.append([hosts.is_limited(one) for one in (new, quick, slow)])
+    now += WARY_MS
+    states.append([hosts.is_limited(one) for one in (new, quick, slow)])
+    hosts.beware()
+    states.append([hosts.is_limited(one) for one in (new, quick, slow)])
+    assert states == [[False, False, True], [True, False, True], [False, False, True], [True, False, True]]
 
 
 def test_those_beyond_wait_in_memory_and_then_in_the_engine() -> None:
@@ -46,10 +65,10 @@ def test_those_beyond_wait_in_memory_and_then_in_the_engine() -> None:
     assert [type(end) for end in ends] == [type(None)] * 6 + [AwaitAddress] * 2
 
 
-async def test_a_proven_origin_always_finds_a_worker_among_ten_times_as_many_attackers() -> None:
-    """Attackers hold their worker for ever; the proven one is served each time within a moment."""
+async def test_a_quick_origin_always_finds_a_worker_among_ten_times_as_many_attackers() -> None:
+    """Attackers hold their worker for ever; the quick one is served each time within a moment."""
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
-    hosts = UnprovenHosts(scheduler, workers=WORKERS)
+    hosts = SlowHosts(scheduler, workers=WORKERS)
     runner, served, held = runner_of(scheduler), list[str](), set[str]()
     good = [f"good{n}.test" for n in range(3)]
     for n in range(10 * WORKERS):
@@ -57,10 +76,10 @@ async def test_a_proven_origin_always_finds_a_worker_among_ten_times_as_many_att
 
     async def work(turn: Turn) -> TurnEnd:
         origin = f"http://{turn.claim.queue}"
-        is_proven = hosts.is_proven(origin)
-        if not is_proven and (full := hosts.enter()) is not None:
+        is_quick = hosts.is_quick(origin)
+        if not is_quick and (full := hosts.enter()) is not None:
             return full
-        if is_proven:
+        if is_quick:
             served.append(turn.claim.queue)
             return Requeue(wait_ms=60_000)
         held.add(turn.claim.queue)
@@ -88,12 +107,12 @@ async def test_a_proven_origin_always_finds_a_worker_among_ten_times_as_many_att
 
 
 def test_what_is_remembered_of_origins_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address_limit, "PROVEN_MAX", 3)
-    assert PROVEN_MAX > 3
+    monkeypatch.setattr(address_limit, "ANSWERED_MAX", 3)
+    assert ANSWERED_MAX > 3
     hosts = hosts_for()
     for n in (0, 1, 2, 0, 3):
         hosts.note(f"http://{n}.test", answered=True, took_ms=1)
-    assert [hosts.is_proven(f"http://{n}.test") for n in range(4)] == [True, False, True, True]
+    assert [hosts.is_quick(f"http://{n}.test") for n in range(4)] == [True, False, True, True]
 
 
 # --- requests that were expected to be quick, and are cut off when they are not ---
