@@ -61,8 +61,8 @@ class RobotsTurns:
         except (NotEntitledError, EngineError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not self.requests.is_only_cut_off(worker):
                 raise
-            reason = "makes way for others" if self.requests.has_made_way(worker) else str(error)
-            log.warning("robots.not_read", extra={"origin": origin, "error": reason})
+            if not self.requests.has_made_way(worker):
+                log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
             # A request may have been sent, also on another queue.
             wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
             return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
