@@ -24,6 +24,7 @@ from crawler.web.fetcher import Fetcher
 LINE_PER_REQUEST = 4  # claims that wait in memory, for each request that may be open
 GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
+SLOW = ""  # in place of an address: among the slow hosts
 SLOW_SHARE = 0.75  # of the workers
 PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
 WARY_MS = 60_000  # after slow ones held more than their share
@@ -84,6 +85,13 @@ class AddressLimiter:
         if at.open < self._limit:  # not so after the share has shrunk, until enough requests have ended
             self._scheduler.wake_one(address)
 
+    def wake(self, address: str) -> None:
+        """Wake as many claims that wait at an address as it has room for: those that were woken before may have ended
+        without a request.
+        """
+        for _ in range(self._limit - self.open_at(address)):
+            self._scheduler.wake_one(address)
+
     def _follow(self) -> None:
         """Follow the number of instances. When the share has grown, wake as many waiting claims."""
         limit = share_of(self._whole, self._sharers())
@@ -123,7 +131,7 @@ class SlowHosts:
     @property
     def open(self) -> int:
         """How many workers they hold."""
-        return self._limiter.open_at("")
+        return self._limiter.open_at(SLOW)
 
     def beware(self) -> None:
         """Slow origins hold, or would hold, more than their share."""
@@ -131,14 +139,18 @@ class SlowHosts:
 
     def enter(self) -> AwaitAddress | Requeue | None:
         """None when a worker may be held, which `left` must end; otherwise how the turn ends."""
-        full = self._limiter.enter("")
+        full = self._limiter.enter(SLOW)
         if full is not None:
             self.beware()
         return full
 
+    def wake(self) -> None:
+        """As `AddressLimiter.wake`."""
+        self._limiter.wake(SLOW)
+
     def left(self, *, took_ms: int) -> None:
         """It is free again."""
-        self._limiter.left("", took_ms=took_ms)
+        self._limiter.left(SLOW, took_ms=took_ms)
 
     def note(self, origin: str, *, answered: bool, took_ms: int) -> None:
         """A worker was held for a request to this origin."""

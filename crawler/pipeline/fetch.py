@@ -25,7 +25,7 @@ from crawler.model import (
     RefusalReason,
     Response,
 )
-from crawler.pipeline.address_limit import LATE_S, PROMPT_MS, AddressLimiter, Reached, Reaching, SlowHosts
+from crawler.pipeline.address_limit import LATE_S, PROMPT_MS, SLOW, AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.pipeline.attempt_notes import AttemptNotes
 from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.pipeline.handle import HandlerStage
@@ -138,7 +138,7 @@ class FetchStage:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.fetch.concurrency):
                     group.create_task(self._work(number), name=f"fetch-{number}")
-                group.create_task(self._abort_when_silent())
+                group.create_task(self._watch())
         finally:
             self.cut_off += await self._reaching.close()
 
@@ -444,13 +444,20 @@ class FetchStage:
         reached("page.handled", claim.url)
         return found
 
-    async def _abort_when_silent(self) -> None:
-        """Cut off what is in flight once this session has been silent long enough that others may own it."""
+    async def _watch(self) -> None:
+        """Cut off what is in flight once this session has been silent long enough that others may own it, and what is
+        slow while others wait.
+        """
         while True:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._liveness.must_abort():
                 self._requests.cut_off_all()
             self._make_way()
+            for address in self._scheduler.waited_for():
+                if address == SLOW:
+                    self._slow_hosts.wake()
+                else:
+                    self._addresses.wake(address)
 
     def _make_way(self) -> None:
         """Origins that were expected to answer quickly and do not hold workers while others wait: cut some of these

@@ -265,6 +265,10 @@ class Scheduler:
         slot = self._slots.get(queue)
         return -1 if slot is None else slot.delay_ms
 
+    def waited_for(self) -> list[str]:
+        """The addresses at which claims wait."""
+        return list(self._waiting_at)
+
     def waiting_at(self, address: str) -> int:
         """How many claims wait for room at an address."""
         waiting = self._waiting_at.get(address)

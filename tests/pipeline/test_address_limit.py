@@ -52,6 +52,20 @@ async def test_requests_to_an_address_are_limited_and_waiting_claims_go_next(sch
         assert addresses.enter(ADDRESS) is None
 
 
+async def test_claims_are_woken_though_those_before_them_sent_no_request(scheduler: Scheduler) -> None:
+    addresses = AddressLimiter(scheduler, limit=LIMIT)
+    assert sum(await arrive(scheduler, addresses, LIMIT + 4)) == LIMIT
+    addresses.wake(ADDRESS)
+    assert scheduler.waiting_at(ADDRESS) == 4, "there is no room"
+    for left in (3, 2):
+        addresses.left(ADDRESS, took_ms=50)
+        slot, _ = await asyncio.wait_for(scheduler.take(), 1)
+        scheduler.finished(slot, wait_ms=0, started=False)
+        assert scheduler.waiting_at(ADDRESS) == left
+    addresses.wake(ADDRESS)
+    assert scheduler.waiting_at(ADDRESS) == 0
+
+
 async def test_claims_at_a_full_address_get_successive_times(scheduler: Scheduler) -> None:
     addresses, late = AddressLimiter(scheduler, limit=LIMIT), 20
     assert sum(await arrive(scheduler, addresses, LIMIT + LINE + late)) == LIMIT
