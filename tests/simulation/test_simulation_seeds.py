@@ -1,11 +1,11 @@
-"""Seeds 0 to 99, the first 15 of them fast; see docs/internals/simulation.md."""
+"""Seeds 0 to 99, the first 10 of them fast; see docs/internals/simulation.md."""
 
 import pytest
 
 from tests.simulation.seeds import nothing_is_broken_by
 from tests.simulation.wire import RealEngine
 
-FAST, *SLOW = range(15), range(15, 40), range(40, 70), range(70, 100)
+FAST, *SLOW = range(10), range(10, 40), range(40, 70), range(70, 100)
 
 
 @pytest.mark.parametrize(
