@@ -6,6 +6,7 @@ Crawls an innocent site for some seconds, first alone, then beside the others, f
     silent     the same, and no name server answers for them
     ports      pages that link to sixty closed ports of the innocent host
     robots     the innocent domain has ten hosts whose robots.txt answers 429 with Retry-After 3600
+    paths      pages that link to one of the innocent host that answers 503 with Retry-After 3600
     tarpits    hosts at eight addresses that send a byte every four seconds, thirty for each of the twelve
     nameless   hosts whose names nobody answers for, thirty for each of the twelve
     links      pages of 600 links of 2 KB to as many domains
@@ -29,7 +30,7 @@ from crawler.settings import load
 from crawler.testing.dns_server import DnsAnswer, DnsServer
 from scripts.bench_lib import arguments
 
-KINDS = ("names", "silent", "ports", "robots", "tarpits", "nameless", "links")
+KINDS = ("names", "silent", "ports", "robots", "paths", "tarpits", "nameless", "links")
 SITES, EACH, INNOCENT = 12, 30, "innocent.test"
 DRIP_S = 4.0
 
@@ -59,6 +60,8 @@ class Web:
         if path == "/robots.txt":
             busy = host.startswith("busy")
             return _page("", "429 Too Many Requests" if busy else "404 Not Found", "Retry-After: 3600\r\n" * busy)
+        if host == INNOCENT and path.startswith("/busy"):
+            return _page("", "503 Service Unavailable", "Retry-After: 3600\r\n")
         if host == INNOCENT:
             self.pages += 1
             return _page("".join(f"<a href=/{n}>x</a>" for n in range(2000)) if path == "/" else "some words")
@@ -67,6 +70,8 @@ class Web:
     def _targets(self, host: str) -> list[str]:
         if self.kind == "ports":
             return [f"http://{INNOCENT}:{n}/{host}" for n in range(2, 62)]
+        if self.kind == "paths":
+            return [f"http://{INNOCENT}:{self.port}/busy/{host}"]
         if self.kind == "links":
             return [f"http://{n}-{host}.invalid/{'a' * 2000}" for n in range(600)]
         name = {"names": "gone", "silent": "silent", "robots": "busy"}.get(self.kind)
