@@ -178,7 +178,9 @@ async def totals_of(settings: Settings) -> Totals:
         return await opened.stats.totals()
 
 
-@pytest.mark.parametrize(("budget", "least"), [("crawl_pages", 40), ("crawl_urls", 40)])
+@pytest.mark.parametrize(
+    ("budget", "least"), [("crawl_pages", 40), pytest.param("crawl_urls", 40, marks=pytest.mark.slow)]
+)
 async def test_two_instances_end_by_one_budget_and_lose_nothing(
     tmp_path: Path, engine: Engine, budget: str, least: int
 ) -> None:

@@ -82,7 +82,7 @@ def settings_for(folder: Path, **own: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("at_once", [1, 8])
+@pytest.mark.parametrize("at_once", [1, pytest.param(8, marks=pytest.mark.slow)])
 async def test_a_host_that_is_down_is_probed_by_one_url(tmp_path: Path, at_once: int) -> None:
     kinds: Counter[str] = Counter()
     in_memory: list[int] = []

@@ -9,7 +9,7 @@ from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 
 
-@pytest.mark.parametrize("instances", [1, 3])
+@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.slow), 3])
 async def test_the_committed_set_equals_the_expected_set(tmp_path: Path, instances: int) -> None:
     with serve_web(seed=5, domains=8, pages=10) as site:
         expected = site.web.expected(site.web.seeds, "any")

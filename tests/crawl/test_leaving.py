@@ -13,7 +13,7 @@ from tests.support.serving import serve_web
 DELAY_S = 0.05
 
 
-@pytest.mark.parametrize("why", ["signal", "evicted"])
+@pytest.mark.parametrize("why", ["signal", pytest.param("evicted", marks=pytest.mark.slow)])
 async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, why: str) -> None:
     with serve_web(seed=11, domains=8, pages=4) as site:
 

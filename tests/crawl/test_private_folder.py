@@ -41,7 +41,9 @@ def open_to_others(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("instances", "is_there"), [("1", False), ("2", True)], ids=["one, new folder", "two, empty folder"]
+    ("instances", "is_there"),
+    [("1", False), pytest.param("2", True, marks=pytest.mark.slow)],
+    ids=["one, new folder", "two, empty folder"],
 )
 def test_what_a_crawl_makes_in_its_folder_is_for_its_owner_alone(
     tmp_path: Path, instances: str, is_there: bool

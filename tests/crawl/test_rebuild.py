@@ -103,7 +103,7 @@ async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
     assert lab.kept() == once
 
 
-@pytest.mark.parametrize("dies_at", [1, 2, 4, 7, 10])
+@pytest.mark.parametrize("dies_at", [2, 10, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 7))])
 async def test_a_rebuild_that_dies_anywhere_is_finished_by_the_next_one(
     lab: WebLab, monkeypatch: pytest.MonkeyPatch, dies_at: int
 ) -> None:

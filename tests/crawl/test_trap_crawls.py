@@ -55,7 +55,8 @@ async def violations(opened: OpenCrawl) -> str:
     return violations_text(await audit(subject))
 
 
-LONG = ("path", "query", "calendar", "long")  # tests/rules/test_traps_on_sites.py has their rules in any run
+# Only where the slow ones run, too; tests/rules/test_traps_on_sites.py has their rules in any run.
+LONG = ("path", "query", "calendar", "long", "session", "repeats")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])

@@ -86,7 +86,7 @@ def crawling(place: Path, app: str, *options: str, **environment: str) -> Iterat
         yield programs.crawler("crawl", *site.web.seeds, *where, *options, **environment), site
 
 
-@pytest.mark.parametrize("instances", [(), ("-n", "3")])
+@pytest.mark.parametrize("instances", [pytest.param((), marks=pytest.mark.slow), ("-n", "3")])
 def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances: tuple[str, ...]) -> None:
     with crawling(tmp_path, APP, *instances) as (program, site):
         assert program.wait(40) == 0, program.err

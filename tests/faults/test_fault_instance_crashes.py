@@ -147,7 +147,9 @@ def programs() -> Iterator[Nursery]:
         assert programs.left() == [], "an engine was left behind"
 
 
-@pytest.mark.parametrize("point", AT_POINTS)
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=pytest.mark.slow) if n % 2 else one for n, one in enumerate(AT_POINTS)]
+)
 def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
     point: str, web: LittleWeb, programs: Nursery, tmp_path: Path
 ) -> None:

@@ -30,7 +30,9 @@ def crawl(programs: Nursery, web: LittleWeb, folder: Path, url: str, *options: s
 
 
 @pytest.mark.parametrize(
-    ("action", "code"), [("fetch.answered@{}=kill", KILLED), ("page.parsed@{}=exit:33", EXITED)], ids=["kill", "exit"]
+    ("action", "code"),
+    [("fetch.answered@{}=kill", KILLED), pytest.param("page.parsed@{}=exit:33", EXITED, marks=pytest.mark.slow)],
+    ids=["kill", "exit"],
 )
 def test_a_poison_url_is_given_up_after_three_crashes_others_are_fetched(
     tmp_path: Path, engine: Engine, action: str, code: int

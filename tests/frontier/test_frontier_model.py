@@ -35,7 +35,7 @@ from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
 from tests.frontier.spilling_steps import SpillingSteps
 
-EXAMPLES = {"default": 40, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
+EXAMPLES = {"default": 30, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 TIMEOUT_S = 600  # the slow ones take two minutes on a machine that has nothing else to do
 
@@ -345,12 +345,14 @@ def run_machine(url: str, raw: list[Any], examples: int, machine: type[FrontierM
         run_state_machine_as_test(lambda: machine(loop, engine, clients), settings=config)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S)
 def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()])
 
 
 def test_the_scripts_do_the_same_for_several_users(engine: Any) -> None:
-    run_machine(engine.url, [engine], EXAMPLES[profile()] // 2, SharedQueues)
+    run_machine(engine.url, [engine], EXAMPLES[profile()], SharedQueues)
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ def target_of(function: object, *tokens: bytes) -> Target:
     return Target(name="tried", function=function, tokens=tokens, bytes_max=16 * KIB)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_function_of_quadratic_time_is_reported() -> None:
     def quadratic(data: bytes) -> None:
         for at in range(len(data)):

@@ -178,7 +178,9 @@ async def test_a_job_that_is_added_again_at_once_has_runs_of_its_own(tmp_path: P
         assert len({entry.run for entry in entries_of(lab.folder)}) == 4
 
 
-@pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
+@pytest.mark.parametrize(
+    "overlap", ["queue", *(pytest.param(one, marks=pytest.mark.slow) for one in ("skip", "allow"))]
+)
 async def test_a_time_that_comes_during_a_run(tmp_path: Path, engine: Engine, overlap: str) -> None:
     async with job_lab(tmp_path, engine, SLOW) as lab:
         await lab.add(lab.url("d0.test"), every="1", overlap=overlap)

@@ -114,7 +114,9 @@ def test_json_lines(tmp_path: Path, suffix: str, rounds: Rounds) -> None:
     check(rounds, live, other, lambda: (json_found(live_path), json_found(other_path)), wanted)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".csv.zst"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", *(pytest.param(one, marks=pytest.mark.slow) for one in (".csv.gz", ".csv.zst"))]
+)
 @some
 @given(rounds=ROUNDS)
 def test_csv(tmp_path: Path, suffix: str, rounds: Rounds) -> None:
