@@ -460,8 +460,8 @@ class FetchStage:
                     self._addresses.wake(address)
 
     def _make_way(self) -> None:
-        """Origins that were expected to answer quickly and do not hold workers while others wait: cut some of these
-        requests off. They are repeated among those of slow origins, which share a part of the workers.
+        """Cut off some requests that were expected to be quick and are not, when slow ones hold more than their share
+        while others wait. They are repeated in that share.
         """
         if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
             return
