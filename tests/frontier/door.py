@@ -19,6 +19,7 @@ from crawler.rules.identity import Fingerprints
 DELAY_MS = 1000
 HASH_KEY = b"of the test crawl"[:16]
 FINGERPRINTS = Fingerprints(HASH_KEY)
+CALL_S = 60.0  # no busy machine takes that long
 
 
 def fingerprint(url: str, run: str = "") -> str:
@@ -43,7 +44,7 @@ class Door:
     """Session `ann` and the lease of partition 0. `now` is what she says the time is, in ms."""
 
     def __init__(self, url: str, nodes: list[Any], session: str = "ann") -> None:
-        self.engine = Engine(url, library())
+        self.engine = Engine(url, library(), call_timeout_s=CALL_S)
         self.keys = Keys("t")
         self.frontier = Frontier(
             self.engine, self.keys, session=session, hash_key=HASH_KEY, run=0, default_delay_ms=DELAY_MS

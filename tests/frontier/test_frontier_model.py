@@ -18,6 +18,7 @@ from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
 from crawler.frontier.script_library import library
 from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import SlotRequest
+from tests.frontier.door import CALL_S
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_aside import AsideSteps
 from tests.frontier.machine_deferred import ParkingSteps
@@ -325,7 +326,7 @@ def profile() -> str:
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Engine]]:
     loop = asyncio.new_event_loop()
-    engine = Engine(url, library())
+    engine = Engine(url, library(), call_timeout_s=CALL_S)
     try:
         loop.run_until_complete(engine.connect())
         yield loop, engine
