@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.journal import Journal, journal_path
+from crawler.archive.journal import SUFFIX, Journal, journal_path
+from crawler.archive.seed_journal import SeedLine
 from crawler.rules.jobs import Job, Revision, seed_blocks
 
 
-class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A job as somebody changed it, or some of the seeds that a definition names by `seeds_key`."""
 
     user: str = ""
@@ -30,6 +31,14 @@ class JobJournal(Journal[JobLine]):
 
     def __init__(self, folder: CrawlFolder, name: str, first_begun_at: float) -> None:
         super().__init__(journal_path(folder, "jobs", name, first_begun_at), JobLine)
+
+
+def journals_in(folder: CrawlFolder) -> list[Journal[SeedLine] | Journal[JobLine]]:
+    """All journals of a folder, of seeds and of jobs."""
+    return [
+        *(Journal(path, SeedLine) for path in sorted(folder.journal.glob(f"seeds-*{SUFFIX}"))),
+        *(Journal(path, JobLine) for path in sorted(folder.journal.glob(f"jobs-*{SUFFIX}"))),
+    ]
 
 
 def line_of(job: Job, *, removed: bool = False) -> JobLine:

@@ -1,6 +1,7 @@
 """Journals: files of JSON lines with what only the engine would know, on disk before the engine has it.
 
-Any number of processes may append to one.
+Any number of processes may append to one. Each line has a checksum. What a damaged line had is named by nothing else,
+so nobody reads on as if it had not been there: a rebuild ends with an error, unless its loss is accepted.
 """
 
 import contextlib
@@ -8,11 +9,13 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 import msgspec
 
+from crawler.archive.checked_lines import DamagedLine, LineReader, with_checksum
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
 Line = TypeVar("Line", bound=msgspec.Struct)
@@ -30,7 +33,7 @@ class Journal(Generic[Line]):
 
     def __init__(self, path: Path, line: type[Line]) -> None:
         self.path = path
-        self._decode = msgspec.json.Decoder(line).decode
+        self._line = line
 
     @property
     def has_lines(self) -> bool:
@@ -38,34 +41,81 @@ class Journal(Generic[Line]):
 
     def append(self, lines: Iterable[Line]) -> None:
         """Add lines; they are durable when this returns. Blocks on the disk. Raises ArchiveError."""
-        data = b"".join(_encode(line) + b"\n" for line in lines)
+        data = b"".join(with_checksum(_encode(line)) + b"\n" for line in lines)
         if not data:
             return
         try:
             is_new = not self.path.exists()
-            descriptor = open_private(self.path, os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with self._locked() as descriptor:
                 _append(descriptor, data)
-            finally:
-                os.close(descriptor)  # releases the lock
             if is_new:
                 sync_directory(self.path.parent)
         except OSError as error:
             raise archive_error("write", self.path, error) from None
 
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file, created if there is none, for this process alone. Raises OSError."""
+        while True:
+            descriptor = open_private(self.path, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if self.path.exists() and os.path.samestat(os.fstat(descriptor), self.path.stat()):
+                    yield descriptor
+                    return  # else it was replaced meanwhile, by `drop_damaged`
+            finally:
+                os.close(descriptor)  # releases the lock
+
     def read(self) -> Iterator[Line]:
-        """All complete lines in order; repeats are possible. Raises ArchiveError."""
+        """All complete lines in order; repeats are possible. Raises ArchiveError at the end if any was damaged, and
+        ConflictError for a line of a newer release.
+        """
+        reader = LineReader(str(self.path), self._line)
+        yield from self._records(reader)
+        if reader.damaged:
+            raise ArchiveError(f"{self.path}: {reader.damaged[0]}")
+
+    def damaged(self) -> list[DamagedLine]:
+        """The damaged lines. Raises as `read`."""
+        reader = LineReader(str(self.path), self._line)
+        for _ in self._records(reader):
+            pass
+        return reader.damaged
+
+    def _records(self, reader: LineReader[Line]) -> Iterator[Line]:
         try:
             with self.path.open("rb") as file:
-                for line in file:
-                    if line.endswith(b"\n"):  # else a crash cut it off: the engine never had it
-                        with contextlib.suppress(msgspec.MsgspecError):
-                            yield self._decode(line)
+                yield from reader.records(file)
         except FileNotFoundError:
             return
         except OSError as error:
             raise archive_error("read", self.path, error) from None
+
+    def drop_damaged(self, kept_in: Path) -> int:
+        """Take the damaged lines out of the file, after adding them to another one; how many. Raises ArchiveError."""
+        dropped = {one.number for one in self.damaged()}
+        if not dropped:
+            return 0
+        draft = self.path.with_name(f"{self.path.name}.draft")
+        try:
+            with self._locked(), self.path.open("rb") as file:
+                lines = list(enumerate(file, 1))
+                with open(kept_in, "ab", opener=open_private) as kept:
+                    kept.writelines(line for number, line in lines if number in dropped)
+                    _flush(kept)
+                with open(draft, "wb", opener=open_private) as rest:
+                    rest.writelines(line for number, line in lines if number not in dropped)
+                    _flush(rest)
+                draft.replace(self.path)
+                sync_directory(self.path.parent)
+        except OSError as error:
+            raise archive_error("write", self.path, error) from None
+        return len(dropped)
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _append(descriptor: int, data: bytes) -> None:

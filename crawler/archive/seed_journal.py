@@ -10,7 +10,7 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.journal import Journal, journal_path
 
 
-class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line: a seed (canonical URL), or a new root of the scope. `run`: the run of the crawl that it belongs to.
 
     `priority` is the one given with it; `sitemap_priority` and `changed_at` (wall clock, s) are from a sitemap.

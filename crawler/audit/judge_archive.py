@@ -18,6 +18,7 @@ from crawler.archive.folder_scan import (
 )
 from crawler.archive.index_reader import index_bytes
 from crawler.archive.items import ItemFiles
+from crawler.archive.job_journal import journals_in
 from crawler.archive.warc_record import payload_digest, safe_uri
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
@@ -84,6 +85,14 @@ class ArchiveJudge:
         reason = next((one for one in reasons if one != "not found"), "the file is in no folder given")
         place = f"{entry.items.file} at {entry.items.offset}"
         self._report.findings.no_items.add(url=entry.url, items=place, reason=reason)
+
+    def read_journals(self) -> None:
+        """What a rebuild needs besides the index and the archive. Raises ConflictError for those of a newer release."""
+        for folder in self._folders:
+            for journal in journals_in(folder):
+                for damaged in journal.damaged():
+                    place = f"{folder.root}/" * self._many + f"journal/{journal.path.name}"
+                    self._report.findings.damage.add(file=place, reason=str(damaged))
 
     async def read_archive(self) -> None:
         """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""

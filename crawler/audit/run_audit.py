@@ -69,7 +69,9 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def audit(subject: Subject, meter: Meter = SILENT) -> Report:
-    """Judge everything. Raises EngineError, UsageError for a log that can't be read, ArchiveError."""
+    """Judge everything. Raises EngineError, ArchiveError, UsageError for a log that can't be read, and ConflictError
+    for journals of a newer release.
+    """
     settings = subject.settings
     report = Report(crawl=settings.crawl.name, folders=[str(folder.root) for folder in subject.folders])
     active = await subject.runs.active()
@@ -93,6 +95,7 @@ async def _judge(
     await frontier.begin()
     await frontier.read_log(partial(archive.add_commit, is_late=False))
     archive.read_index()
+    archive.read_journals()
     await archive.read_archive()
     await frontier.ask_links()
     judged_runs = await still_active(subject.runs, active)

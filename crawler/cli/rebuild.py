@@ -34,7 +34,7 @@ Rebuild each folder of the crawl, on each of its machines, before anything crawl
 If a rebuild is interrupted, run the same command again.
 
 exit codes: 0 done, 2 bad folder or URL, 3 engine, 4 instances are running, or the engine has
-another crawl, 5 a part of index or archive can't be read
+another crawl, 5 a part of index, archive or journals can't be read
 """
 
 
@@ -50,6 +50,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "--refetch", action="store_true",
         help="fetch pages again whose record or items are missing or damaged (without this, they end the rebuild), or "
         "were pruned",
+    )  # fmt: skip
+    p.add_argument(
+        "--accept-loss", action="store_true",
+        help="go on without the seeds and jobs of damaged lines in journals (without this, these end the rebuild)",
     )  # fmt: skip
     p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     add_common(p, many_folders=True)
@@ -89,7 +93,9 @@ async def _run(
         async with seeding_member(crawl):
             with progress(quiet=arguments.quiet, verbose=arguments.verbose) as meter:
                 await _seed(crawl, plain, files, meter)
-                report = await _rebuild(crawl, [crawl.folder, *more], meter, refetch=arguments.refetch)
+                report = await _rebuild(
+                    crawl, [crawl.folder, *more], meter, refetch=arguments.refetch, accept_loss=arguments.accept_loss
+                )
         if not arguments.quiet:
             await _print(crawl, report, [crawl.folder, *more])
     return 0
@@ -117,13 +123,13 @@ async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str], m
 
 
 async def _rebuild(
-    crawl: "OpenCrawl", folders: Sequence["CrawlFolder"], meter: "Meter", *, refetch: bool
+    crawl: "OpenCrawl", folders: Sequence["CrawlFolder"], meter: "Meter", *, refetch: bool, accept_loss: bool
 ) -> "RebuildReport":
     from crawler.recovery.rebuild import Rebuild
 
     deps = doors_of(await crawl.reloaded())
     try:
-        return await Rebuild(deps, folders, refetch=refetch, meter=meter).run()
+        return await Rebuild(deps, folders, refetch=refetch, accept_loss=accept_loss, meter=meter).run()
     finally:
         await deps.rereader.close()
 
@@ -157,6 +163,8 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     progress = await crawl.inspect.progress()
     for flaw in report.flaws:
         warn(flaw)
+    if report.lines_lost:
+        warn(f"left out, and kept in log/damaged.jsonl: {counted(report.lines_lost, 'damaged line')} of journals")
     if report.unplaced:
         warn(
             f"{counted(report.unplaced, 'archived page')} was never committed, and nothing known leads there "

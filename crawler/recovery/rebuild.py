@@ -21,6 +21,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
 from crawler.archive.index_writer import drop_lines
 from crawler.archive.items import ItemFiles
 from crawler.archive.job_journal import JobJournal
+from crawler.archive.journal import Journal
 from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files
 from crawler.archive.seed_journal import SeedJournal, SeedLine
@@ -52,12 +54,15 @@ SEEDS_AT_ONCE = 1_000
 _decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
 NO_RECORD = "(no archive)"
 PRUNED = "(pruned)"
+DAMAGED = "damaged.jsonl"  # lines that were taken out of journals; in the folder of logs
+AnyJournal = TypeVar("AnyJournal", SeedJournal, JobJournal)
 
 
 class Rebuild:
     """One rebuild of one crawl, from all of its folders that were given.
 
-    With `refetch`, committed pages that can't be read again are fetched again; without, they end the rebuild.
+    With `refetch`, committed pages that can't be read again are fetched again; without, they end the rebuild. So do
+    damaged lines of journals, unless `accept_loss` takes them out.
     """
 
     def __init__(
@@ -66,11 +71,13 @@ class Rebuild:
         folders: Sequence[CrawlFolder],
         *,
         refetch: bool = False,
+        accept_loss: bool = False,
         meter: Meter = SILENT,
     ) -> None:
         self._d = deps
         self._folders = folders
         self._refetch = refetch
+        self._accept_loss = accept_loss
         self._meter = meter
         self._report = RebuildReport()
         self._scope_version = 0  # the highest that a page was judged by
@@ -91,6 +98,7 @@ class Rebuild:
     async def _run(self) -> RebuildReport:
         for folder in self._folders:
             await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
+        self._check_journals()
         active = await self._d.runs.active()
         self._routers |= {run: self._d.router.of_run(record) for run, record in active.items()}
         await self._d.restoring.hold(self._d.router.record.partitions)
@@ -110,18 +118,37 @@ class Rebuild:
             await self._settle_unreadable(book)
             await self._d.crawls.count_from(self._scope_version)
             record, _ = await self._d.crawls.shared()
-            journals = [JobJournal(folder, self._d.name, record.first_begun_at) for folder in self._folders]
-            self._report.of_jobs = await restore_jobs(self._d.jobs, journals, book)
+            self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))
         return self._report
 
+    # --- journals ---
+
+    def _journals(self, kind: type[AnyJournal]) -> list[AnyJournal]:
+        begun_at = self._d.router.record.first_begun_at
+        return [kind(folder, self._d.name, begun_at) for folder in self._folders]
+
+    def _check_journals(self) -> None:
+        """Nothing else has what a damaged line had. Raises ArchiveError, unless that is accepted."""
+        journals: list[Journal[Any]] = [*self._journals(SeedJournal), *self._journals(JobJournal)]
+        for folder, journal in zip([*self._folders] * 2, journals, strict=True):
+            damaged = journal.damaged()
+            if damaged and not self._accept_loss:
+                more = f", and {counted(len(damaged) - 1, 'more line')}" if len(damaged) > 1 else ""
+                raise ArchiveError(
+                    f"{journal.path}: {damaged[0]}{more}. Restore the file from a copy. Without one, "
+                    "'crawler rebuild --accept-loss' goes on: name the seeds with it, and add jobs afterwards, to give "
+                    "them again"
+                )
+            if damaged:
+                self._report.lines_lost += journal.drop_damaged(folder.log / DAMAGED)
+
     # --- seeds and scope ---
 
     def _seed_lines(self) -> Iterable[SeedLine]:
-        record = self._d.router.record
-        for folder in self._folders:
-            yield from SeedJournal(folder, self._d.name, record.first_begun_at).read()
+        for journal in self._journals(SeedJournal):
+            yield from journal.read()
 
     async def _open(self, roots: Iterable[str]) -> None:
         """Let URLs under these roots in."""

@@ -41,6 +41,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     restored: int = 0  # of them, those that the engine did not have as done
     records: int = 0
     seeds: int = 0
+    lines_lost: int = 0  # damaged ones of journals, which were taken out
     of_jobs: RestoredJobs = msgspec.field(default_factory=RestoredJobs)
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them

@@ -135,6 +135,16 @@ def test_a_second_commit_of_one_url_is_told_and_a_second_line_of_one_commit_is_n
     assert any("epoch 99" in commit for commit in twice["commits"])
 
 
+def test_a_damaged_line_of_a_journal_is_damage(crawl: Spoiled, capsys: Capture) -> None:
+    (file, *_) = (path for folder in crawl.folders for path in (folder / "journal").glob("seeds-*"))
+    file.write_bytes(file.read_bytes().replace(b"http", b"hppp", 1))
+    code, report = crawl.audit(capsys)
+    assert (code, counts(report)) == (NOT_CLEAN, {"damage": 1})
+    (damage,) = report["findings"]["damage"]["examples"]
+    assert damage["file"].endswith(f"journal/{file.name}")
+    assert damage["reason"].startswith("line ")
+
+
 def test_a_record_that_was_cut_is_damage_and_a_commit_without_record(crawl: Spoiled, capsys: Capture) -> None:
     fields = [json.loads(line.split(b" ", 2)[2]) for _, line in crawl.lines()]
     last = max(fields, key=lambda f: (f["filename"], int(f["offset"])))

@@ -78,7 +78,12 @@ class WebLab(Lab):
 
 
 async def rebuild(
-    settings: Settings, *others: Path, seeds: Sequence[str] = (), refetch: bool = False, meter: Meter = SILENT
+    settings: Settings,
+    *others: Path,
+    seeds: Sequence[str] = (),
+    refetch: bool = False,
+    accept_loss: bool = False,
+    meter: Meter = SILENT,
 ) -> RebuildReport:
     """What the command does, in this process."""
     more = [open_or_create(other) for other in others]
@@ -86,7 +91,8 @@ async def rebuild(
         await make_seeder(opened).add_all(GivenUrl("here", url) for url in seeds)
         deps = doors_of(await opened.reloaded())
         try:
-            return await Rebuild(deps, [opened.folder, *more], refetch=refetch, meter=meter).run()
+            made = Rebuild(deps, [opened.folder, *more], refetch=refetch, accept_loss=accept_loss, meter=meter)
+            return await made.run()
         finally:
             await deps.rereader.close()
 

@@ -16,7 +16,7 @@ from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
 from crawler.service.overview import losses
 from tests.archive.archive_samples import response, writer_in
-from tests.crawl.harness import crawl, lab_names
+from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.rebuild_lab import (
     Lab,
     WebLab,
@@ -311,3 +311,35 @@ async def test_commits_indexed_on_another_machine_keep_their_links(
             wanted = [make_router(found).candidate(lab.site.url(A, f"/{n}"), depth=0) for n in (1, 2, 3)]
             records = [(await found.inspect.locate(c)).record for c in wanted]
     assert [record and record.depth for record in records] == [1, 2, 3]
+
+
+def flip(path: Path, text: bytes) -> None:
+    """Damage the first line that has this text: one bit of it."""
+    data = bytearray(path.read_bytes())
+    data[data.index(text)] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["root", "url"])
+async def test_a_damaged_line_of_the_seeds_journal_ends_the_rebuild_until_its_loss_is_accepted(
+    tmp_path: Path, engine: Engine, kind: str
+) -> None:
+    async with served(engine, tmp_path, CHAIN | {("b.test", "/"): page("/1"), ("b.test", "/1"): page()}) as lab:
+        settings, seeds = lab.settings(scope__mode="domain"), [lab.site.url(A), lab.site.url("b.test")]
+        await crawl(lab.settings(scope__mode="domain", crawl__pages_max=2), seeds)
+        (journal,) = folder_of(settings).journal.glob("seeds-*")
+        flip(journal, b'"root":"' if kind == "root" else b'"url":"http://b.test')
+        engine.flush()
+        before = journal.read_bytes()
+        with pytest.raises(
+            ArchiveError, match=r"seeds-main-\d+\.jsonl: line \d+ at byte \d+ is damaged: .*--accept-loss"
+        ):
+            await rebuild(settings)
+        assert journal.read_bytes() == before
+        report = await rebuild(settings, seeds=seeds, accept_loss=True)
+        assert report.lines_lost == 1
+        assert (folder_of(settings).log / "damaged.jsonl").read_bytes() in before
+        assert (await rebuild(settings)).lines_lost == 0
+        await crawl(settings, [])
+        assert len(entries_of(Path(settings.archive.dir))) == 6
+        assert await audit(settings) == 0
