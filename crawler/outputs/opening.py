@@ -76,9 +76,9 @@ def open_growing(
 
 
 def check_target(target: Target, shape: Shape) -> None:
-    """Look whether records of this shape can be written there, and write none. Raises as the others do."""
+    """Look whether records of this shape can be written there, and leave nothing behind. Raises as the others do."""
     if target.kind in (TargetKind.SQLITE, TargetKind.PARQUET, TargetKind.POSTGRES):
-        _table(target, shape, at_once=True).close()
+        _table(target, shape, at_once=True, is_check=True).close()
 
 
 def open_to_look(target: Target, shape: Shape) -> Sink:
@@ -92,7 +92,7 @@ def _lines(target: Target, shape: Shape) -> Lines:
     return JsonLinesFormat(shown=target.kind is TargetKind.STREAM)
 
 
-def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = False) -> Sink:
+def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = False, is_check: bool = False) -> Sink:
     if target.kind is TargetKind.PARQUET:
         from crawler.outputs.parquet import ParquetSink
 
@@ -103,4 +103,4 @@ def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = Fal
         return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once, is_reader=is_reader)
     from crawler.outputs.postgres import PostgresSink
 
-    return PostgresSink(target, table=shape.name, known=shape.columns, is_reader=is_reader)
+    return PostgresSink(target, table=shape.name, known=shape.columns, is_reader=is_reader, is_check=is_check)

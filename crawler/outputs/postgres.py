@@ -47,12 +47,20 @@ _OURS = {name: kind for kind, name in _TYPES.items()} | {"timestamp with time zo
 
 class PostgresSink:
     """`known`: columns that are made with the table. A record that is there gets the new values. `is_reader`: for
-    `found` alone.
+    `found` alone. `is_check`: what is opened will be closed again, and nothing of it stays.
 
     Opening connects and looks at the table, so that a bad target is known before any work.
     """
 
-    def __init__(self, target: Target, *, table: str, known: Mapping[str, ColumnType], is_reader: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        table: str,
+        known: Mapping[str, ColumnType],
+        is_reader: bool = False,
+        is_check: bool = False,
+    ) -> None:
         try:
             import psycopg
             from psycopg import sql
@@ -78,7 +86,8 @@ class PostgresSink:
                         raise UsageError(f"table {self._name} does not exist at {self._shown}; add ?table=NAME")
                     self._columns = self._create()
                 self._names = ColumnNames(self._columns, bytes_max=NAME_BYTES_MAX, reserved=SYSTEM_COLUMNS)
-                self._connection.commit()
+                if not is_check:
+                    self._connection.commit()
         except BaseException:
             self.close()
             raise
@@ -136,7 +145,6 @@ class PostgresSink:
                 self._table, sql.SQL(", ").join(keys + others), _names(sql, KEY_COLUMNS)
             )
         )
-        self._connection.commit()
         return {**dict.fromkeys(KEY_COLUMNS, ColumnType.INT), **self._known}
 
     # --- rows ---

@@ -311,3 +311,14 @@ def test_rows_are_counted_by_their_keys_whatever_else_is_in_the_table(
     assert sink.found(wanted, lambda: pulses.append(1)) == 10
     sink.close()
     assert len(pulses) == 3
+
+
+def test_a_check_leaves_no_table_behind(postgres: PostgresServer, database: str) -> None:
+    """So that a table which was dropped is found to be missing, and filled again."""
+    url = postgres.url(database, table="items")
+    check_target(target(url), shape(a=ColumnType.INT))
+    assert types(postgres, database) == {}
+    sink = open_growing(target(url), shape(a=ColumnType.INT), None)
+    sink.close()
+    assert getattr(sink, "is_new_table") is True  # noqa: B009 - of two kinds of sinks only
+    assert types(postgres, database) == {"a": "bigint"}
