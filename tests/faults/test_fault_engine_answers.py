@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,22 @@ from tests.frontier.door import Door, found
 from tests.support.engine import Engine
 
 FLUSH_EVERY_S = 0.02
+REST_S = 0.5
 HELD_FULL_S = 3.0
 
 
+@pytest.mark.slow  # has stood still on a busy machine now and then: row 14 of docs/internals/faults.md
 async def test_flushed_scripts_are_reloaded_and_every_effect_happens_once(tmp_path: Path, engine: Engine) -> None:
     with contextlib.closing(engine.client()) as client:
 
         async def flush(instances: list[Instance]) -> None:
             await committed(instances, 1)
-            while is_crawling(instances):
+            for number in itertools.count():
+                if not is_crawling(instances):
+                    return
                 client.function_flush()
-                await asyncio.sleep(FLUSH_EVERY_S)
+                # Now and then even a busy machine has the time for a call.
+                await asyncio.sleep(REST_S if number % 20 == 0 else FLUSH_EVERY_S)
 
         async with lab(tmp_path, seed=34) as here:
             done = await here.crawl(engine.url, meanwhile=flush, instances=2)
