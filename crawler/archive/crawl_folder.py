@@ -11,8 +11,9 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -54,6 +55,13 @@ def archive_error(action: str, path: Path, error: OSError) -> ArchiveError:
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
     """Like os.open, but only the owner may read and write a new file. Also for `open(..., opener=open_private)`."""
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
+
+
+def write_durably(file: IO[bytes], lines: Iterable[bytes]) -> None:
+    """Write lines, which are on disk when this returns. Raises OSError."""
+    file.writelines(lines)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def make_private(path: Path, *, parents: bool = False) -> None:

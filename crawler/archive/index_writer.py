@@ -4,15 +4,13 @@ Lines (see `cdxj`) are sorted by bytes (LC_ALL=C), as every CDX tool expects. An
 has the name `<session>-<serial>.cdxj.open`.
 """
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
 from crawler.archive.cdxj import is_whole, to_entry, to_line
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory, write_durably
 from crawler.model import CommitEntry
 
 SUFFIX = ".cdxj"
@@ -109,7 +107,7 @@ def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -
                     (gone if entry is not None and is_dropped(entry) else left).append(line)
             if gone:
                 with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
-                    _write(kept, gone)
+                    write_durably(kept, gone)
                 replace_segment(folder, path, left)
         except OSError as error:
             raise archive_error("write", path, error) from None
@@ -120,18 +118,12 @@ def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> 
     draft = folder.tmp / path.name
     try:
         with open(draft, "wb", opener=open_private) as file:
-            _write(file, lines)
+            write_durably(file, lines)
         draft.replace(path)
         sync_directory(path.parent)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
-
-
-def _write(file: IO[bytes], lines: Sequence[bytes]) -> None:
-    file.writelines(lines)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def sorted_lines(path: Path) -> list[bytes]:

@@ -9,12 +9,12 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from crawler.archive.checked_lines import DamagedLine, LineReader, with_checksum
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory, write_durably
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
@@ -101,21 +101,14 @@ class Journal(Generic[Line]):
             with self._locked(), self.path.open("rb") as file:
                 lines = list(enumerate(file, 1))
                 with open(kept_in, "ab", opener=open_private) as kept:
-                    kept.writelines(line for number, line in lines if number in dropped)
-                    _flush(kept)
+                    write_durably(kept, (line for number, line in lines if number in dropped))
                 with open(draft, "wb", opener=open_private) as rest:
-                    rest.writelines(line for number, line in lines if number not in dropped)
-                    _flush(rest)
+                    write_durably(rest, (line for number, line in lines if number not in dropped))
                 draft.replace(self.path)
                 sync_directory(self.path.parent)
         except OSError as error:
             raise archive_error("write", self.path, error) from None
         return len(dropped)
-
-
-def _flush(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _append(descriptor: int, data: bytes) -> None:
