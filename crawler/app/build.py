@@ -166,6 +166,7 @@ def _build(
         """What was in the engine."""
         router.recent.clear()
         runs.forget()
+        rebalance.engine_restarted()
 
     restarts = EngineRestarts(engine, held, forget=forget)
     traps = TrapMemory(s.traps)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ RETURN_TRIES = 2  # more would delay a hand-over or the end of the process when 
 RETURN_MAX = 128  # claims per call: twice as many take 7 ms in an engine with a million keys
 RETURN_EVERY_S = 0.5
 ASIDE_PAUSE_MS = 100  # until a queue is claimed from again whose URLs were set aside: a long row of them is no hurry
+TOLD_MAX = 256  # last words on origins that are kept for an engine that may lose them
 WAIT_MAX_MS = 1000  # claims due later than this, and later than the time to claim ahead, are returned
 
 
@@ -74,6 +76,8 @@ class PartitionRebalance:
         self._backlog = backlog
         self._overtaken = overtaken
         self._recalls: dict[str, tuple[Claim, Recall]] = {}  # the last one of an origin, until the engine has taken it
+        self._told: OrderedDict[str, tuple[Claim, Recall]] = OrderedDict()  # the last one of an origin, kept for a while
+        self._to_repeat: set[str] = set()  # of these, the engine may not have it
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -91,6 +95,18 @@ class PartitionRebalance:
             self._jobs.put_nowait(partial(self._adopt_log, partition))
         if partition in self._unsaved.by_partition:
             self._jobs.put_nowait(partial(self._save_clocks_or_lose, partition))
+        for origin in self._to_repeat & self._told.keys():
+            claim, what = self._told[origin]
+            if claim.partition == partition:
+                self._to_repeat.discard(origin)
+                self._jobs.put_nowait(partial(self.recall, claim, what))
+        self._to_repeat &= self._told.keys()
+
+    def engine_restarted(self) -> None:
+        """The engine may have lost what it was told last of an origin, whose URLs would then wait for another probe: it
+        is told again when the partition is acquired.
+        """
+        self._to_repeat = set(self._told)
 
     async def _adopt_log(self, partition: int) -> None:
         try:
@@ -140,6 +156,7 @@ class PartitionRebalance:
 
     async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
         """Return claims of one origin into its row; repeated until the engine answers."""
+        self._told.pop(end.origin, None)
         left = await self._return(claims, aside=end)
         if left:
             self._jobs.put_nowait(partial(self._set_aside_later, left, claims, end))
@@ -159,7 +176,9 @@ class PartitionRebalance:
         """Put what was set aside of the claim's origin back. It is repeated until the engine answers, or a later one of
         the origin replaces it.
         """
-        self._recalls[what.origin] = claim, what
+        self._recalls[what.origin] = self._told[what.origin] = claim, what
+        if len(self._told) > TOLD_MAX:
+            self._told.popitem(last=False)
         if error := await self._try_recall(claim, what):
             log.warning("origin.not_recalled", extra={"origin": what.origin, "error": str(error)})
             self._jobs.put_nowait(partial(self._recall_later, claim, what))
@@ -174,7 +193,7 @@ class PartitionRebalance:
         return self._recalls.get(what.origin, (None, None))[1] is what
 
     async def _try_recall(self, claim: Claim, what: Recall) -> EngineError | None:
-        """None when nothing is left to do: the engine has answered, or the partition is not ours."""
+        """None when nothing is left to do: the engine has answered, or the partition is not ours (any more, or yet)."""
         fence = self._held.fence_of(claim.partition)
         if fence is not None:
             try:
@@ -183,6 +202,8 @@ class PartitionRebalance:
             except EngineError as error:
                 return error
             self._due.schedule(claim.partition, what.due_ms)
+        else:
+            self._to_repeat.add(what.origin)
         if self._is_open(what):
             del self._recalls[what.origin]
         return None

@@ -27,6 +27,7 @@ from crawler.pipeline import (
     hooks,
     internal_errors,
     page_request,
+    rebalance,
     response_policy,
     router,
     run_book,
@@ -39,7 +40,7 @@ from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Refused
 from crawler.pipeline.page_request import Answered, PageRequest, StaleRequests, Step
 from crawler.pipeline.recent_urls import URL_CHARS_MAX, RecentUrls
-from crawler.pipeline.response_policy import ResponsePolicy
+from crawler.pipeline.response_policy import Recall, ResponsePolicy
 from crawler.pipeline.router import Router
 from crawler.pipeline.run_book import RunBook
 from crawler.pipeline.schedule import QueueSlot, Scheduler
@@ -65,6 +66,7 @@ from crawler.web.tls_context import ResumingContext
 from tests.pipeline.policy_lab import SETTLED, answer, claim_at, failure
 from tests.pipeline.test_bounded_memory import response
 from tests.pipeline.test_links_of_a_group import RECORD
+from tests.pipeline.test_returned_claims import FakeDuePartitions, FakeFrontier, rebalance_of
 from tests.pipeline.test_schedule import batch, claim
 
 BOUND = 20
@@ -320,6 +322,14 @@ async def recalled(patch: pytest.MonkeyPatch) -> Filled:
         assert recall, "recalled once at least"
         sizes.append(len(slot.recalled))
     return Filled(max(sizes), known(origin(n) in slot.recalled for n in range(MANY)))
+
+
+async def told(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(rebalance, "TOLD_MAX", BOUND)
+    one = rebalance_of(FakeFrontier(), Scheduler(OpenClaims(MANY), concurrency_per_queue=1), FakeDuePartitions())
+    for n in range(MANY):
+        await one.recall(claim_at(origin(n)), Recall(origin(n)))
+    return Filled(len(one._told), known(origin(n) in one._told for n in range(MANY)))
 
 
 def robots_cache() -> RobotsCache:
@@ -605,6 +615,7 @@ FILLS: dict[str, tuple[Fill, str]] = {
     "address counters": (addresses, NEWEST),
     "silent origins": (silent_origins, OLDEST),
     "recalled origins of a queue": (recalled, ALL),
+    "last words on origins": (told, OLDEST),
     "robots.txt": (robots_entries, OLDEST),
     "bytes of robots.txt": (robots_bytes, OLDEST),
     "robots.txt that are being read": (robots_reads, OLDEST),

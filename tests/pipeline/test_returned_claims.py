@@ -1,6 +1,7 @@
 """Claims that are returned unfetched: their queues keep their due times."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.frontier import Aside, Fence, Settlement
+from crawler.frontier.leases import Acquired
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
@@ -114,6 +116,38 @@ async def test_recalls_that_the_engine_did_not_take_are_repeated(monkeypatch: py
         jobs.cancel()
     assert (frontier.recalled, rebalance._recalls) == ([("http://a.test", True)], {})
     assert 1 in due
+
+
+async def test_an_engine_that_may_have_lost_a_recall_is_told_again() -> None:
+    """Else what is set aside would wait until its probe's time is over, minutes later."""
+    frontier = FakeFrontier()
+    rebalance = rebalance_of(frontier, Scheduler(OpenClaims(1000), concurrency_per_queue=1), FakeDuePartitions())
+    await rebalance.recall(claim(1), Recall("http://a.test", is_good=True))
+    await rebalance.recall(claim(2), Recall("http://b.test", is_good=True))
+    await rebalance.set_aside([claim(2)], SetAside("http://b.test", monotonic_ms(), None))
+    for repeated in (0, 1, 1):
+        rebalance.acquired(1, log_entries=0, pending=0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await rebalance.run()
+        assert frontier.recalled[2:] == [("http://a.test", True)] * repeated
+        if not repeated:
+            rebalance.engine_restarted()
+
+
+async def test_a_recall_without_a_lease_is_made_up_for_when_there_is_one_again() -> None:
+    frontier = FakeFrontier()
+    rebalance = rebalance_of(frontier, Scheduler(OpenClaims(1000), concurrency_per_queue=1), FakeDuePartitions())
+    rebalance._held.lose(1)
+    await rebalance.recall(claim(1), Recall("http://a.test", is_good=True))
+    assert frontier.recalled == []
+    won = Acquired(partition=1, epoch=2, clock_ms=CLOCK_MS, log_entries=0, pending=0)
+    rebalance._held.add(won, monotonic_ms(), is_wanted=True)
+    rebalance.acquired(1, log_entries=0, pending=0)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await rebalance.run()
+    assert frontier.recalled == [("http://a.test", True)]
 
 
 async def test_claims_that_reach_their_row_after_its_recall_are_recalled() -> None:
