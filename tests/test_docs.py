@@ -12,7 +12,8 @@ from tests.support.processes import Nursery, nursery
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide"
-PAGES = ("first-crawl.md", "from-scrapy.md", "testing-handlers.md", "handlers.md")
+PAGES = ("from-scrapy.md", "handlers.md", "first-crawl.md", "testing-handlers.md")
+LONG = PAGES[2:]
 NOT_RUN_MAX = 3  # in all pages together
 SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
 SHOP_PAGES: Mapping[str, Resource | str] = {
@@ -26,7 +27,7 @@ def programs() -> Iterator[Nursery]:
         yield programs
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in PAGES])
 def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nursery, tmp_path: Path) -> None:
     """One shell for the whole page, as a reader has: what an earlier block has made, later ones find."""
     with serve(SHOP_PAGES) as shop:

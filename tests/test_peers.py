@@ -88,7 +88,7 @@ def test_of_a_web_without_end_only_the_number_of_pages_is_compared() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["synthetic", "endless", "cold"])
+@pytest.mark.parametrize("name", [pytest.param("synthetic", marks=pytest.mark.slow), "endless", "cold"])
 def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Path) -> None:
     web = webs.web_of(name, 500)
     web.write(tmp_path, 80)

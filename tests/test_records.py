@@ -84,6 +84,7 @@ def test_code_is_slower_than_before_when_it_is_so_in_all_rounds_but_the_oddest()
     assert "better" in str(pair(0.95, 0.96, 0.97)[0])
 
 
+@pytest.mark.slow
 def test_the_code_of_an_earlier_commit_runs_beside_that_of_now() -> None:
     with at_commit(peer_clients.all_clients(8)["crawler"], "HEAD") as client:
         folder = Path(client.environment["PYTHONPATH"])
@@ -132,8 +133,8 @@ def test_the_projects_own_records_can_be_read() -> None:
     ("cpu_s", "then_s", "code"),
     [
         pytest.param(1.0, None, 0, id="the same"),
-        pytest.param(9.0, 8.0, 1, id="slower, and slower than the code before"),
-        pytest.param(9.0, 9.0, 0, id="slower, and so is the code before"),
+        pytest.param(9.0, 8.0, 1, marks=pytest.mark.slow, id="slower, and slower than the code before"),
+        pytest.param(9.0, 9.0, 0, marks=pytest.mark.slow, id="slower, and so is the code before"),
         pytest.param(9.0, None, 1, id="slower, and the code before can't be run"),
     ],
 )

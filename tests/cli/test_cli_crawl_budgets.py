@@ -178,6 +178,7 @@ async def totals_of(settings: Settings) -> Totals:
         return await opened.stats.totals()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "least"), [("crawl_pages", 40), pytest.param("crawl_urls", 40, marks=pytest.mark.slow)]
 )

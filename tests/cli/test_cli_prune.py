@@ -154,6 +154,7 @@ def programs() -> Iterator[Nursery]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_kill_9_at_any_step_leaves_a_clean_crawl_and_the_same_command_completes_it(lab: Lab, programs: Nursery) -> None:
     where = ("--dir", str(lab.folder), "--redis", lab.engine.url)

@@ -64,7 +64,7 @@ def everything_but_bad() -> set[str]:
     return {"", *(f"p{n}" for n in range(24) if f"/p{n}" != BAD)}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["in C", *(pytest.param(one, marks=pytest.mark.slow) for one in WAYS if one != "in C")])
 def test_a_stalled_crawl_starts_again_and_goes_on_without_the_page(
     way: str, programs: Nursery, site: Site, tmp_path: Path
 ) -> None:
@@ -82,6 +82,7 @@ def test_a_stalled_crawl_starts_again_and_goes_on_without_the_page(
     assert in_process(programs, "audit", "--dir", str(tmp_path / "c")).code == 0
 
 
+@pytest.mark.slow
 def test_with_several_instances_the_stalled_one_is_started_again(programs: Nursery, site: Site, tmp_path: Path) -> None:
     ran = crawler(programs, *begin(programs, site, tmp_path, "in C", *LIMIT, "-n", "2"))
     assert ran.code == 0, ran.err

@@ -51,6 +51,7 @@ def overflowing(folder: Path) -> dict[str, Any]:
     return HASTY | {"frontier__memory": BUDGET, "frontier__spill_folder": str(folder / "spill")}
 
 
+@pytest.mark.slow
 async def test_an_engine_killed_again_and_again_finds_its_files(tmp_path: Path, moved: dict[str, int]) -> None:
     kills = 0
     with durable_engine() as engine:

@@ -156,6 +156,7 @@ def test_an_instance_paused_for_thirty_seconds_commits_nothing_late_and_rejoins(
     assert_polite(stopped.requests, DELAY_S)
 
 
+@pytest.mark.slow
 def test_an_instance_that_slept_takes_over_nothing_when_it_wakes(stopped: Pause) -> None:
     """It has read no heartbeat for half a minute: it must not take that for the death of the other, which was alive."""
     assert stopped.leases_after is not None

@@ -8,7 +8,7 @@ from crawler.frontier.operator import OperatorCommands
 from tests.frontier.door import Door
 
 
-@pytest.fixture(params=["standalone", pytest.param("cluster", marks=pytest.mark.cluster)])
+@pytest.fixture(params=["standalone", pytest.param("cluster", marks=[pytest.mark.cluster, pytest.mark.slow])])
 async def door(request: pytest.FixtureRequest) -> AsyncIterator[Door]:
     """One session with the lease of partition 0, on an empty engine."""
     found = request.getfixturevalue("engine" if request.param == "standalone" else "cluster")

@@ -36,7 +36,7 @@ from tests.frontier.raw import RawPartition
 from tests.frontier.small_blocks import small_blocks
 from tests.frontier.spilling_steps import SpillingSteps
 
-EXAMPLES = {"default": 30, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
+EXAMPLES = {"default": 20, "all": 200, "cluster": 6, "deep": 3000, "quick": 5, "long": 800}
 STEPS = 50
 TIMEOUT_S = 600  # the slow ones take two minutes on a machine that has nothing else to do
 

@@ -26,6 +26,7 @@ def grown(target: Target) -> list[Growth]:
     return [found for shape in sampled(target) if (found := growth_of(target, shape)) is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if target.is_timed])
 def test_time_grows_no_faster_than_the_input(name: str) -> None:
     assert [str(growth) for growth in grown(TARGETS[name])] == []

@@ -94,6 +94,7 @@ def test_a_file_that_an_export_wrote_whole_waits_for_nothing(growing: Crawl, tmp
     assert prune(growing.folder, EVERYTHING).pages == 20
 
 
+@pytest.mark.slow
 def test_exports_while_pages_are_removed_have_each_page_that_is_left_with_its_items(tmp_path: Path) -> None:
     made = archive(tmp_path, [Page(number=n, items=2) for n in range(48)])
     ended, problems, counts = threading.Event(), list[object](), list[int]()

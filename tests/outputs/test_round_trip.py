@@ -105,7 +105,9 @@ def check(
         shutil.rmtree(place)
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+@pytest.mark.parametrize(
+    "suffix", [".jsonl.gz", *(pytest.param(one, marks=pytest.mark.slow) for one in (".jsonl", ".jsonl.zst"))]
+)
 @some
 @given(rounds=ROUNDS)
 def test_json_lines(tmp_path: Path, suffix: str, rounds: Rounds) -> None:

@@ -16,6 +16,7 @@ WEIRD = 33  # a seed with many kinds of faults
 FIRST = {"files_go_at_once": 90, "no_self_stop": 60, "touched_is_remembered": 208}  # caught in few seeds
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run_to_the_last_call(real: RealEngine) -> None:
     first, between, second = simulate(WEIRD, real), simulate(WEIRD + 1, real), simulate(WEIRD, real)
     assert first.tail == second.tail

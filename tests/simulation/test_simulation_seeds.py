@@ -5,7 +5,7 @@ import pytest
 from tests.simulation.seeds import nothing_is_broken_by
 from tests.simulation.wire import RealEngine
 
-FAST, *SLOW = range(10), range(10, 40), range(40, 70), range(70, 100)
+FAST, *SLOW = range(6), range(6, 40), range(40, 70), range(70, 100)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TESTS = """
 import os
@@ -37,6 +39,7 @@ def test_the_plugin_is_where_pytest_looks_for_plugins() -> None:
     assert project["entry-points"]["pytest11"] == {"crawler": "crawler.testing.plugin"}
 
 
+@pytest.mark.slow
 def test_the_fixtures_work_in_a_project_that_has_only_the_crawler(tmp_path: Path) -> None:
     (tmp_path / "test_shop.py").write_text(TESTS)
     plugins = ("-p", "no:cacheprovider", "-p", "no:crawler", "-p", "crawler.testing.plugin")
