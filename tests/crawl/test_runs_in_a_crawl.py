@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +14,7 @@ from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator_log import Actor, Via
+from crawler.jobs import run_watch
 from crawler.model import CommitEntry
 from crawler.reports.explanation import explanation, state_of
 from crawler.rules.runs import RunCounts
@@ -43,9 +45,10 @@ def of_run(entries: Sequence[CommitEntry], run: str) -> dict[str, int]:
 
 
 async def run_until_idle(crawl: OpenCrawl, node: str = "n") -> Instance:
-    """An instance that works until nothing is pending."""
-    async with open_instance(await crawl.reloaded(), node=node, until_finished=True) as instance:
-        await instance.run()
+    """An instance that works until nothing is pending. It ends no run: the test does, in `finish`."""
+    with patch.object(run_watch, "LOOK_S", (600.0, 600.0)):
+        async with open_instance(await crawl.reloaded(), node=node, until_finished=True) as instance:
+            await instance.run()
     return instance
 
 
