@@ -76,8 +76,8 @@ class PartitionRebalance:
         self._backlog = backlog
         self._overtaken = overtaken
         self._recalls: dict[str, tuple[Claim, Recall]] = {}  # the last one of an origin, until the engine has taken it
-        self._told: OrderedDict[str, tuple[Claim, Recall]] = OrderedDict()  # the last one of an origin, kept for a while
-        self._to_repeat: set[str] = set()  # of these, the engine may not have it
+        self._told: OrderedDict[str, tuple[Claim, Recall]] = OrderedDict()  # the last ones, kept for a while
+        self._to_repeat: set[str] = set()  # origins whose last one the engine may not have
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
 
     async def run(self) -> None:
