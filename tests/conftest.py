@@ -24,7 +24,7 @@ settings.register_profile("all", deadline=None)  # with --all: tests whose examp
 settings.load_profile("patient")
 
 
-SLICES = 8  # of the slow tests; one of them for each commit
+SLICES = 16  # of the slow tests; one of them for each commit
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
