@@ -2,21 +2,30 @@
 
 A line is: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them. The
 SURT key is the URL with its host reversed, as Wayback machines look it up (com,example)/path); it follows the rules of
-pywb and the Wayback tools, for canonical URLs.
+pywb and the Wayback tools, for canonical URLs. The last field is a checksum of all before it (see `checked_lines`);
+lines of earlier releases have none.
+
+A closed segment of such lines ends with a footer, `~ 00000000000000 {"lines": ..., "sum": ..., "crc": ...}`: how many
+lines are before it, and their CRC-32. Its key sorts behind those of all URLs, and no look-up asks for it.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote_to_bytes
+from zlib import crc32
 
 import msgspec
 
+from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.archive.stamps import digits14
+from crawler.errors import ConflictError
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 
 _UNKNOWN = "unk"  # a missing media type, as CDX writers spell it
+_YEAR_10000_S = 253_402_300_800
 
 
-class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
+class _Fields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The JSON of a line. Short names: a crawl writes one line per page."""
 
     url: str
@@ -48,6 +57,7 @@ class _Fields(msgspec.Struct, omit_defaults=True, gc=False):
     items: tuple[str, int, int, int] | None = None
     times: dict[str, float] | None = None
     pruned: bool = False
+    crc: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -88,16 +98,27 @@ def to_line(entry: CommitEntry) -> bytes:
         times=entry.times or None,
         pruned=entry.pruned,
     )
-    return b"%b %b %b\n" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
+    line = b"%b %b %b" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
+    return with_checksum(line) + b"\n"
 
 
 def to_entry(line: bytes) -> CommitEntry | None:
-    """The entry of a line (with or without line feed); None when the line is damaged."""
+    """The entry of a line (with or without line feed); None when the line is damaged, or a footer. Raises ConflictError
+    for a line of a newer release.
+    """
+    line = line.removesuffix(b"\n")
+    proof = is_right(line)
+    if proof is False or is_footer(line):
+        return None
     try:
         f = _decode(line.split(b" ", 2)[2])
         warc = WarcLocation(file=f.filename, offset=int(f.offset), length=int(f.length)) if f.filename else None
         status = int(f.status)
-    except (IndexError, ValueError, RecursionError, msgspec.MsgspecError):
+    except (IndexError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        if proof:
+            raise ConflictError(f"the index was written by a newer release of the program ({error})") from None
+        return None
+    if not proof and (f.crc or not _is_possible(f)):
         return None
     return CommitEntry(
         url=f.url,
@@ -130,6 +151,15 @@ def to_entry(line: bytes) -> CommitEntry | None:
     )
 
 
+def _is_possible(f: _Fields) -> bool:
+    """Can these values of a line without a checksum be used?"""
+    try:
+        is_fingerprint = -(2**63) <= int(f.fp) < 2**63
+    except ValueError:
+        return False
+    return is_fingerprint and 0 <= f.visit < 2**63 and 0 <= f.at < _YEAR_10000_S
+
+
 def pruned(entry: CommitEntry) -> CommitEntry:
     """What stays of a commit whose record and items are removed: its page remains done, and a rebuild can count it."""
     return CommitEntry(
@@ -160,8 +190,70 @@ def _items(found: tuple[str, int, int, int] | None) -> ItemsLocation | None:
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether a line (without line feed) is complete, as far as its form shows."""
-    return line.endswith(b"}") and b" {" in line and b"\0" not in line
+    """Whether a line (without line feed) is complete: by its checksum, or as far as its form shows."""
+    proof = is_right(line)
+    return proof if proof is not None else line.endswith(b"}") and b" {" in line and b"\0" not in line
+
+
+def without_torn_tail(lines: list[bytes]) -> list[bytes]:
+    """The lines of a file that was being written, without the incomplete ones at its end. What is damaged before a
+    complete line was not torn, and stays, so that it is reported.
+    """
+    while lines and not (lines[-1].endswith(b"\n") and is_whole(lines[-1][:-1])):
+        lines.pop()
+    return lines
+
+
+_FOOTER = b"~ "
+
+
+class _Footer(msgspec.Struct):
+    lines: int
+    sum: str
+
+
+def is_footer(line: bytes) -> bool:
+    """Is it the last line of a closed segment?"""
+    return line.startswith(_FOOTER)
+
+
+def with_footer(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Sorted lines of a segment, and its footer; a footer among them is left out."""
+    number = total = 0
+    for line in lines:
+        if not is_footer(line):
+            number, total = number + 1, crc32(line, total)
+            yield line
+    yield with_checksum(b'%b00000000000000 {"lines":%d,"sum":"%08x"}' % (_FOOTER, number, total)) + b"\n"
+
+
+class SegmentCheck:
+    """Looks at the lines of one closed segment as they are read, from the first to the last."""
+
+    def __init__(self) -> None:
+        self._lines = self._sum = 0
+        self._footer = b""
+        self._needs_footer = False  # there are lines with checksums
+
+    def is_entry(self, line: bytes) -> bool:
+        """Is it a line of the index, damaged or not?"""
+        if is_footer(line):
+            self._footer = line
+            return False
+        self._needs_footer = self._needs_footer or is_right(line[:-1]) is not None
+        self._lines, self._sum = self._lines + 1, crc32(line, self._sum)
+        return True
+
+    def flaw(self) -> str:
+        """At the end: what is wrong with the segment as a whole; "": nothing."""
+        if not self._footer:
+            return "its end is missing" if self._needs_footer or not self._lines else ""
+        if not is_right(self._footer[:-1]):
+            return "its last line is damaged"
+        footer = msgspec.json.decode(self._footer.split(b" ", 2)[2], type=_Footer)
+        if self._lines != footer.lines:
+            return f"it has {self._lines:,} lines, and had {footer.lines:,}"
+        return "" if footer.sum == f"{self._sum:08x}" else "its lines are not those that were written"
 
 
 _WWW = re.compile(r"www\d*\.")

@@ -19,7 +19,8 @@ import msgspec
 
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
-LAYOUT = 2  # grows when a program could no longer read what another wrote
+LAYOUT = 3  # grows when a program could no longer read what another wrote
+OLDEST_LAYOUT = 2  # that is read: its lines have no checksums, and its segments no footers
 DESCRIPTION = "crawl.json"
 SUBFOLDERS = ("warc", "index", "items", "history", "journal", "sessions", "engine", "log", "tmp")
 OUTPUTS = "outputs"
@@ -88,6 +89,7 @@ class CrawlFolder:
 
     def __init__(self, root: Path, description: Description) -> None:
         self.root = root
+        self.description = description
         self.crawl = description.crawl
         self.created_at = description.created_at
         self.warc = root / "warc"
@@ -242,6 +244,9 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
             raise UsageError(f"{root} is not a crawl folder, and not empty; name an empty or a new folder")
         _describe(root, Description(crawl=secrets.token_hex(8), layout=LAYOUT, created_at=clock()))
     folder = open_existing(root)
+    if folder.description.layout < LAYOUT:
+        _describe(root, msgspec.structs.replace(folder.description, layout=LAYOUT), is_new=False)
+        folder = open_existing(root)
     _make_writable(folder)
     return folder
 
@@ -294,7 +299,7 @@ def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
         description = msgspec.json.decode(raw, type=Description)
     except msgspec.MsgspecError as error:
         raise UsageError(f"{file} is damaged: {error}") from None
-    if description.layout != LAYOUT:
+    if not OLDEST_LAYOUT <= description.layout <= LAYOUT:
         whose = "a newer" if description.layout > LAYOUT else "an older"
         raise ConflictError(
             f"{root} was created by {whose} release of the program (folder layout {description.layout}, this one "
@@ -311,17 +316,20 @@ def _foreign_names(root: Path) -> list[str]:
     return [n for n in names if n not in _ALLOWED_IN_EMPTY and not n.startswith(f".{DESCRIPTION}.")]
 
 
-def _describe(root: Path, description: Description) -> None:
-    """Write crawl.json atomically; of two concurrent calls the first one wins."""
-    draft = root / f".{DESCRIPTION}.{description.crawl}"
+def _describe(root: Path, description: Description, *, is_new: bool = True) -> None:
+    """Write crawl.json atomically; of two concurrent calls for a new one the first one wins."""
+    draft = root / f".{DESCRIPTION}.{description.crawl}{'' if is_new else secrets.token_hex(4)}"
     try:
         with open(draft, "xb", opener=open_private) as file:
             file.write(msgspec.json.format(msgspec.json.encode(description), indent=2) + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            (root / DESCRIPTION).hardlink_to(draft)
-        draft.unlink()
+        if is_new:
+            with contextlib.suppress(FileExistsError):
+                (root / DESCRIPTION).hardlink_to(draft)
+            draft.unlink()
+        else:
+            draft.replace(root / DESCRIPTION)
         sync_directory(root)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -15,6 +15,7 @@ from isal import isal_zlib
 
 from crawler.archive import cdxj, index_writer, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.checked_lines import DamagedLine
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import segment_names
 from crawler.archive.warc_reader import Buffer, StoredResponse, next_member, stored_response
@@ -167,7 +168,7 @@ def whole_member(data: memoryview) -> tuple[bytes, int] | None:
 def walk_lines(folder: CrawlFolder) -> Iterator[IndexLine | Flaw]:
     """Every line of every index segment, unsorted and with repeats, and the unreadable parts."""
     names = segment_names(folder)
-    for missing in index_writer.serials_missing(names):
+    for missing in index_writer.serials_missing(folder, names):
         yield Flaw(file=f"{folder.index.name}/{missing}", reason="not found")
     for final in sorted({name.removesuffix(OPEN_SUFFIX) for name in names}):  # both exist while one is being sorted
         yield from _walk_segment(folder, final)
@@ -177,13 +178,19 @@ def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]
     shown = f"{folder.index.name}/{final}"
     try:
         file, is_open = _opened(folder.index / final)
+        check, offset = cdxj.SegmentCheck(), 0
         with file:
-            for line in file:
-                entry = cdxj.to_entry(line) if line.endswith(b"\n") else None
-                if entry is not None:
-                    yield IndexLine(segment=final, entry=entry, length=len(line))
-                else:
-                    torn = is_open and not line.endswith(b"\n")
-                    yield Flaw(file=shown, reason="a torn last line" if torn else "damaged line", is_tail=torn)
+            for number, line in enumerate(file, 1):
+                if check.is_entry(line):
+                    entry = cdxj.to_entry(line) if line.endswith(b"\n") else None
+                    if entry is not None:
+                        yield IndexLine(segment=final, entry=entry, length=len(line))
+                    elif is_open and not line.endswith(b"\n"):
+                        yield Flaw(file=shown, reason="a torn last line", is_tail=True)
+                    else:
+                        yield Flaw(file=shown, reason=str(DamagedLine(number, offset, line)))
+                offset += len(line)
+        if not is_open and (flaw := check.flaw()):
+            yield Flaw(file=shown, reason=flaw)
     except OSError as error:
         yield Flaw(file=shown, reason=error.strerror or "can't be read")

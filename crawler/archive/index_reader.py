@@ -24,7 +24,8 @@ import msgspec
 
 from crawler.archive import cdxj, index_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.cdxj import surt, to_entry
+from crawler.archive.cdxj import is_footer, surt, to_entry
+from crawler.archive.checked_lines import DamagedLine, is_right
 from crawler.archive.crawl_folder import CrawlFolder, archive_error
 from crawler.model import CommitEntry
 
@@ -70,7 +71,7 @@ class IndexReader:
         With `pruned`, also what is left of those that were removed.
         """
         names = segment_names(self.folder)
-        for name in index_writer.serials_missing(names):
+        for name in index_writer.serials_missing(self.folder, names):
             self._report(name, "not found")
         with contextlib.ExitStack() as stack:
             lines = self._merged([n for n in names if not n.endswith(OPEN_SUFFIX)], names, stack)
@@ -119,14 +120,20 @@ class IndexReader:
             return ()
 
     def _whole_lines(self, name: str, file: IO[bytes]) -> Iterator[bytes]:
+        check, offset = cdxj.SegmentCheck(), 0
         try:
-            for line in file:
-                if line.endswith(b"}\n"):
-                    yield line
-                else:
-                    self._report(name, "damaged line")
+            for number, line in enumerate(file, 1):
+                if check.is_entry(line):
+                    if line.endswith(b"}\n") and (is_right(line[:-1]) or to_entry(line) is not None):
+                        yield line
+                    else:
+                        self._report(name, str(DamagedLine(number, offset, line)))
+                offset += len(line)
         except OSError as error:
             self._report(name, error.strerror or "can't be read to its end")
+        else:
+            if flaw := check.flaw():
+                self._report(name, flaw)
 
     def _sorted_copy(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
         """An open segment, sorted; its final file if it was sealed meanwhile."""
@@ -269,6 +276,7 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
             file.seek(offset)
             while lines := [line for line in islice(file, CHUNK_LINES) if line.endswith(b"\n")]:
                 offset += sum(map(len, lines))
+                lines = [line for line in lines if not is_footer(line)]
                 found = [entry for entry in map(to_entry, lines) if entry is not None]
                 place, damaged = Place(offset=offset, is_sealed=is_sealed), len(lines) - len(found)
                 entries = [entry for entry in found if not entry.pruned]

@@ -1,19 +1,25 @@
 """Writes the index of one session: CDXJ segments, append-only while open, sorted when sealed.
 
 Lines (see `cdxj`) are sorted by bytes (LC_ALL=C), as every CDX tool expects. An open segment is in order of arrival and
-has the name `<session>-<serial>.cdxj.open`.
+has the name `<session>-<serial>.cdxj.open`. `sessions/<session>.last` has the serial of the last one: no other segment
+would show that it is missing.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from crawler.archive.appender import OPEN_SUFFIX, Appender
-from crawler.archive.cdxj import is_whole, to_entry, to_line
+from crawler.archive.cdxj import SegmentCheck, to_entry, to_line, with_footer, without_torn_tail
+from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory, write_durably
 from crawler.model import CommitEntry
 
 SUFFIX = ".cdxj"
+LAST_SUFFIX = ".last"
 DROPPED = "refetched.cdxj"  # lines that a rebuild removed from the index; in the folder of logs
 # Sorting holds the interpreter lock, and all lines in memory: 0.02 s and 10 MB for this number. With 50,000 the
 # allocator kept the 30 MB that they had taken, once for each thread that sorted.
@@ -27,7 +33,8 @@ class IndexWriter:
         self._folder = folder
         self._session = session
         self._lines_max = lines_max
-        self._serial = 0
+        self._serial = 0  # of the next segment
+        self._noted = -1  # the last one in the file of the session
         self._lines = 0
         self._current: Appender | None = None
         self._full: list[Appender] = []
@@ -48,13 +55,16 @@ class IndexWriter:
     def sync(self) -> None:
         """Make durable all that was added before, and seal full segments. Raises ArchiveError."""
         with self._lock:
-            full, current = list(self._full), self._current
+            full, current, last = list(self._full), self._current, self._serial - 1
         for segment in full:
             self._seal(segment)
             with self._lock:
                 self._full.remove(segment)
         if current is not None:
             current.sync()
+            if current.durable and self._noted < last:
+                note_last(self._folder, self._session, last)
+                self._noted = last
 
     def close(self) -> None:
         """Sync and seal all segments. Raises ArchiveError; segments that could not be sealed stay readable."""
@@ -92,29 +102,61 @@ def seal(folder: CrawlFolder, path: Path) -> int:
     return len(lines)
 
 
+def note_last(folder: CrawlFolder, session: str, serial: int) -> None:
+    """Note the last segment of a session, which exists. Raises ArchiveError."""
+    path = folder.sessions / f"{session}{LAST_SUFFIX}"
+    try:
+        _replace(folder, path, [with_checksum(b'{"last":%d}' % serial) + b"\n"])
+    except OSError as error:
+        raise archive_error("write", path, error) from None
+
+
+class _Last(msgspec.Struct):
+    last: int
+
+
+def _noted_last(folder: CrawlFolder) -> dict[str, int]:
+    """Sessions and their last segments, as far as noted."""
+    found = {}
+    for path in folder.sessions.glob(f"*{LAST_SUFFIX}"):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            line = path.read_bytes().removesuffix(b"\n")
+            if is_right(line):
+                found[path.name.removesuffix(LAST_SUFFIX)] = msgspec.json.decode(line, type=_Last).last
+    return found
+
+
 def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -> None:
-    """Remove lines from all sealed segments, after writing them to `log/refetched.cdxj`.
+    """Remove lines from all sealed segments, and those that are damaged, after writing them to `log/refetched.cdxj`. In
+    place of a missing segment comes one without lines.
 
     May be repeated after a crash at any point: each segment is replaced atomically. Raises ArchiveError.
     """
-    for path in sorted(folder.index.glob(f"*{SUFFIX}")):
+    names = {path.name.removesuffix(OPEN_SUFFIX) for path in folder.index.glob(f"*{SUFFIX}*")}
+    for path in sorted([*folder.index.glob(f"*{SUFFIX}"), *map(folder.index.joinpath, serials_missing(folder, names))]):
         left: list[bytes] = []
         gone: list[bytes] = []
+        check = SegmentCheck()
         try:
-            with path.open("rb") as lines:
-                for line in lines:
-                    entry = to_entry(line)
-                    (gone if entry is not None and is_dropped(entry) else left).append(line)
+            with path.open("rb") if path.exists() else contextlib.nullcontext(()) as lines:
+                for line in filter(check.is_entry, lines):
+                    entry = to_entry(line) if line.endswith(b"\n") else None
+                    (gone if entry is None or is_dropped(entry) else left).append(line)
             if gone:
                 with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
                     write_durably(kept, gone)
-                replace_segment(folder, path, left)
+            if gone or check.flaw():
+                replace_segment(folder, path, list(dict.fromkeys(left)))  # a line may have been copied over another
         except OSError as error:
             raise archive_error("write", path, error) from None
 
 
 def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
-    """Write a segment with these sorted lines, atomically replacing an existing one. Raises OSError."""
+    """Write a segment with these sorted lines and a footer, atomically replacing an existing one. Raises OSError."""
+    _replace(folder, path, with_footer(lines))
+
+
+def _replace(folder: CrawlFolder, path: Path, lines: Iterable[bytes]) -> None:
     draft = folder.tmp / path.name
     try:
         with open(draft, "wb", opener=open_private) as file:
@@ -127,25 +169,25 @@ def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> 
 
 
 def sorted_lines(path: Path) -> list[bytes]:
-    """All complete lines of a segment in byte order, each with its line feed. Raises OSError."""
+    """The lines of an open segment in byte order, without a torn tail, each with its line feed. Raises OSError."""
     with path.open("rb") as file:
-        lines = [line for line in file if line.endswith(b"\n") and is_whole(line[:-1])]
-    lines.sort()
-    return lines
+        return sorted(without_torn_tail(list(file)))
 
 
-def serials_missing(names: list[str]) -> list[str]:
-    """Segments that are missing: a session numbers its segments without gaps."""
-    highest: dict[str, int] = {}
+def serials_missing(folder: CrawlFolder, names: Collection[str]) -> list[str]:
+    """Segments that are missing among those with these names: a session numbers its segments without gaps."""
+    highest = {session: last + 1 for session, last in _noted_last(folder).items()}  # behind which there are none
     present = set()
     for name in names:
         session, _, serial = name.removesuffix(OPEN_SUFFIX).removesuffix(SUFFIX).rpartition("-")
         if serial.isdigit():
             present.add((session, int(serial)))
             highest[session] = max(highest.get(session, 0), int(serial))
-    return [
+    missing = [
         f"{session}-{serial:05d}{SUFFIX}"
         for session, last in sorted(highest.items())
         for serial in range(last)
         if (session, serial) not in present
     ]
+    paths = map(folder.index.joinpath, missing)  # which may have come since they were listed
+    return [path.name for path in paths if not path.exists() and not path.with_name(path.name + OPEN_SUFFIX).exists()]

@@ -54,7 +54,8 @@ class ArchiveJudge:
         """All lines of all segments. A second time, `is_late`, brings what was committed since."""
         segments = set()
         count = position = 0
-        self._meter.begin("reading index", "line", sum(map(index_bytes, self._folders)))
+        total = sum(map(index_bytes, self._folders))
+        self._meter.begin("reading index", "line", total)
         with contextlib.ExitStack() as stack:
             item_files = [stack.enter_context(ItemFiles(folder)) for folder in self._folders]
             for folder in self._folders:
@@ -68,6 +69,7 @@ class ArchiveJudge:
                             self._items(line.entry, item_files)
                     elif not is_late:
                         self._flaw(folder, line)
+        self._meter.reached(count, total)  # footers and damaged lines are no commits
         self._report.segments = len(segments)
 
     def _items(self, entry: CommitEntry, item_files: Sequence[ItemFiles]) -> None:

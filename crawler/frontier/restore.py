@@ -58,6 +58,15 @@ class Restoring:
         digits = await self._run_all("restore", by_partition, self._hash_key)
         return sum(answer.count(b"1") for answer in digits)
 
+    async def reopen(self, urls: Iterable[DoneUrl]) -> int:
+        """Forget done URLs, none of which may be pending, so that they can be added again; how many were known. Raises
+        EngineError.
+        """
+        by_partition: dict[int, list[Any]] = {}
+        for u in urls:
+            by_partition.setdefault(u.partition, []).append((u.fingerprint, u.queue, *_counted(u)))
+        return sum(await self._run_all("reopen", by_partition))
+
     async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
         """Mark pending URLs as done, wherever they are; how many were still there. Raises EngineError."""
         by_partition: dict[int, list[Any]] = {}

@@ -111,11 +111,13 @@ class Rebuild:
             await self._read_index(book)
             await self._read_followed(book)
             replay = Replay(self._d, self._routers, refill, book, self._report, self._meter)
+            if self._report.flawed:
+                await replay.reopen_unindexed(self._folders)
             await replay.run(self._folders)
             if self._has_pruned and not self._refetch:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
-            await self._settle_unreadable(book)
+            await self._settle_unreadable(book, replay)
             await self._d.crawls.count_from(self._scope_version)
             record, _ = await self._d.crawls.shared()
             self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
@@ -267,21 +269,19 @@ class Rebuild:
 
     # --- committed, and not to be read again ---
 
-    async def _settle_unreadable(self, book: PageBook) -> None:
+    async def _settle_unreadable(self, book: PageBook, replay: Replay) -> None:
         """Where these pages led is not known: fetched once more they lead there again, and their first result stays.
 
         What another machine had committed and this one indexed is no loss: that machine's folder has the record, and
         its rebuild finds the page here with its depth.
         """
-        if not book.unfound:
-            return
         here = frozenset[str]().union(*map(sessions_of, self._folders))
-        for folder in self._folders:
+        for folder in self._folders if book.unfound else ():
             async for entry in self._entries(IndexReader(folder), pruned=True):
                 is_lost = book.is_lost(entry.fingerprint)
                 if book.named(entry.fingerprint):  # once, whatever folders have it
                     where = _file_of(entry, is_lost=is_lost)
-                    await self._unreadable(book, entry, where, is_ours=entry.session in here)
+                    await self._unreadable(book, replay, entry, where, is_ours=entry.session in here)
         await self._refill.flush()
         lost = self._report.unreadable
         if lost and not self._refetch:
@@ -291,7 +291,7 @@ class Rebuild:
                 "restore the files and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()
-        if lost:
+        if lost or self._report.flawed:
             self._drop_lines(book, here)
 
     def _drop_lines(self, book: PageBook, here: frozenset[str]) -> None:
@@ -304,13 +304,16 @@ class Rebuild:
         for folder in self._folders:
             drop_lines(folder, is_dropped)
 
-    async def _unreadable(self, book: PageBook, entry: CommitEntry, where: str, *, is_ours: bool) -> None:
+    async def _unreadable(
+        self, book: PageBook, replay: Replay, entry: CommitEntry, where: str, *, is_ours: bool
+    ) -> None:
         if is_ours:
             self._report.unreadable[where] += 1
         else:
             self._report.elsewhere += 1
         if self._refetch or not is_ours:
-            await self._refill.again(self._again(entry, seed=self._is_seed(book, entry)))
+            done = replay.done(entry.url, entry.fingerprint, _page_of(entry)) if is_ours else None
+            await self._refill.again(self._again(entry, seed=self._is_seed(book, entry)), done)
 
     def _again(self, entry: CommitEntry, *, seed: bool) -> Candidate:
         number = entry.seed_number

@@ -4,7 +4,7 @@ In this order a rebuild that is killed anywhere has forgotten nothing: the next 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ class Refill:
         self._runs = runs
         self._is_committed = is_committed
         self._urls: dict[str, Candidate] = {}
-        self._again: dict[str, Candidate] = {}
+        self._again: dict[str, tuple[Candidate, DoneUrl | None]] = {}
         self._done: list[DoneUrl] = []
         self.restored = 0
 
@@ -54,21 +54,26 @@ class Refill:
         if len(self._urls) + len(self._done) >= BATCH:
             await self.flush()
 
-    async def again(self, candidate: Candidate) -> None:
-        """Take in a URL that is to be fetched although it was committed."""
-        self._again[candidate.fingerprint] = candidate
+    async def again(self, candidate: Candidate, done: DoneUrl | None) -> None:
+        """Take in a URL that is to be fetched although it was committed: by what the engine may know as `done`, or None
+        if it is to be fetched only if the engine does not know it.
+        """
+        self._again[candidate.fingerprint] = candidate, done
         if len(self._again) >= BATCH:
             await self.flush()
 
     async def flush(self) -> None:
         """Send what was taken in."""
-        urls = {fp: c for fp, c in self._urls.items() if not self._is_committed(fp)} | self._again
+        urls = {fp: c for fp, c in self._urls.items() if not self._is_committed(fp)}
+        urls |= {fp: candidate for fp, (candidate, _) in self._again.items()}
+        reopened = [done for _, done in self._again.values() if done is not None]
         done, self._done = self._done, []
         self._urls, self._again = {}, {}
         by_partition: dict[int, list[Candidate]] = {}
         for candidate in urls.values():
             by_partition.setdefault(candidate.partition, []).append(candidate)
         await self._touch([*urls.values(), *done])
+        await self.reopen(reopened)
         for reply in (await self._frontier.add(by_partition)).values():
             if isinstance(reply, EngineError):
                 raise reply
@@ -76,6 +81,14 @@ class Refill:
             if not candidate.run:
                 self._router.recent.add(candidate.url, candidate.depth)
         self.restored += await self._restoring.restore(done)
+
+    async def reopen(self, urls: Sequence[DoneUrl]) -> None:
+        """Let the engine forget those of these URLs that it knows as done."""
+        by_partition: dict[int, list[str]] = {}
+        for one in urls:
+            by_partition.setdefault(one.partition, []).append(one.fingerprint)
+        pending = await self._restoring.pending(by_partition)
+        await self._restoring.reopen(one for one in urls if one.fingerprint not in pending)
 
     async def _touch(self, found: Iterable[Candidate | DoneUrl]) -> None:
         """Note where there are going to be URLs of runs."""

@@ -26,7 +26,7 @@ from crawler.pipeline.parse import ParseKilledError
 from crawler.pipeline.router import Router
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
-from crawler.recovery.refill import Refill
+from crawler.recovery.refill import BATCH, Refill
 from crawler.recovery.reparse import Rereader
 from crawler.rules.meter import Meter
 
@@ -110,6 +110,25 @@ class Replay:
                 self._meter.reached(self._report.records, size.position(found.location))
         await self._refill.flush()
         await self._orphans(folders)
+
+    async def reopen_unindexed(self, folders: Sequence[CrawlFolder]) -> None:
+        """For an index with damaged parts: what is archived, known as done, and named by no line, is forgotten by the
+        engine. What leads to it adds it again. Raises EngineError.
+        """
+        found: list[DoneUrl] = []
+        for folder in folders:
+            for one in walk_responses(folder):
+                if isinstance(one, Flaw):
+                    continue
+                url, run = one.stored.uri, self._book.run_at(one.location)
+                router = self._routers.get(run)
+                if router is not None and self._book.page(fp := router.fingerprints.of(url)) is None:
+                    page = KnownPage(0, 0, _status_of(one.stored), len(one.stored.payload), 0, run=run)
+                    found.append(self.done(url, fp, page))
+                if len(found) == BATCH:
+                    await self._refill.reopen(found)
+                    found = []
+        await self._refill.reopen(found)
 
     async def withdraw(self) -> int:
         """Pages whose records were found, and that were pending all the same, become done; how many.
@@ -212,6 +231,11 @@ class Replay:
         for orphan in some:
             wanted.setdefault(self._d.router.placement.of(orphan.url)[2], []).append(orphan.fingerprint)
         return wanted
+
+
+def _status_of(stored: StoredResponse) -> int:
+    code = stored.status_line.split(" ")[1:2]
+    return int(code[0]) if code and code[0].isdigit() else 0
 
 
 def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "") -> Claim:

@@ -84,7 +84,8 @@ def test_lines_are_given_as_they_stand_repeats_included_and_gaps_are_named(folde
         file.write(b"no line\n")
     flaws = [one for one in walk_lines(folder) if isinstance(one, Flaw)]
     assert [(flaw.file, flaw.reason) for flaw in flaws] == [
-        ("index/s1-00001.cdxj", "not found"), ("index/s1-00002.cdxj", "damaged line"),
+        ("index/s1-00001.cdxj", "not found"), ("index/s1-00002.cdxj", "line 3 at byte 448 is damaged: no line"),
+        ("index/s1-00002.cdxj", "it has 2 lines, and had 1"),
     ]  # fmt: skip
 
 

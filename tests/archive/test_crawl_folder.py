@@ -44,7 +44,7 @@ def test_concurrent_creations_give_one_crawl(tmp_path: Path) -> None:
     assert len(set(found)) == 1
 
 
-@pytest.mark.parametrize(("layout", "word"), [(1, "older"), (3, "newer"), (99, "newer")])
+@pytest.mark.parametrize(("layout", "word"), [(1, "older"), (4, "newer"), (99, "newer")])
 def test_a_folder_of_another_release_is_refused_in_one_line_and_left_alone(
     tmp_path: Path, layout: int, word: str
 ) -> None:
@@ -56,6 +56,15 @@ def test_a_folder_of_another_release_is_refused_in_one_line_and_left_alone(
         open_or_create(made.root)
     assert "\n" not in str(caught.value)
     assert not (made.root / "tmp").exists()
+
+
+def test_a_folder_of_the_release_before_is_read_and_gets_our_layout_once_it_is_written(tmp_path: Path) -> None:
+    file = folder_in(tmp_path).root / "crawl.json"
+    file.write_text(json.dumps({"crawl": "c", "layout": 2, "created_at": 1.0}))
+    assert folder_module.open_existing(file.parent).description.layout == 2
+    assert open_or_create(file.parent).description.crawl == "c"
+    assert json.loads(file.read_text())["layout"] == folder_module.LAYOUT
+    assert [path.name for path in file.parent.glob(".*")] == []
 
 
 def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import pytest
 from archive_samples import AT, archived, entry, folder_in
 
 from crawler.archive import appender, index_reader
-from crawler.archive.cdxj import to_entry, to_line
+from crawler.archive.cdxj import is_footer, to_entry, to_line
+from crawler.archive.checked_lines import with_checksum, without_checksum
+from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder_scan import Flaw, walk_lines
 from crawler.archive.index_reader import IndexReader, MissingFile, find_url, read_entries
-from crawler.archive.index_writer import IndexWriter, serials_missing
-from crawler.errors import ArchiveError
+from crawler.archive.index_writer import IndexWriter, seal, serials_missing
+from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry, WarcLocation
 
 
@@ -67,7 +71,8 @@ def test_a_closed_segment_is_sorted_by_bytes_and_has_its_final_name(tmp_path: Pa
     lines = path.read_bytes().splitlines(keepends=True)
     assert path.name == "aa11-00000.cdxj"
     assert lines == sorted(lines)
-    assert len(lines) == 5
+    assert len(lines) == 6
+    assert [is_footer(line) for line in lines] == [*[False] * 5, True]
     assert list(folder.tmp.iterdir()) == []
 
 
@@ -192,12 +197,100 @@ def test_a_segment_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
     (folder.index / "aa11-00003.cdxj").unlink()
     (folder.index / "aa11-00003.cdxj").mkdir()
     reader = IndexReader(folder)
-    assert len(list(reader.entries())) == 3
+    assert len(list(reader.entries())) == 4
     assert [(m.file, m.reason) for m in reader.missing] == [
         ("index/aa11-00001.cdxj", "not found"),
         ("index/aa11-00003.cdxj", "Is a directory"),
-        ("index/aa11-00002.cdxj", "damaged line"),
+        ("index/aa11-00002.cdxj", "its last line is damaged"),
     ]
+
+
+def segment_of(folder: CrawlFolder, *numbers: int) -> Path:
+    index = IndexWriter(folder, "aa11")
+    for number in numbers:
+        index.add(entry(number))
+    index.sync()
+    index.close()
+    return folder.index / "aa11-00000.cdxj"
+
+
+def test_each_flipped_bit_of_a_line_costs_that_line_and_is_named_with_its_place(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    path = segment_of(folder, 1, 2, 3)
+    whole = path.read_bytes()
+    first, second = whole.index(b"\n") + 1, whole.index(b"\n", whole.index(b"\n") + 1)
+    for at in range(first, second):
+        data = bytearray(whole)
+        data[at] ^= 1 << at % 8
+        path.write_bytes(data)
+        reader = IndexReader(folder)
+        assert len(list(reader.entries())) == 2
+        assert reader.missing[0].file == "index/aa11-00000.cdxj"
+        assert f"at byte {first}" in reader.missing[0].reason
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([], "its end is missing"),
+        ([0, 1, 2], "its end is missing"),
+        ([0, 1, 3], "it has 2 lines, and had 3"),
+        ([3], "it has 0 lines, and had 3"),
+        ([0, 1, 1, 2, 3], "it has 4 lines, and had 3"),
+        ([0, 0, 2, 3], "its lines are not those that were written"),
+    ],
+)
+def test_whole_lines_that_a_closed_segment_lost_or_has_twice_are_noticed(
+    tmp_path: Path, lines: list[int], why: str
+) -> None:
+    folder = folder_in(tmp_path)
+    path = segment_of(folder, 1, 2, 3)
+    written = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(written[n] for n in lines))
+    reader = IndexReader(folder)
+    list(reader.entries())
+    assert [m.reason for m in reader.missing] == [why]
+    assert [found.reason for found in walk_lines(folder) if isinstance(found, Flaw)] == [why]
+
+
+def test_the_last_segment_of_a_session_is_missed(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    segment_of(folder, 1).unlink()
+    reader = IndexReader(folder)
+    assert list(reader.entries()) == []
+    assert [(m.file, m.reason) for m in reader.missing] == [("index/aa11-00000.cdxj", "not found")]
+
+
+def test_lines_of_an_earlier_release_are_read_without_checksums(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    lines = [without_checksum(to_line(entry(n))[:-1]) + b"\n" for n in range(3)]
+    (folder.index / "aa11-00000.cdxj").write_bytes(b"".join(sorted(lines)))
+    reader = IndexReader(folder)
+    assert sorted(keys(list(reader.entries()))) == sorted(keys([entry(n) for n in range(3)]))
+    assert reader.missing == []
+    for found in (b'"fp":"5e3x"', b'"fp":"99999999999999999999"', b'"fq":"1"'):
+        assert to_entry(re.sub(rb'"fp":"[^"]*"', found, lines[0])) is None
+
+
+def test_a_field_of_a_newer_release_is_told_from_damage() -> None:
+    line = to_line(entry(1))
+    newer = with_checksum(without_checksum(line[:-1])[:-1] + b',"colour":"red"}')
+    with pytest.raises(ConflictError, match=r"newer release.*colour"):
+        to_entry(newer)
+    assert to_entry(newer.replace(b"colour", b"coluor")) is None
+
+
+def test_what_is_damaged_before_a_whole_line_was_not_torn(tmp_path: Path) -> None:
+    """It stays in the segment that a dead session left open, so that it is reported."""
+    folder = folder_in(tmp_path)
+    first, second, third = (to_line(entry(n)) for n in range(3))
+    path = folder.index / "aa11-00000.cdxj.open"
+    path.write_bytes(first + second.replace(b"200", b"201") + third + b"\0" * 60 + b"\n" + third[:50])
+    assert seal(folder, path) == 3
+    reader = IndexReader(folder)
+    assert keys(list(reader.entries())) == keys([entry(0), entry(2)])
+    (missing,) = reader.missing
+    assert "is damaged" in missing.reason
 
 
 def test_an_archive_file_that_can_not_be_reached_is_named_with_its_entries(tmp_path: Path) -> None:
@@ -214,10 +307,10 @@ def test_an_archive_file_that_can_not_be_reached_is_named_with_its_entries(tmp_p
     assert reader.missing == [MissingFile("warc/gone.warc.gz", "not found", 3)]
 
 
-def test_gaps_are_seen_per_session_also_when_its_name_has_dashes() -> None:
-    names = ["a-b-00000.cdxj", "a-b-00002.cdxj.open", "c-00001.cdxj"]
-    assert serials_missing(names) == ["a-b-00001.cdxj", "c-00000.cdxj"]
-    assert serials_missing([]) == []
+def test_gaps_are_seen_per_session_also_when_its_name_has_dashes(tmp_path: Path) -> None:
+    names, folder = ["a-b-00000.cdxj", "a-b-00002.cdxj.open", "c-00001.cdxj"], folder_in(tmp_path)
+    assert serials_missing(folder, names) == ["a-b-00001.cdxj", "c-00000.cdxj"]
+    assert serials_missing(folder, []) == []
 
 
 def test_every_url_is_found_by_binary_search_and_others_are_not(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from archive_samples import entry, folder_in, response, writer_in
 from warcio.archiveiterator import ArchiveIterator
 
+from crawler.archive.cdxj import with_footer
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import read_entries
 from crawler.archive.index_writer import IndexWriter
@@ -126,7 +127,7 @@ def test_an_index_segment_loses_its_torn_last_line_and_is_sorted(tmp_path: Path)
     (path,) = folder.index.iterdir()
     whole = path.read_bytes()
     last = whole.rindex(b"\n", 0, -1) + 1
-    expected = sorted(whole[:last].splitlines(keepends=True))
+    expected = list(with_footer(sorted(whole[:last].splitlines(keepends=True))))
     for size in range(last, len(whole)):
         path.write_bytes(whole[:size])
         (found,) = recover_open_files(folder, everyone)

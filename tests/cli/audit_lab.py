@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ import redis
 from crawler.app.build import open_instance
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
+from crawler.archive.cdxj import is_footer, with_footer
+from crawler.archive.checked_lines import with_checksum, without_checksum
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Connection
 from crawler.frontier.crawl_record import Crawls
@@ -77,9 +80,17 @@ class Spoiled:
         return [self.home / name for name in FOLDERS if (self.home / name).exists() and name not in self.left_out]
 
     def lines(self) -> list[tuple[Path, bytes]]:
-        """Every line of every index segment."""
+        """Every line of every index segment, without the footers."""
         segments = [path for folder in self.folders for path in sorted((folder / "index").iterdir())]
-        return [(path, line) for path in segments for line in path.read_bytes().splitlines(keepends=True)]
+        lines = [(path, line) for path in segments for line in path.read_bytes().splitlines(keepends=True)]
+        return [(path, line) for path, line in lines if not is_footer(line)]
+
+    def replace_line(self, path: Path, line: bytes, pattern: bytes = b"", changed: bytes | None = None) -> None:
+        """Put another line in place of one, or none, as if it had been written so."""
+        lines = [one for one in path.read_bytes().splitlines(keepends=True) if one != line]
+        if changed is not None:
+            lines.append(rewritten(line, pattern, changed))
+        path.write_bytes(b"".join(with_footer(sorted(lines))))
 
     def line_of(self, end_of_url: str) -> tuple[Path, bytes]:
         return next((path, line) for path, line in self.lines() if f'{end_of_url}",'.encode() in line)
@@ -142,3 +153,8 @@ async def add_roots(url: str, *roots: str) -> None:
     await connection.connect()
     await Crawls(connection, Keys("main")).add_roots(roots)
     await connection.close()
+
+
+def rewritten(line: bytes, pattern: bytes, changed: bytes) -> bytes:
+    """A line of the index with another value and its checksum."""
+    return with_checksum(re.sub(pattern, changed, without_checksum(line[:-1]))) + b"\n"

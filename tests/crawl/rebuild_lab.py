@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.cdxj import to_entry
+from crawler.archive.cdxj import to_entry, with_footer
 from crawler.archive.crawl_folder import CrawlFolder, open_or_create
 from crawler.cli.main import main
 from crawler.cli.rebuild import doors_of, entrance
@@ -129,7 +129,8 @@ def forget_commits(folder: CrawlFolder, urls: Iterable[str]) -> None:
     gone = set(urls)
     for path in folder.index.iterdir():
         lines = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join(line for line in lines if (entry := to_entry(line)) is None or entry.url not in gone))
+        left = [line for line in lines if (entry := to_entry(line)) is None or entry.url not in gone]
+        path.write_bytes(b"".join(with_footer(left)))
 
 
 def given(url: str) -> GivenUrl:

@@ -4,7 +4,7 @@ import base64
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -158,6 +158,64 @@ async def test_a_lost_index_part_ends_the_rebuild_or_causes_refetches(lab: WebLa
     report = await rebuild(lab.settings(), refetch=True)
     assert report.orphans == 1
     await lab.finish(lab.settings())
+
+
+def flipped(data: bytes) -> bytes:
+    at = data.index(b'"fp":"') + 8
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def spliced(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join([*lines[:9], lines[3], *lines[10:]])
+
+
+HURT: dict[str, Callable[[bytes], bytes | None]] = {
+    "a flipped bit": flipped,
+    "a line replaced by another": spliced,
+    "cut between two lines": lambda data: data[: data.index(b"\n", 5000) + 1],
+    "emptied": lambda _: b"",
+    "deleted": lambda _: None,
+    "500 bytes put over others": lambda data: data[:3000] + data[5000:5500] + data[3500:],
+}
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["the engine kept", "the engine lost"])
+@pytest.mark.parametrize("how", HURT)
+async def test_a_damaged_index_is_named_and_costs_one_more_request_for_each_lost_line(
+    lab: WebLab, how: str, is_kept: bool
+) -> None:
+    await lab.crawl_some(120)
+    folder = folder_of(lab.settings())
+    (segment,) = folder.index.iterdir()
+    before = {entry.url for entry in entries_of(folder.root)}
+    hurt = HURT[how](segment.read_bytes())
+    if hurt is None:
+        segment.unlink()
+    else:
+        segment.write_bytes(hurt)
+    left = {entry.url for entry in entries_of(folder.root)}
+    if not is_kept:
+        lab.engine.flush()
+    with pytest.raises(ArchiveError, match="the index has unreadable parts"):
+        await rebuild(lab.settings())
+    asked = lab.asked()
+    await rebuild(lab.settings(), refetch=True)
+    await lab.finish(lab.settings())
+    assert {page_of(url) for url in before if (lab.asked() - asked)[page_of(url)]} == set(map(page_of, before - left))
+    assert (await rebuild(lab.settings())).flaws == []
+    assert await audit(lab.settings()) == 0
+
+
+async def test_pages_whose_records_are_gone_are_fetched_again_although_the_engine_knows_them(lab: WebLab) -> None:
+    some = await lab.crawl_some(120)
+    for path in folder_of(lab.settings()).warc.iterdir():
+        path.unlink()
+    with pytest.raises(ArchiveError, match=f"{len(some.entries)} committed pages can't be read"):
+        await rebuild(lab.settings())
+    await rebuild(lab.settings(), refetch=True)
+    await lab.finish(lab.settings())
+    assert await audit(lab.settings()) == 0
 
 
 async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: WebLab) -> None:

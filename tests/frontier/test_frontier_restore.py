@@ -67,6 +67,20 @@ async def test_items_are_counted_again_wherever_the_url_was(door: Door) -> None:
     assert domain.items == 5
 
 
+async def test_what_is_opened_again_is_new_and_counts_nothing_until_it_is_fetched(door: Door) -> None:
+    """As after a rebuild that could not read its page any more, in an engine that knows it as done."""
+    page, other = done(found("page"), items=2), done(found("other", host="b.test"), 301)
+    await restore(door, other)
+    before = await Stats(door.engine, door.keys, 1).totals(), await tally(door)
+    await restore(door, page)
+    assert await restoring(door).reopen([page]) == 1
+    assert (await Stats(door.engine, door.keys, 1).totals(), await tally(door)) == before
+    assert await restoring(door).reopen([page]) == 0
+    assert await door.add(found("page"), found("other", host="b.test")) == [1, 0]
+    ((claim,),) = [await door.claim()]
+    assert claim.url == found("page").url
+
+
 async def test_a_repeat_changes_nothing(door: Door) -> None:
     page = done(found("page"))
     await restore(door, page)

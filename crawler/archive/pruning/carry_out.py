@@ -165,8 +165,11 @@ class PruneWork:
             raise archive_error("prune", self._folder.root, error) from None
 
     def _replace_segment(self, path: Path, lines: "_Lines") -> None:
+        check = cdxj.SegmentCheck()
         with path.open("rb") as file:
-            before = list(file)
+            before = list(filter(check.is_entry, file))
+        if flaw := check.flaw():  # a new footer would hide it
+            raise ArchiveError(f"{path}: {flaw}; 'crawler rebuild' mends it")
         after = [lines.of(line) for line in before]
         if after != before:
             after.sort()

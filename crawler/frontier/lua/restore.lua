@@ -24,7 +24,7 @@ for i, item in ipairs(items) do
   end
 end
 if #known > 0 then
-  count_done(known)
+  count_done(known, 1)
   count(ctx.total, 'added', #known)
   for of, n in pairs(grown) do count(ctx.total, 'seen' .. of, n) end
   rank_queues(call('HGET', ctx.meta_key, 'top_min'))

@@ -56,7 +56,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
   end
 end
 if #done > 0 then
-  count_done(done)
+  count_done(done, 1)
   for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
   close_queues()
   write_totals()
