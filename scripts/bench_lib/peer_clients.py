@@ -219,9 +219,9 @@ def _active(folder: Path) -> tuple[float, float]:
     started, archived = [], []
     for file in (folder / "crawl" / "index").glob("*.cdxj"):
         for line in file.read_text(encoding="utf-8").splitlines():
-            times = json.loads(line.split(" ", 2)[2])["times"]
-            started.append(times["started"])
-            archived.append(times["archived"])
+            if times := json.loads(line.split(" ", 2)[2]).get("times"):  # a footer has none
+                started.append(times["started"])
+                archived.append(times["archived"])
     return min(started), max(archived)
 
 
