@@ -2,15 +2,19 @@
 
 A small SQLite file for each target, in the crawl folder. It is committed after the target: what it does not know yet is
 written once more, behind a file's mark or onto a table's key, and so counts once. A cursor that is lost or damaged
-means that the output begins again from its first record.
+means that the output begins again from its first record. It proves itself: each commit stores sums over all rows, which
+are compared when it is opened (one scan of the keys, 0.2 s for a million).
 """
 
 import contextlib
 import hashlib
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -22,6 +26,8 @@ from crawler.model import CommitEntry
 from crawler.outputs.sink import Mark, Wanted
 from crawler.outputs.target import Target, TargetKind
 
+log = logging.getLogger(__name__)
+
 IN_MEMORY = Path(":memory:")
 _TABLES = """
 CREATE TABLE IF NOT EXISTS segments
@@ -31,7 +37,23 @@ CREATE TABLE IF NOT EXISTS seen
 CREATE TABLE IF NOT EXISTS mark (length INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS ours (length INTEGER, digest TEXT);
 CREATE TABLE IF NOT EXISTS closed (is_closed INTEGER);
+CREATE TABLE IF NOT EXISTS sums
+    (visits INTEGER, low INTEGER, high INTEGER, visit INTEGER, records INTEGER, lost INTEGER, others INTEGER);
 """
+_LOW = 0xFFFFFFFF
+# A flipped bit of a row changes one of these. None can overflow: values have 32 bits.
+_SUMS = """
+SELECT count(*), ifnull(sum(fingerprint & 0xFFFFFFFF), 0), ifnull(sum((fingerprint >> 32) & 0xFFFFFFFF), 0),
+    ifnull(sum(visit), 0), ifnull(sum(records), 0), ifnull(sum(lost), 0) FROM seen
+"""
+_OTHERS = (
+    "SELECT * FROM segments ORDER BY name", "SELECT * FROM mark", "SELECT * FROM ours", "SELECT * FROM closed",
+)  # fmt: skip
+_OF_THE_DISK = frozenset({  # others mean that the file is damaged
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+})  # fmt: skip
+_EMPTY = "DELETE FROM segments", "DELETE FROM seen", "DELETE FROM mark", "DELETE FROM ours"
 NEXT_SUFFIX = ".next"
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[Mark | None, Mark]).decode
@@ -58,12 +80,12 @@ class Cursor:
                 raise archive_error("make", path.parent, error) from None
         try:
             self._base = self._open()
-        except sqlite3.OperationalError as error:
-            raise ArchiveError(f"can't write {path}: {error}") from None
-        except sqlite3.DatabaseError:  # damaged
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DISK:
+                raise ArchiveError(f"can't write {path}: {error}") from None
+            log.warning("output.cursor_damaged", extra={"file": str(path), "error": str(error)})
             self._destroy()
             self._base = self._open()
-        self._load()
         self._note_read()
 
     def _open(self) -> sqlite3.Connection:
@@ -71,22 +93,35 @@ class Cursor:
             os.close(open_private(self._path, os.O_RDWR | os.O_CREAT))  # the library would make it for all to read
         # Exclusive: one writer, and no shared memory, which file systems of networks don't have.
         base = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "cache_size = -8000"):
-            base.execute(f"PRAGMA {pragma}")
-        base.executescript(_TABLES)
+        base.text_factory = partial(str, encoding="utf-8", errors="replace")  # the sums tell that it is another text
+        try:
+            for pragma in (
+                "locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL", "cache_size = -8000"
+            ):  # fmt: skip
+                base.execute(f"PRAGMA {pragma}")
+            base.executescript(_TABLES)
+            self._load(base)
+        except (sqlite3.Error, UnicodeDecodeError):
+            base.close()
+            raise
         return base
 
-    def _load(self) -> None:
-        rows = self._base.execute("SELECT name, offset, is_sealed, is_done FROM segments")
+    def _load(self, base: sqlite3.Connection) -> None:
+        """Read what is small, and compare the sums; raises sqlite3.DatabaseError if a row is another one."""
+        self._sums: list[int] = list(base.execute(_SUMS).fetchone())
+        stored = base.execute("SELECT * FROM sums").fetchone()  # earlier releases stored none
+        if stored is not None and stored != (*self._sums, _others(base)):
+            raise sqlite3.DatabaseError("its rows are not those that were written")
+        rows = base.execute("SELECT name, offset, is_sealed, is_done FROM segments")
         self.places = {
             name: Place(offset=offset, is_sealed=bool(is_sealed), is_done=bool(is_done))
             for name, offset, is_sealed, is_done in rows
         }
-        found = self._base.execute("SELECT length, digest FROM mark").fetchone()
+        found = base.execute("SELECT length, digest FROM mark").fetchone()
         self.mark = Mark(*found) if found else None
-        found = self._base.execute("SELECT length, digest FROM ours").fetchone()
+        found = base.execute("SELECT length, digest FROM ours").fetchone()
         self.ours = Mark(*found) if found else None
-        self.was_closed = self._base.execute("SELECT is_closed FROM closed").fetchone() == (1,)
+        self.was_closed = base.execute("SELECT is_closed FROM closed").fetchone() == (1,)
 
     def begin(self) -> None:
         with self._errors():
@@ -98,12 +133,14 @@ class Cursor:
         `count_of`: how many records the target gets of one, unless `note_lost` says something else.
         """
         for entry in chunk.entries:
+            fingerprint, records = int(entry.fingerprint), count_of(entry)
             with self._errors():
                 added = self._base.execute(
                     "INSERT OR IGNORE INTO seen (fingerprint, visit, records) VALUES (?, ?, ?)",
-                    (int(entry.fingerprint), entry.visit, count_of(entry)),
+                    (fingerprint, entry.visit, records),
                 )
             if added.rowcount:
+                self._add(1, fingerprint & _LOW, (fingerprint >> 32) & _LOW, entry.visit, records, 0)
                 yield entry
         place = self.places[chunk.segment] = chunk.place
         with self._errors():
@@ -116,11 +153,23 @@ class Cursor:
 
     def note_lost(self, entry: CommitEntry, records: int, lost: int) -> None:
         """The target gets so many records of an entry that is news, and so many can't be read."""
+        key = int(entry.fingerprint), entry.visit
         with self._errors():
+            before = self._base.execute(
+                "SELECT records, ifnull(lost, 0) FROM seen WHERE fingerprint = ? AND visit = ?", key
+            ).fetchone()
             self._base.execute(
-                "UPDATE seen SET records = ?, lost = ? WHERE fingerprint = ? AND visit = ?",
-                (records, lost, int(entry.fingerprint), entry.visit),
+                "UPDATE seen SET records = ?, lost = ? WHERE fingerprint = ? AND visit = ?", (records, lost, *key)
             )
+        if before:
+            self._add(0, 0, 0, 0, records - before[0], lost - before[1])
+
+    def _add(self, *more: int) -> None:
+        self._sums = [a + b for a, b in zip(self._sums, more, strict=True)]
+
+    def _note_sums(self) -> None:
+        self._base.execute("DELETE FROM sums")
+        self._base.execute("INSERT INTO sums VALUES (?, ?, ?, ?, ?, ?, ?)", (*self._sums, _others(self._base)))
 
     def wanted(self) -> Iterator[Wanted]:
         """How many records of each visit the target must have, in order of their keys."""
@@ -153,6 +202,7 @@ class Cursor:
                 self.mark = mark
                 self._base.execute("DELETE FROM mark")
                 self._base.execute("INSERT INTO mark VALUES (?, ?)", mark)
+            self._note_sums()
             self._base.execute("COMMIT")
         self._note_read()
 
@@ -196,23 +246,43 @@ class Cursor:
         with contextlib.suppress(sqlite3.Error):
             self._base.execute("ROLLBACK")
         with self._errors():
-            self._load()
+            self._load(self._base)
 
     def reset(self, ours: Mark | None = None) -> None:
         """The target is not what it was: everything is news. `ours`: of a file that may be replaced then."""
         if self._read_marks is not None:
             self._read_marks.note(frozenset())
-        with self._errors():
-            self._base.executescript("DELETE FROM segments; DELETE FROM seen; DELETE FROM mark; DELETE FROM ours;")
+        with self._errors(), self._whole():
+            for statement in _EMPTY:
+                self._base.execute(statement)
             if ours is not None:
                 self._base.execute("INSERT INTO ours VALUES (?, ?)", ours)
-            self._load()
+            self._sums = [0] * len(self._sums)
+            self._note_sums()
+        with self._errors():
+            self._load(self._base)
 
     def set_closed(self, *, is_closed: bool) -> None:
         """Say that nothing of ours lies behind the mark; or, before anything is written, that this is not known."""
-        with self._errors():
+        with self._errors(), self._whole():
             self._base.execute("DELETE FROM closed")
             self._base.execute("INSERT INTO closed VALUES (?)", (is_closed,))
+            self._note_sums()
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Statements that count together: in the open transaction, or in one of their own."""
+        if self._base.in_transaction:
+            yield
+            return
+        self._base.execute("BEGIN")
+        try:
+            yield
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
 
     def close(self) -> None:
         self._base.close()
@@ -229,11 +299,26 @@ class Cursor:
             raise ArchiveError(f"can't write {self._path}: {error}") from None
 
 
+def _others(base: sqlite3.Connection) -> int:
+    """The checksum of all rows but those of the visits."""
+    return crc32(repr([base.execute(rows).fetchall() for rows in _OTHERS]).encode())
+
+
 def cursor_path(outputs: Path, target: Target, what: str) -> Path:
-    """Where, below a crawl folder's `outputs`, the cursor of a target lies: one for each kind of record (`what`)."""
-    place = str(target.path.resolve()) if target.path else target.shown
-    digest = hashlib.blake2b(f"{place} {target.table} {what}".encode(), digest_size=6).hexdigest()
-    return outputs / f"{what}-{target.kind.value}-{digest}{CURSOR_SUFFIX}"
+    """Where, below a crawl folder's `outputs`, the cursor of a target lies: one for each kind of record (`what`).
+
+    The name is made from the path between the crawl folder and the target: both may be moved together. Earlier
+    releases made it from the absolute path.
+    """
+    places = [target.shown]
+    if target.path is not None:
+        path = target.path.resolve()
+        places = [os.path.relpath(path, outputs.parent.resolve()), str(path)]
+    digests = [
+        hashlib.blake2b(f"{place} {target.table} {what}".encode(), digest_size=6).hexdigest() for place in places
+    ]
+    paths = [outputs / f"{what}-{target.kind.value}-{digest}{CURSOR_SUFFIX}" for digest in digests]
+    return next((path for path in paths if path.exists()), paths[0])
 
 
 def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:

@@ -1,4 +1,5 @@
 import os
+import random
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import file_sinks, follow
-from crawler.outputs.follow import Outputs
+from crawler.outputs.cursor import refuse_foreign
+from crawler.outputs.follow import Follower, Outputs
 from crawler.outputs.records import Pages
 from crawler.outputs.sink import OutputAway, Row
 from crawler.outputs.sqlite import SqliteSink
@@ -74,6 +77,86 @@ def test_a_cursor_that_is_damaged_means_to_begin_anew(crawl: Crawl, tmp_path: Pa
     with running(crawl.follower(path)):
         pass
     assert sorted(urls(path)) == sorted(crawl.urls)
+
+
+def hurt(data: bytes, chance: random.Random) -> bytes:
+    """One bit, a cut, bytes put in, or bytes of another place."""
+    at, to, length = chance.randrange(len(data)), chance.randrange(len(data)), chance.randrange(1, 600)
+    match chance.choice(["bit", "bit", "bit", "cut", "insert", "splice", "empty"]):
+        case "bit":
+            return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+        case "cut":
+            return data[:at]
+        case "insert":
+            return data[:at] + chance.randbytes(length) + data[at:]
+        case "splice":
+            return data[:at] + data[to : to + length] + data[at + length :]
+        case _:
+            return b""
+
+
+@pytest.mark.parametrize(
+    "some", [range(100), *(pytest.param(range(n, n + 300), marks=pytest.mark.slow) for n in (100, 400, 700))]
+)
+def test_whatever_happens_to_a_cursor_each_record_is_there_once(crawl: Crawl, tmp_path: Path, some: range) -> None:
+    path = tmp_path / "pages.jsonl"
+    crawl.add(60)
+    with running(crawl.follower(path)):
+        pass
+    (cursor,) = crawl.folder.outputs.glob("*.cursor")
+    before, written = cursor.read_bytes(), path.read_bytes()
+    crawl.add(20)
+    for seed in some:
+        path.write_bytes(written)
+        cursor.write_bytes(hurt(before, random.Random(seed)))
+        with running(crawl.follower(path)):
+            pass
+        assert sorted(urls(path)) == sorted(crawl.urls), seed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE segments SET is_done = 1", "UPDATE seen SET fingerprint = fingerprint + 1 WHERE rowid_of = 7",
+        "UPDATE segments SET offset = offset + 1", "DELETE FROM seen WHERE rowid_of = 7",
+        "UPDATE seen SET records = 0 WHERE rowid_of = 7", "DELETE FROM segments", "UPDATE mark SET length = length - 1",
+    ],
+)  # fmt: skip
+def test_a_row_that_is_another_one_is_noticed_and_the_output_begins_anew(
+    crawl: Crawl, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "pages.jsonl"
+    crawl.add(60)
+    with running(crawl.follower(path)):
+        pass
+    (cursor,) = crawl.folder.outputs.glob("*.cursor")
+    with closing(sqlite3.connect(cursor, isolation_level=None)) as base:
+        (seventh,) = base.execute("SELECT fingerprint FROM seen ORDER BY fingerprint LIMIT 1 OFFSET 7").fetchone()
+        assert base.execute(change.replace("rowid_of = 7", f"fingerprint = {seventh}")).rowcount > 0
+    crawl.add(20)
+    with running(crawl.follower(path)):
+        pass
+    assert sorted(urls(path)) == sorted(crawl.urls)
+    assert "output.cursor_damaged" in [record.getMessage() for record in caplog.records]
+
+
+def test_a_crawl_that_is_moved_with_its_output_goes_on_there(crawl: Crawl, tmp_path: Path) -> None:
+    path = crawl.folder.root.parent / "pages.jsonl"
+    crawl.add(30)
+    with running(crawl.follower(path)):
+        pass
+    (cursor,) = crawl.folder.outputs.glob("*.cursor")
+    crawl.index.close()
+    moved = tmp_path / "elsewhere" / "deep"
+    moved.mkdir(parents=True)
+    for one in (crawl.folder.root, path):
+        one.rename(moved / one.name)
+    there = open_existing(moved / crawl.folder.root.name)
+    refuse_foreign(there.outputs, target(moved / path.name), "pages")
+    with running(Follower(there, target(moved / path.name), Pages(there), warn=print)):
+        pass
+    assert urls(moved / path.name) == crawl.urls
+    assert [one.name for one in there.outputs.glob("*.cursor")] == [cursor.name]
 
 
 def test_a_table_that_was_dropped_is_filled_again(crawl: Crawl, tmp_path: Path) -> None:
