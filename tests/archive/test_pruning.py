@@ -291,11 +291,12 @@ def test_nothing_is_removed_while_somebody_reads(tmp_path: Path) -> None:
     assert made.pruned() == committed_before(made, AT + 20)
 
 
-def test_a_file_that_the_index_does_not_fit_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [0.5, 0.0], ids=["cut", "empty"])
+def test_a_file_that_the_index_does_not_fit_is_left_alone(tmp_path: Path, part: float) -> None:
     made = archive(tmp_path, [Page(number=n) for n in range(12)])
     damaged = made.folder.warc / made.warc_names[0]
     data = damaged.read_bytes()
-    damaged.write_bytes(data[: len(data) // 2])
+    damaged.write_bytes(data[: int(len(data) * part)])
     figures = prune(made.folder, PruneRule(before=AT + 1_000))
     assert made.warc_names == [damaged.name]
     assert figures.waiting == {"damaged": len(made.left())}

@@ -31,6 +31,9 @@ class Layout:
 
     def extents(self, places: Iterable[tuple[int, int]]) -> Iterator[Extent]:
         """(offset, length) of the named records, in order -> their extents. Raises ArchiveError."""
+        if not self.size:  # can't be mapped
+            yield from self._extents(memoryview(b""), places)
+            return
         with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             data = memoryview(mapped)
             try:
