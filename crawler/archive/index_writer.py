@@ -151,6 +151,25 @@ def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -
             raise archive_error("write", path, error) from None
 
 
+def change_lines(folder: CrawlFolder, change: Callable[[CommitEntry], CommitEntry]) -> None:
+    """Replace entries in all sealed segments; one that `change` returns itself stays. Segments with damage are left
+    alone. May be repeated after a crash at any point. Raises ArchiveError.
+    """
+    for path in sorted(folder.index.glob(f"*{SUFFIX}")):
+        check, is_changed, lines = SegmentCheck(), False, list[bytes]()
+        try:
+            with path.open("rb") as file:
+                for line in filter(check.is_entry, file):
+                    entry = to_entry(line)
+                    after = change(entry) if entry is not None else entry
+                    is_changed |= after is not entry
+                    lines.append(line if after is None or after is entry else to_line(after))
+            if is_changed and not check.flaw():
+                replace_segment(folder, path, sorted(lines))
+        except OSError as error:
+            raise archive_error("write", path, error) from None
+
+
 def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
     """Write a segment with these sorted lines and a footer, atomically replacing an existing one. Raises OSError."""
     _replace(folder, path, with_footer(lines))

@@ -163,6 +163,8 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     progress = await crawl.inspect.progress()
     for flaw in report.flaws:
         warn(flaw)
+    if report.mended:
+        warn(f"the index has the place of {counted(report.mended, 'record')} again, which bytes before it had moved")
     if report.lines_lost:
         warn(f"left out, and kept in log/damaged.jsonl: {counted(report.lines_lost, 'damaged line')} of journals")
     if report.unplaced:

@@ -20,7 +20,11 @@ _TABLES = """
 CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
     bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
-    items INTEGER NOT NULL, run TEXT NOT NULL, truncated TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0
+    items INTEGER NOT NULL, run TEXT NOT NULL, truncated TEXT NOT NULL, offset INTEGER NOT NULL,
+    found INTEGER NOT NULL DEFAULT 0, is_there INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE elsewhere (
+    fp INTEGER PRIMARY KEY, file TEXT NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, digest TEXT NOT NULL
 );
 CREATE TABLE of_runs (file TEXT NOT NULL, offset INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (file, offset));
 CREATE TABLE run_pages (fp INTEGER PRIMARY KEY);
@@ -56,6 +60,7 @@ class KnownPage(NamedTuple):
     items: int = 0
     run: str = ""  # that it was fetched for; "": the crawl itself
     truncated: str = ""  # why its body is cut
+    offset: int = -1  # of its record
 
 
 class Orphan(NamedTuple):
@@ -86,12 +91,13 @@ class PageBook:
         """Remember a committed page; False when it is known already."""
         row = (int(fingerprint), *page)
         return bool(
-            self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", row).rowcount
+            self._db.execute("INSERT OR IGNORE INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)", row).rowcount
         )
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, truncated FROM pages WHERE fp = ?",
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, truncated, offset FROM pages "
+            "WHERE fp = ?",
             (int(fingerprint),),
         ).fetchone()
         return KnownPage(*row) if row else None
@@ -133,10 +139,30 @@ class PageBook:
         row = self._db.execute("SELECT run FROM of_runs WHERE file = ? AND offset = ?", (at.file, at.offset)).fetchone()
         return str(row[0]) if row else ""
 
-    def found(self, fingerprint: str) -> bool:
-        """Note that the page was read again; False for one that was lost all the same."""
-        sql = "UPDATE pages SET found = 1 WHERE fp = ? AND found >= 0"
-        return bool(self._db.execute(sql, (int(fingerprint),)).rowcount)
+    def found(self, fingerprint: str, at: WarcLocation | None = None) -> bool:
+        """Note that the page was read again, from this record; False for one that was lost all the same."""
+        sql = "UPDATE pages SET found = 1, is_there = max(is_there, offset = ?2) WHERE fp = ?1 AND found >= 0"
+        return bool(self._db.execute(sql, (int(fingerprint), at.offset if at else -1)).rowcount)
+
+    def found_elsewhere(self, fingerprint: str, at: WarcLocation, digest: str) -> None:
+        """Note a record of the page that is not where the index has it; there may be one there, too."""
+        row = (int(fingerprint), at.file, at.offset, at.length, digest)
+        self._db.execute("INSERT OR REPLACE INTO elsewhere VALUES (?, ?, ?, ?, ?)", row)
+
+    def moved_to(self, fingerprint: str, digest: str) -> WarcLocation | None:
+        """Where the page's record with this digest is, if none is where the index has it."""
+        row = self._db.execute(
+            "SELECT file, offset, length FROM elsewhere WHERE fp = ? AND digest = ? "
+            "AND (SELECT is_there FROM pages WHERE pages.fp = elsewhere.fp) = 0",
+            (int(fingerprint), digest),
+        ).fetchone()
+        return WarcLocation(file=row[0], offset=row[1], length=row[2]) if row else None
+
+    @property
+    def moved(self) -> int:
+        """How many pages have their record elsewhere only."""
+        sql = "SELECT count(*) FROM elsewhere JOIN pages USING (fp) WHERE is_there = 0 AND found = 1"
+        return int(self._db.execute(sql).fetchone()[0])
 
     def lost(self, fingerprint: str) -> None:
         """Note that a part of what is known of the page can't be read: it counts as not read, whatever else is."""

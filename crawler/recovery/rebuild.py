@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
-from crawler.archive.index_writer import drop_lines
+from crawler.archive.index_writer import change_lines, drop_lines
 from crawler.archive.items import ItemFiles
 from crawler.archive.job_journal import JobJournal
 from crawler.archive.journal import Journal
@@ -118,6 +118,7 @@ class Rebuild:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book, replay)
+            self._mend_places(book)
             await self._d.crawls.count_from(self._scope_version)
             record, _ = await self._d.crawls.shared()
             self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
@@ -304,6 +305,20 @@ class Rebuild:
         for folder in self._folders:
             drop_lines(folder, is_dropped)
 
+    def _mend_places(self, book: PageBook) -> None:
+        """Lines whose record is elsewhere in a file, because bytes were put into it or cut out of it, get its place."""
+
+        def mended(entry: CommitEntry) -> CommitEntry:
+            place = book.moved_to(entry.fingerprint, entry.digest) if entry.warc is not None else None
+            if place is None:
+                return entry
+            self._report.mended += 1
+            return msgspec.structs.replace(entry, warc=place)
+
+        if book.moved:
+            for folder in self._folders:
+                change_lines(folder, mended)
+
     async def _unreadable(
         self, book: PageBook, replay: Replay, entry: CommitEntry, where: str, *, is_ours: bool
     ) -> None:
@@ -346,5 +361,7 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
 
 
 def _page_of(e: CommitEntry) -> KnownPage:
-    items = e.items.count if e.items else 0
-    return KnownPage(e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run, e.truncated)
+    items, offset = e.items.count if e.items else 0, e.warc.offset if e.warc else -1
+    return KnownPage(
+        e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run, e.truncated, offset
+    )

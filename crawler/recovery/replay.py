@@ -41,6 +41,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     restored: int = 0  # of them, those that the engine did not have as done
     records: int = 0
     seeds: int = 0
+    mended: int = 0  # lines of the index that did not say where their record is
     lines_lost: int = 0  # damaged ones of journals, which were taken out
     of_jobs: RestoredJobs = msgspec.field(default_factory=RestoredJobs)
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
@@ -162,7 +163,10 @@ class Replay:
         parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run)
         children = await self._children(parent, found.stored)
         if children is not None:
-            await self._refill.add(children, self.done(url, fp, page) if self._book.found(fp) else None)
+            if found.location.offset != page.offset:
+                self._book.found_elsewhere(fp, found.location, found.stored.digest)
+            is_found = self._book.found(fp, found.location)
+            await self._refill.add(children, self.done(url, fp, page) if is_found else None)
 
     async def _children(self, parent: Claim, stored: StoredResponse) -> list[Candidate] | None:
         """Where an archived page leads; None when it can't be parsed any more."""

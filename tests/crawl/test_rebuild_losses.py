@@ -13,6 +13,7 @@ from crawler.app.crawl import make_router, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_binding import FILE
 from crawler.archive.index_writer import IndexWriter
+from crawler.archive.warc_reader import read_record
 from crawler.errors import ArchiveError, ConflictError
 from crawler.service.overview import losses
 from tests.archive.archive_samples import response, writer_in
@@ -205,6 +206,28 @@ async def test_a_damaged_index_is_named_and_costs_one_more_request_for_each_lost
     assert {page_of(url) for url in before if (lab.asked() - asked)[page_of(url)]} == set(map(page_of, before - left))
     assert (await rebuild(lab.settings())).flaws == []
     assert await audit(lab.settings()) == 0
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["the engine kept", "the engine lost"])
+async def test_records_that_other_bytes_moved_are_found_by_everybody_after_a_rebuild(
+    lab: WebLab, is_kept: bool
+) -> None:
+    some = await lab.crawl_some(120)
+    (file,) = folder_of(lab.settings()).warc.iterdir()
+    places = sorted(entry.warc.offset for entry in some.entries if entry.warc is not None)
+    data, at = file.read_bytes(), places[len(places) // 2]
+    file.write_bytes(data[:at] + b"\xff" * 77 + data[at:])
+    assert await audit(lab.settings()) != 0
+    if not is_kept:
+        lab.engine.flush()
+    asked, behind = lab.asked(), sum(place >= at for place in places)
+    report = await rebuild(lab.settings())
+    assert (report.mended, report.refetched) == (behind, 0)
+    done = await lab.finish(lab.settings())
+    folder = folder_of(lab.settings())
+    assert all(read_record(folder, entry.warc).uri == entry.url for entry in done.entries if entry.warc is not None)
+    assert not {url for url in map(page_of, (e.url for e in some.entries)) if (lab.asked() - asked)[url]}
+    assert (await rebuild(lab.settings())).mended == 0
 
 
 async def test_pages_whose_records_are_gone_are_fetched_again_although_the_engine_knows_them(lab: WebLab) -> None:
