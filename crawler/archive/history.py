@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
 from crawler.archive.session_lock import Life, life_of, sessions
 from crawler.errors import ArchiveError
@@ -87,12 +88,14 @@ def status_of(times: Mapping[str, float]) -> str:
 
 
 def to_line(attempt: Attempt) -> bytes:
-    """The attempt as one line, with its line feed."""
-    return _encode(attempt) + b"\n"
+    """The attempt as one line, with its checksum (see `checked_lines`) and its line feed."""
+    return with_checksum(_encode(attempt)) + b"\n"
 
 
 def to_attempt(line: bytes) -> Attempt | None:
     """The attempt of a line; None when the line is torn or damaged."""
+    if is_right(line.removesuffix(b"\n")) is False:
+        return None
     try:
         return _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -78,6 +78,14 @@ def test_an_attempt_comes_back_from_its_line_as_it_was() -> None:
     assert {to_attempt(damaged) for damaged in (b"", b"{}", line[:40], line[:-10] + b"\n", b"\xff\n")} == {None}
 
 
+def test_no_flipped_bit_changes_an_attempt() -> None:
+    line, whole = to_line(attempt(7)), attempt(7)
+    for at in range(len(line) - 1):
+        data = bytearray(line)
+        data[at] ^= 1 << at % 8
+        assert to_attempt(bytes(data)) in (None, whole)
+
+
 def test_attempts_at_a_url_are_found_in_order_across_sessions(tmp_path: Path) -> None:
     mine = attempt(1, became=Became.RETRY, failed=AT + 1, finished=0.0)
     later = attempt(1, attempt=2, session="bb22", claimed=AT + 10, started=AT + 11, finished=AT + 12)
