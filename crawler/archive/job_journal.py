@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.journal import SUFFIX, Journal, journal_path
+from crawler.archive.journal import Journal, journal_path, journals_at
 from crawler.archive.seed_journal import SeedLine
 from crawler.rules.jobs import Job, Revision, seed_blocks
 
@@ -36,8 +36,8 @@ class JobJournal(Journal[JobLine]):
 def journals_in(folder: CrawlFolder) -> list[Journal[SeedLine] | Journal[JobLine]]:
     """All journals of a folder, of seeds and of jobs."""
     return [
-        *(Journal(path, SeedLine) for path in sorted(folder.journal.glob(f"seeds-*{SUFFIX}"))),
-        *(Journal(path, JobLine) for path in sorted(folder.journal.glob(f"jobs-*{SUFFIX}"))),
+        *(Journal(path, SeedLine) for path in journals_at(folder, "seeds")),
+        *(Journal(path, JobLine) for path in journals_at(folder, "jobs")),
     ]
 
 

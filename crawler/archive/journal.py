@@ -1,7 +1,8 @@
 """Journals: files of JSON lines with what only the engine would know, on disk before the engine has it.
 
 Any number of processes may append to one. Each line has a checksum. What a damaged line had is named by nothing else,
-so nobody reads on as if it had not been there: a rebuild ends with an error, unless its loss is accepted.
+so nobody reads on as if it had not been there: a rebuild ends with an error, unless its loss is accepted. A file next
+to a journal has its length, so that one that was cut, emptied or removed is noticed, too.
 """
 
 import contextlib
@@ -13,11 +14,12 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from crawler.archive.checked_lines import DamagedLine, LineReader, with_checksum
+from crawler.archive.checked_lines import DamagedLine, LineReader, is_right, with_checksum
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory, write_durably
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
+SIZE_SUFFIX = ".size"
 Line = TypeVar("Line", bound=msgspec.Struct)
 
 _encode = msgspec.json.Encoder().encode
@@ -26,6 +28,17 @@ _encode = msgspec.json.Encoder().encode
 def journal_path(folder: CrawlFolder, kind: str, name: str, first_begun_at: float) -> Path:
     """The journal of a crawl in a folder. `first_begun_at` (wall clock, s) tells crawls of one name apart."""
     return folder.journal / f"{kind}-{name}-{round(first_begun_at * 1e6)}{SUFFIX}"
+
+
+def journals_at(folder: CrawlFolder, kind: str) -> list[Path]:
+    """The paths of a folder's journals of this kind, of those too that are missing."""
+    found = {*folder.journal.glob(f"{kind}-*{SUFFIX}")}
+    noted = folder.journal.glob(f"{kind}-*{SUFFIX}{SIZE_SUFFIX}")
+    return sorted(found | {path.with_name(path.name.removesuffix(SIZE_SUFFIX)) for path in noted})
+
+
+class _Size(msgspec.Struct):
+    size: int
 
 
 class Journal(Generic[Line]):
@@ -47,11 +60,41 @@ class Journal(Generic[Line]):
         try:
             is_new = not self.path.exists()
             with self._locked() as descriptor:
-                _append(descriptor, data)
+                self._note_size(_append(descriptor, data))
             if is_new:
                 sync_directory(self.path.parent)
         except OSError as error:
             raise archive_error("write", self.path, error) from None
+
+    def _note_size(self, size: int) -> None:
+        """Note, durably, how long the file is now. Raises OSError."""
+        descriptor = open_private(self._size_path, os.O_WRONLY | os.O_CREAT)
+        try:
+            line = with_checksum(b'{"size":%d}' % size) + b"\n"
+            os.pwrite(descriptor, line, 0)
+            os.ftruncate(descriptor, len(line))
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def _size_path(self) -> Path:
+        return self.path.with_name(self.path.name + SIZE_SUFFIX)
+
+    def missing(self) -> str:
+        """What is missing at the end of the file; "" for nothing. Raises ArchiveError."""
+        try:
+            line = self._size_path.read_bytes().removesuffix(b"\n") if self._size_path.exists() else b""
+            if not is_right(line):
+                return ""  # of an earlier release, or its own file was hit
+            noted = msgspec.json.decode(line, type=_Size).size
+            if not self.path.exists():
+                return "not found"
+            with self.path.open("rb") as file:
+                size = _end_of_lines(file.fileno())
+        except OSError as error:
+            raise archive_error("read", self.path, error) from None
+        return f"its lines have {size:,} bytes, and had {noted:,}" if size < noted else ""
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
@@ -92,27 +135,32 @@ class Journal(Generic[Line]):
             raise archive_error("read", self.path, error) from None
 
     def drop_damaged(self, kept_in: Path) -> int:
-        """Take the damaged lines out of the file, after adding them to another one; how many. Raises ArchiveError."""
+        """Take the damaged lines out of the file, after adding them to another one; how many. What is missing is
+        accepted. Raises ArchiveError.
+        """
         dropped = {one.number for one in self.damaged()}
-        if not dropped:
+        if not dropped and not self.missing():
             return 0
         draft = self.path.with_name(f"{self.path.name}.draft")
         try:
             with self._locked(), self.path.open("rb") as file:
-                lines = list(enumerate(file, 1))
+                lines = [(number, line) for number, line in enumerate(file, 1) if line.endswith(b"\n")]
                 with open(kept_in, "ab", opener=open_private) as kept:
                     write_durably(kept, (line for number, line in lines if number in dropped))
                 with open(draft, "wb", opener=open_private) as rest:
                     write_durably(rest, (line for number, line in lines if number not in dropped))
                 draft.replace(self.path)
                 sync_directory(self.path.parent)
+                self._note_size(self.path.stat().st_size)
         except OSError as error:
             raise archive_error("write", self.path, error) from None
         return len(dropped)
 
 
-def _append(descriptor: int, data: bytes) -> None:
-    """Append all of `data` or nothing, after the last complete line; the rest of an incomplete one is cut off."""
+def _append(descriptor: int, data: bytes) -> int:
+    """Append all of `data` or nothing, after the last complete line; the rest of an incomplete one is cut off. Returns
+    the length of the file.
+    """
     end = _end_of_lines(descriptor)
     try:
         os.ftruncate(descriptor, end)
@@ -124,6 +172,7 @@ def _append(descriptor: int, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, end)
         raise
+    return end + written
 
 
 def _end_of_lines(descriptor: int) -> int:

@@ -92,9 +92,10 @@ class ArchiveJudge:
         """What a rebuild needs besides the index and the archive. Raises ConflictError for those of a newer release."""
         for folder in self._folders:
             for journal in journals_in(folder):
-                for damaged in journal.damaged():
-                    place = f"{folder.root}/" * self._many + f"journal/{journal.path.name}"
-                    self._report.findings.damage.add(file=place, reason=str(damaged))
+                place = f"{folder.root}/" * self._many + f"journal/{journal.path.name}"
+                for what in (*journal.damaged(), journal.missing()):
+                    if what:
+                        self._report.findings.damage.add(file=place, reason=str(what))
 
     async def read_archive(self) -> None:
         """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""

@@ -136,9 +136,9 @@ class Rebuild:
         """Nothing else has what a damaged line had. Raises ArchiveError, unless that is accepted."""
         journals: list[Journal[Any]] = [*self._journals(SeedJournal), *self._journals(JobJournal)]
         for folder, journal in zip([*self._folders] * 2, journals, strict=True):
-            damaged = journal.damaged()
+            damaged = [str(what) for what in (*journal.damaged(), journal.missing()) if what]
             if damaged and not self._accept_loss:
-                more = f", and {counted(len(damaged) - 1, 'more line')}" if len(damaged) > 1 else ""
+                more = f", and {counted(len(damaged) - 1, 'more flaw')}" if len(damaged) > 1 else ""
                 raise ArchiveError(
                     f"{journal.path}: {damaged[0]}{more}. Restore the file from a copy. Without one, "
                     "'crawler rebuild --accept-loss' goes on: name the seeds with it, and add jobs afterwards, to give "

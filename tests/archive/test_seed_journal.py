@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.crawl_folder import CrawlFolder, open_or_create
+from crawler.archive.job_journal import journals_in
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import ArchiveError
 
@@ -102,7 +103,29 @@ def test_the_journal_is_on_disk_when_append_returns(folder: CrawlFolder, monkeyp
     monkeypatch.setattr(os, "fdatasync", noting)
     journal = journal_of(folder)
     journal.append(seeds(1))
-    assert synced == [journal.path.stat().st_size]
+    size_file = journal.path.with_name(f"{journal.path.name}.size")
+    assert synced == [journal.path.stat().st_size, size_file.stat().st_size]
+
+
+@pytest.mark.parametrize("how", ["cut", "emptied", "removed", "its last line feed is another byte"])
+def test_a_journal_that_lost_its_end_is_noticed(folder: CrawlFolder, how: str) -> None:
+    journal = journal_of(folder)
+    journal.append(seeds(1))
+    journal.append(seeds(5))
+    data = journal.path.read_bytes()
+    assert journal.missing() == ""
+    journal.path.write_bytes(data + b'{"url":"http://torn')  # torn is not damaged
+    assert (journal.missing(), journal.damaged()) == ("", [])
+    if how == "removed":
+        journal.path.unlink()
+    else:
+        end = data.rindex(b"\n", 0, -1) + 1
+        journal.path.write_bytes({"cut": data[:end], "emptied": b""}.get(how, data[:-1] + b"\x0b"))
+    assert journal.missing()
+    assert journal.damaged() == []
+    assert [one.path for one in journals_in(folder)] == [journal.path]
+    journal.drop_damaged(folder.log / "damaged.jsonl")
+    assert journal.missing() == ""
 
 
 def test_crawls_that_share_a_folder_have_journals_of_their_own(folder: CrawlFolder) -> None:

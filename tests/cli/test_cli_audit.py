@@ -138,7 +138,7 @@ def test_a_second_commit_of_one_url_is_told_and_a_second_line_of_one_commit_is_n
 
 
 def test_a_damaged_line_of_a_journal_is_damage(crawl: Spoiled, capsys: Capture) -> None:
-    (file, *_) = (path for folder in crawl.folders for path in (folder / "journal").glob("seeds-*"))
+    (file, *_) = (path for folder in crawl.folders for path in (folder / "journal").glob("seeds-*.jsonl"))
     file.write_bytes(file.read_bytes().replace(b"http", b"hppp", 1))
     code, report = crawl.audit(capsys)
     assert (code, counts(report)) == (NOT_CLEAN, {"damage": 1})

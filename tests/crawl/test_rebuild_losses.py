@@ -401,6 +401,28 @@ def flip(path: Path, text: bytes) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("is_removed", [False, True], ids=["emptied", "removed"])
+async def test_a_journal_of_seeds_that_is_empty_or_gone_ends_the_rebuild_until_that_is_accepted(
+    tmp_path: Path, engine: Engine, *, is_removed: bool
+) -> None:
+    async with served(engine, tmp_path, CHAIN | {("b.test", "/"): page("/1"), ("b.test", "/1"): page()}) as lab:
+        settings, seeds = lab.settings(scope__mode="domain"), [lab.site.url(A), lab.site.url("b.test")]
+        await crawl(lab.settings(scope__mode="domain", crawl__pages_max=2), seeds)
+        (journal,) = folder_of(settings).journal.glob("seeds-*.jsonl")
+        if is_removed:
+            journal.unlink()
+        else:
+            journal.write_bytes(b"")
+        assert await audit(settings) != 0
+        engine.flush()
+        with pytest.raises(ArchiveError, match=r"seeds-main-\d+\.jsonl: .*--accept-loss"):
+            await rebuild(settings)
+        await rebuild(settings, seeds=seeds, accept_loss=True)
+        await crawl(settings, [])
+        assert len(entries_of(Path(settings.archive.dir))) == 6
+        assert await audit(settings) == 0
+
+
 @pytest.mark.parametrize("kind", ["root", "url"])
 async def test_a_damaged_line_of_the_seeds_journal_ends_the_rebuild_until_its_loss_is_accepted(
     tmp_path: Path, engine: Engine, kind: str
@@ -408,7 +430,7 @@ async def test_a_damaged_line_of_the_seeds_journal_ends_the_rebuild_until_its_lo
     async with served(engine, tmp_path, CHAIN | {("b.test", "/"): page("/1"), ("b.test", "/1"): page()}) as lab:
         settings, seeds = lab.settings(scope__mode="domain"), [lab.site.url(A), lab.site.url("b.test")]
         await crawl(lab.settings(scope__mode="domain", crawl__pages_max=2), seeds)
-        (journal,) = folder_of(settings).journal.glob("seeds-*")
+        (journal,) = folder_of(settings).journal.glob("seeds-*.jsonl")
         flip(journal, b'"root":"' if kind == "root" else b'"url":"http://b.test')
         engine.flush()
         before = journal.read_bytes()
