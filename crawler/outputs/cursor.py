@@ -100,18 +100,22 @@ class Cursor:
             ):  # fmt: skip
                 base.execute(f"PRAGMA {pragma}")
             base.executescript(_TABLES)
+            self._check(base)
             self._load(base)
         except (sqlite3.Error, UnicodeDecodeError):
             base.close()
             raise
         return base
 
-    def _load(self, base: sqlite3.Connection) -> None:
-        """Read what is small, and compare the sums; raises sqlite3.DatabaseError if a row is another one."""
+    def _check(self, base: sqlite3.Connection) -> None:
+        """Compare the sums; raises sqlite3.DatabaseError if a row is another one."""
         self._sums: list[int] = list(base.execute(_SUMS).fetchone())
         stored = base.execute("SELECT * FROM sums").fetchone()  # earlier releases stored none
         if stored is not None and stored != (*self._sums, _others(base)):
             raise sqlite3.DatabaseError("its rows are not those that were written")
+
+    def _load(self, base: sqlite3.Connection) -> None:
+        """Read what is small."""
         rows = base.execute("SELECT name, offset, is_sealed, is_done FROM segments")
         self.places = {
             name: Place(offset=offset, is_sealed=bool(is_sealed), is_done=bool(is_done))
@@ -124,6 +128,7 @@ class Cursor:
         self.was_closed = base.execute("SELECT is_closed FROM closed").fetchone() == (1,)
 
     def begin(self) -> None:
+        self._sums_before, self._changes_before = self._sums, self._base.total_changes
         with self._errors():
             self._base.execute("BEGIN")
 
@@ -202,7 +207,8 @@ class Cursor:
                 self.mark = mark
                 self._base.execute("DELETE FROM mark")
                 self._base.execute("INSERT INTO mark VALUES (?, ?)", mark)
-            self._note_sums()
+            if self._base.total_changes != self._changes_before:  # most looks find nothing new
+                self._note_sums()
             self._base.execute("COMMIT")
         self._note_read()
 
@@ -243,6 +249,7 @@ class Cursor:
 
     def rollback(self) -> None:
         """It is not: it will be news again."""
+        self._sums = self._sums_before
         with contextlib.suppress(sqlite3.Error):
             self._base.execute("ROLLBACK")
         with self._errors():

@@ -12,7 +12,7 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_writer import IndexWriter
 from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import file_sinks, follow
-from crawler.outputs.cursor import refuse_foreign
+from crawler.outputs.cursor import Cursor, refuse_foreign
 from crawler.outputs.follow import Follower, Outputs
 from crawler.outputs.records import Pages
 from crawler.outputs.sink import OutputAway, Row
@@ -114,6 +114,19 @@ def test_whatever_happens_to_a_cursor_each_record_is_there_once(crawl: Crawl, tm
         assert sorted(urls(path)) == sorted(crawl.urls), seed
 
 
+def test_a_look_without_news_writes_nothing(crawl: Crawl, tmp_path: Path) -> None:
+    path = tmp_path / "pages.jsonl"
+    crawl.add(10)
+    with running(crawl.follower(path)):
+        pass
+    (file,) = crawl.folder.outputs.glob("*.cursor")
+    with closing(Cursor(file)) as cursor:
+        before = cursor._base.total_changes
+        cursor.begin()
+        cursor.commit(None)
+        assert cursor._base.total_changes == before
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -122,7 +135,7 @@ def test_whatever_happens_to_a_cursor_each_record_is_there_once(crawl: Crawl, tm
         "UPDATE seen SET records = 0 WHERE rowid_of = 7", "DELETE FROM segments", "UPDATE mark SET length = length - 1",
     ],
 )  # fmt: skip
-def test_a_row_that_is_another_one_is_noticed_and_the_output_begins_anew(
+def test_a_row_that_is_another_one_is_noticed_and_the_output_begins_again(
     crawl: Crawl, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "pages.jsonl"

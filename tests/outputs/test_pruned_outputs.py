@@ -30,7 +30,7 @@ def test_a_segment_goes_only_once_the_output_has_read_it_to_its_end(growing: Cra
     with running(growing.follower(path)):
         wait_until(lambda: not list(OutputsRead(growing.folder).waiting_for("aa11-00001.cdxj")))
         assert list(OutputsRead(growing.folder).waiting_for("aa11-00002.cdxj"))
-        assert prune(growing.folder, EVERYTHING).pages == 20
+        assert prune(growing.folder, EVERYTHING, readers_timeout_s=30.0).pages == 20  # the output looks all the time
         growing.add(10)
         wait_until(lambda: lines_of(path) == 35)
     growing.index.close()
