@@ -4,10 +4,12 @@
 
 Programs that do not know the field ignore it. A line whose checksum is wrong is damaged, and so is one that lost its
 checksum: a flipped bit in the name of the field makes an unknown field of it. A right checksum over an unknown field
-is the work of a newer release. Lines of earlier releases have no checksum, and stand before all that have one.
+is the work of a newer release. Lines of earlier releases have no checksum; in a journal they stand before all that
+have one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -51,6 +53,24 @@ def is_right(line: bytes) -> bool | None:
 def without_checksum(line: bytes) -> bytes:
     """A line (without its line feed) that has a checksum, as it was before."""
     return line[:-_LENGTH].removesuffix(b",") + b"}"
+
+
+class _Number(msgspec.Struct):
+    number: int
+
+
+def number_line(number: int) -> bytes:
+    """The only line of a small file that has one number."""
+    return with_checksum(b'{"number":%d}' % number) + b"\n"
+
+
+def number_in(path: Path) -> int | None:
+    """The number in such a file; None if there is none, or it is damaged. Raises OSError."""
+    try:
+        line = path.read_bytes().removesuffix(b"\n")
+        return msgspec.json.decode(line, type=_Number).number if is_right(line) else None
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
 
 
 class LineReader(Generic[Record]):

@@ -4,13 +4,12 @@ A folder holds the archive of one crawl. An engine that was wiped, or another en
 name again and silently fetch everything into the same archive a second time. This module refuses that.
 """
 
-import os
 import secrets
 from typing import Any
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, replace_durably
 from crawler.archive.job_journal import JobJournal
 from crawler.archive.seed_journal import SeedJournal
 from crawler.errors import ConflictError
@@ -112,11 +111,6 @@ def bind(folder: CrawlFolder, bound: Bound) -> None:
     path = folder.root / FILE
     draft = folder.tmp / f"{FILE}.{secrets.token_hex(4)}"
     try:
-        with open(draft, "xb", opener=open_private) as file:
-            file.write(msgspec.json.encode(bound))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        sync_directory(folder.root)
+        replace_durably(path, draft, [msgspec.json.encode(bound)])
     except OSError as error:
         raise archive_error("write", path, error) from None

@@ -65,6 +65,20 @@ def write_durably(file: IO[bytes], lines: Iterable[bytes]) -> None:
     os.fsync(file.fileno())
 
 
+def replace_durably(path: Path, draft: Path, lines: Iterable[bytes]) -> None:
+    """Replace a file, or make it, by way of a draft on the same disk: at any time the old or the new one is there.
+    Raises OSError.
+    """
+    try:
+        with open(draft, "wb", opener=open_private) as file:
+            write_durably(file, lines)
+        draft.replace(path)
+        sync_directory(path.parent)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 def make_private(path: Path, *, parents: bool = False) -> None:
     """Create a folder that only its owner may use, unless it exists. Raises OSError."""
     path.mkdir(mode=PRIVATE_FOLDER, parents=parents, exist_ok=True)
@@ -245,7 +259,7 @@ def open_or_create(path: str | os.PathLike[str], clock: Callable[[], float] = ti
         _describe(root, Description(crawl=secrets.token_hex(8), layout=LAYOUT, created_at=clock()))
     folder = open_existing(root)
     if folder.description.layout < LAYOUT:
-        _describe(root, msgspec.structs.replace(folder.description, layout=LAYOUT), is_new=False)
+        _raise_layout(folder)
         folder = open_existing(root)
     _make_writable(folder)
     return folder
@@ -316,25 +330,34 @@ def _foreign_names(root: Path) -> list[str]:
     return [n for n in names if n not in _ALLOWED_IN_EMPTY and not n.startswith(f".{DESCRIPTION}.")]
 
 
-def _describe(root: Path, description: Description, *, is_new: bool = True) -> None:
-    """Write crawl.json atomically; of two concurrent calls for a new one the first one wins."""
-    draft = root / f".{DESCRIPTION}.{description.crawl}{'' if is_new else secrets.token_hex(4)}"
+def _describe(root: Path, description: Description) -> None:
+    """Write crawl.json atomically; of two concurrent calls the first one wins."""
+    draft = root / f".{DESCRIPTION}.{description.crawl}"
     try:
         with open(draft, "xb", opener=open_private) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(description), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            with contextlib.suppress(FileExistsError):
-                (root / DESCRIPTION).hardlink_to(draft)
-            draft.unlink()
-        else:
-            draft.replace(root / DESCRIPTION)
+            write_durably(file, [_text_of(description)])
+        with contextlib.suppress(FileExistsError):
+            (root / DESCRIPTION).hardlink_to(draft)
+        draft.unlink()
         sync_directory(root)
     except OSError as error:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise archive_error("make the crawl folder", root, error) from None
+
+
+def _raise_layout(folder: CrawlFolder) -> None:
+    """From now on the folder may have what earlier releases can't read."""
+    path, raised = folder.root / DESCRIPTION, msgspec.structs.replace(folder.description, layout=LAYOUT)
+    draft = folder.root / f".{DESCRIPTION}.{secrets.token_hex(4)}"
+    try:
+        replace_durably(path, draft, [_text_of(raised)])
+    except OSError as error:
+        raise archive_error("write", path, error) from None
+
+
+def _text_of(description: Description) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(description), indent=2) + b"\n"
 
 
 def _make_writable(folder: CrawlFolder) -> None:
@@ -345,9 +368,7 @@ def _make_writable(folder: CrawlFolder) -> None:
         probe = folder.tmp / f"probe-{secrets.token_hex(8)}"
         try:
             with open(probe, "xb", opener=open_private) as file:
-                file.write(b"\0" * 4096)
-                file.flush()
-                os.fsync(file.fileno())
+                write_durably(file, [b"\0" * 4096])
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:

@@ -94,9 +94,7 @@ class IndexReader:
             for line in group:
                 self.bytes_read += len(line)
                 entry = cdxj.to_entry(line)
-                if entry is None:
-                    self._report("", f"damaged line {line[:80]!r}")
-                    continue
+                assert entry is not None, "damaged lines were left out"
                 key = (entry.fingerprint, entry.visit)
                 if key not in seen:
                     seen.add(key)
@@ -120,25 +118,31 @@ class IndexReader:
             return ()
 
     def _whole_lines(self, name: str, file: IO[bytes]) -> Iterator[bytes]:
-        check, offset = cdxj.SegmentCheck(), 0
+        check = cdxj.SegmentCheck()
         try:
-            for number, line in enumerate(file, 1):
-                if check.is_entry(line):
-                    if line.endswith(b"}\n") and (is_right(line[:-1]) or to_entry(line) is not None):
-                        yield line
-                    else:
-                        self._report(name, str(DamagedLine(number, offset, line)))
-                offset += len(line)
+            yield from self._sound(name, file, check)
         except OSError as error:
             self._report(name, error.strerror or "can't be read to its end")
         else:
             if flaw := check.flaw():
                 self._report(name, flaw)
 
+    def _sound(self, name: str, lines: Iterable[bytes], check: cdxj.SegmentCheck) -> Iterator[bytes]:
+        """The lines of a segment that have an entry; damaged ones are reported."""
+        offset = 0
+        for number, line in enumerate(lines, 1):
+            if check.is_entry(line):
+                if line.endswith(b"}\n") and (is_right(line[:-1]) or to_entry(line) is not None):
+                    yield line
+                else:
+                    self._report(name, str(DamagedLine(number, offset, line)))
+            offset += len(line)
+
     def _sorted_copy(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
         """An open segment, sorted; its final file if it was sealed meanwhile."""
         try:
-            return self._temporary(index_writer.sorted_lines(self.folder.index / name), stack)
+            lines = index_writer.written_lines(self.folder.index / name)
+            return self._temporary(sorted(self._sound(name, lines, cdxj.SegmentCheck())), stack)
         except FileNotFoundError:
             return self._open(name.removesuffix(OPEN_SUFFIX), stack)
         except OSError as error:

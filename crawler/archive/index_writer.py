@@ -7,15 +7,13 @@ would show that it is missing.
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-
-import msgspec
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender
 from crawler.archive.cdxj import SegmentCheck, to_entry, to_line, with_footer, without_torn_tail
-from crawler.archive.checked_lines import is_right, with_checksum
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory, write_durably
+from crawler.archive.checked_lines import number_in, number_line
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, replace_durably, write_durably
 from crawler.model import CommitEntry
 
 SUFFIX = ".cdxj"
@@ -62,9 +60,8 @@ class IndexWriter:
                 self._full.remove(segment)
         if current is not None:
             current.sync()
-            if current.durable and self._noted < last:
-                note_last(self._folder, self._session, last)
-                self._noted = last
+            if current.durable:
+                self._note(last)
 
     def close(self) -> None:
         """Sync and seal all segments. Raises ArchiveError; segments that could not be sealed stay readable."""
@@ -73,6 +70,14 @@ class IndexWriter:
             self._current, self._full = None, []
         for segment in segments:
             self._seal(segment)
+        if segments:
+            self._note(self._serial - 1)
+
+    def _note(self, last: int) -> None:
+        """Note the last segment, which exists, once."""
+        if self._noted < last:
+            note_last(self._folder, self._session, last)
+            self._noted = last
 
     def _seal(self, segment: Appender) -> None:
         if not segment.failed:
@@ -106,23 +111,18 @@ def note_last(folder: CrawlFolder, session: str, serial: int) -> None:
     """Note the last segment of a session, which exists. Raises ArchiveError."""
     path = folder.sessions / f"{session}{LAST_SUFFIX}"
     try:
-        _replace(folder, path, [with_checksum(b'{"last":%d}' % serial) + b"\n"])
+        replace_durably(path, folder.tmp / path.name, [number_line(serial)])
     except OSError as error:
         raise archive_error("write", path, error) from None
-
-
-class _Last(msgspec.Struct):
-    last: int
 
 
 def _noted_last(folder: CrawlFolder) -> dict[str, int]:
     """Sessions and their last segments, as far as noted."""
     found = {}
     for path in folder.sessions.glob(f"*{LAST_SUFFIX}"):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            line = path.read_bytes().removesuffix(b"\n")
-            if is_right(line):
-                found[path.name.removesuffix(LAST_SUFFIX)] = msgspec.json.decode(line, type=_Last).last
+        with contextlib.suppress(OSError):
+            if (serial := number_in(path)) is not None:
+                found[path.name.removesuffix(LAST_SUFFIX)] = serial
     return found
 
 
@@ -172,25 +172,18 @@ def change_lines(folder: CrawlFolder, change: Callable[[CommitEntry], CommitEntr
 
 def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
     """Write a segment with these sorted lines and a footer, atomically replacing an existing one. Raises OSError."""
-    _replace(folder, path, with_footer(lines))
+    replace_durably(path, folder.tmp / path.name, with_footer(lines))
 
 
-def _replace(folder: CrawlFolder, path: Path, lines: Iterable[bytes]) -> None:
-    draft = folder.tmp / path.name
-    try:
-        with open(draft, "wb", opener=open_private) as file:
-            write_durably(file, lines)
-        draft.replace(path)
-        sync_directory(path.parent)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+def written_lines(path: Path) -> list[bytes]:
+    """The lines of an open segment as they stand, without a torn tail, each with its line feed. Raises OSError."""
+    with path.open("rb") as file:
+        return without_torn_tail(list(file))
 
 
 def sorted_lines(path: Path) -> list[bytes]:
-    """The lines of an open segment in byte order, without a torn tail, each with its line feed. Raises OSError."""
-    with path.open("rb") as file:
-        return sorted(without_torn_tail(list(file)))
+    """The same in byte order."""
+    return sorted(written_lines(path))
 
 
 def serials_missing(folder: CrawlFolder, names: Collection[str]) -> list[str]:

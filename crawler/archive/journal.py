@@ -14,8 +14,15 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from crawler.archive.checked_lines import DamagedLine, LineReader, is_right, with_checksum
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory, write_durably
+from crawler.archive.checked_lines import DamagedLine, LineReader, number_in, number_line, with_checksum
+from crawler.archive.crawl_folder import (
+    CrawlFolder,
+    archive_error,
+    open_private,
+    replace_durably,
+    sync_directory,
+    write_durably,
+)
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"
@@ -37,10 +44,6 @@ def journals_at(folder: CrawlFolder, kind: str) -> list[Path]:
     return sorted(found | {path.with_name(path.name.removesuffix(SIZE_SUFFIX)) for path in noted})
 
 
-class _Size(msgspec.Struct):
-    size: int
-
-
 class Journal(Generic[Line]):
     """A file with lines of one type."""
 
@@ -60,7 +63,8 @@ class Journal(Generic[Line]):
         try:
             is_new = not self.path.exists()
             with self._locked() as descriptor:
-                self._note_size(_append(descriptor, data))
+                before = _append(descriptor, data) - len(data)
+                self._note_size(max(before, number_in(self._size_path) or 0) + len(data))  # what is missing stays so
             if is_new:
                 sync_directory(self.path.parent)
         except OSError as error:
@@ -70,7 +74,7 @@ class Journal(Generic[Line]):
         """Note, durably, how long the file is now. Raises OSError."""
         descriptor = open_private(self._size_path, os.O_WRONLY | os.O_CREAT)
         try:
-            line = with_checksum(b'{"size":%d}' % size) + b"\n"
+            line = number_line(size)
             os.pwrite(descriptor, line, 0)
             os.ftruncate(descriptor, len(line))
             os.fdatasync(descriptor)
@@ -84,10 +88,9 @@ class Journal(Generic[Line]):
     def missing(self) -> str:
         """What is missing at the end of the file; "" for nothing. Raises ArchiveError."""
         try:
-            line = self._size_path.read_bytes().removesuffix(b"\n") if self._size_path.exists() else b""
-            if not is_right(line):
-                return ""  # of an earlier release, or its own file was hit
-            noted = msgspec.json.decode(line, type=_Size).size
+            noted = number_in(self._size_path)
+            if noted is None:
+                return ""  # of an earlier release, or this file itself was hit
             if not self.path.exists():
                 return "not found"
             with self.path.open("rb") as file:
@@ -147,10 +150,7 @@ class Journal(Generic[Line]):
                 lines = [(number, line) for number, line in enumerate(file, 1) if line.endswith(b"\n")]
                 with open(kept_in, "ab", opener=open_private) as kept:
                     write_durably(kept, (line for number, line in lines if number in dropped))
-                with open(draft, "wb", opener=open_private) as rest:
-                    write_durably(rest, (line for number, line in lines if number not in dropped))
-                draft.replace(self.path)
-                sync_directory(self.path.parent)
+                replace_durably(self.path, draft, (line for number, line in lines if number not in dropped))
                 self._note_size(self.path.stat().st_size)
         except OSError as error:
             raise archive_error("write", self.path, error) from None

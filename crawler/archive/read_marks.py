@@ -3,10 +3,9 @@
 A cursor is a database that its writer locks, so others can't ask it. What no output waits for may be removed.
 """
 
-import os
 from pathlib import Path
 
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, replace_durably
 from crawler.errors import ArchiveError
 
 CURSOR_SUFFIX = ".cursor"
@@ -28,12 +27,9 @@ class ReadMarks:
             return
         draft = self._path.with_name(self._path.name + ".draft")
         try:
-            with open(draft, "w", encoding="utf-8", opener=open_private) as file:
-                file.writelines(f"{name}\n" for name in ([_WHOLE] if done is None else sorted(done)))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
-            sync_directory(self._path.parent)
+            replace_durably(
+                self._path, draft, (f"{name}\n".encode() for name in ([_WHOLE] if done is None else sorted(done)))
+            )
         except OSError as error:
             raise archive_error("write", self._path, error) from None
         self.noted = done

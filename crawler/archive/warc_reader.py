@@ -30,6 +30,12 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""  # of the payload, from the record
     truncated: str = ""  # the value of WARC-Truncated
 
+    @property
+    def status(self) -> int:
+        """The status code; 0 when the status line has none."""
+        code = self.status_line.partition(" ")[2][:3]
+        return int(code) if code.isascii() and code.isdigit() else 0
+
     def header(self, name: str) -> str:
         """First value of a header by its lower-case name; '' when absent."""
         return next((value for key, value in self.headers if key.lower() == name), "")

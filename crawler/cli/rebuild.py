@@ -53,7 +53,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )  # fmt: skip
     p.add_argument(
         "--accept-loss", action="store_true",
-        help="go on without the seeds and jobs of damaged lines in journals (without this, these end the rebuild)",
+        help="go on without the seeds and jobs that damaged or cut journals had (without this, these end the rebuild)",
     )  # fmt: skip
     p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     add_common(p, many_folders=True)
@@ -165,6 +165,8 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
         warn(flaw)
     if report.mended:
         warn(f"the index has the place of {counted(report.mended, 'record')} again, which bytes before it had moved")
+    for hurt in report.journals_hurt:
+        warn(f"its loss is accepted: {hurt}")
     if report.lines_lost:
         warn(f"left out, and kept in log/damaged.jsonl: {counted(report.lines_lost, 'damaged line')} of journals")
     if report.unplaced:

@@ -145,6 +145,7 @@ class Rebuild:
                     "them again"
                 )
             if damaged:
+                self._report.journals_hurt.append(f"{journal.path}: {damaged[0]}")
                 self._report.lines_lost += journal.drop_damaged(folder.log / DAMAGED)
 
     # --- seeds and scope ---
@@ -292,7 +293,7 @@ class Rebuild:
                 "restore the files and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()
-        if lost or self._report.flawed:
+        if self._refetch and (lost or self._report.flawed):
             self._drop_lines(book, here)
 
     def _drop_lines(self, book: PageBook, here: frozenset[str]) -> None:

@@ -46,10 +46,9 @@ def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tu
         inflated = inflate(body, coding, limit=settings.body_bytes_max, ratio_max=settings.inflate_ratio_max)
         body, error = inflated.body, "" if stored.truncated and inflated.error == INCOMPLETE else inflated.error
     version, _, rest = stored.status_line.partition(" ")
-    status = rest[:3]
     response = Response(
         url=url,
-        status=int(status) if status.isascii() and status.isdigit() else 0,
+        status=stored.status,
         reason=rest[4:].encode("latin-1").decode("utf-8", "surrogateescape"),
         http_version=version.removeprefix("HTTP/"),
         headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),

@@ -43,6 +43,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     seeds: int = 0
     mended: int = 0  # lines of the index that did not say where their record is
     lines_lost: int = 0  # damaged ones of journals, which were taken out
+    journals_hurt: list[str] = msgspec.field(default_factory=list)  # those whose loss was accepted, and the first flaw
     of_jobs: RestoredJobs = msgspec.field(default_factory=RestoredJobs)
     orphans: int = 0  # records of pages that were never committed: fetched again, and where they led is not lost
     unplaced: int = 0  # the same, but nothing known leads to them
@@ -124,7 +125,7 @@ class Replay:
                 url, run = one.stored.uri, self._book.run_at(one.location)
                 router = self._routers.get(run)
                 if router is not None and self._book.page(fp := router.fingerprints.of(url)) is None:
-                    page = KnownPage(0, 0, _status_of(one.stored), len(one.stored.payload), 0, run=run)
+                    page = KnownPage(0, 0, one.stored.status, len(one.stored.payload), 0, run=run)
                     found.append(self.done(url, fp, page))
                 if len(found) == BATCH:
                     await self._refill.reopen(found)
@@ -235,11 +236,6 @@ class Replay:
         for orphan in some:
             wanted.setdefault(self._d.router.placement.of(orphan.url)[2], []).append(orphan.fingerprint)
         return wanted
-
-
-def _status_of(stored: StoredResponse) -> int:
-    code = stored.status_line.split(" ")[1:2]
-    return int(code[0]) if code and code[0].isdigit() else 0
 
 
 def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "") -> Claim:

@@ -261,6 +261,27 @@ def test_the_last_segment_of_a_session_is_missed(tmp_path: Path) -> None:
     assert [(m.file, m.reason) for m in reader.missing] == [("index/aa11-00000.cdxj", "not found")]
 
 
+def test_the_only_segment_of_a_session_is_missed_that_was_closed_at_once(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11")
+    index.add(entry(1))
+    index.close()
+    (folder.index / "aa11-00000.cdxj").unlink()
+    assert serials_missing(folder, []) == ["aa11-00000.cdxj"]
+
+
+def test_damage_in_an_open_segment_is_named_with_its_place(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    lines = [to_line(entry(n)) for n in range(3)]
+    lines[1] = lines[1].replace(b"200", b"201")
+    (folder.index / "aa11-00000.cdxj.open").write_bytes(b"".join(lines))
+    reader = IndexReader(folder)
+    assert keys(list(reader.entries())) == keys([entry(0), entry(2)])
+    (missing,) = reader.missing
+    assert missing.file == "index/aa11-00000.cdxj.open"
+    assert missing.reason.startswith(f"line 2 at byte {len(lines[0])} is damaged")
+
+
 def test_lines_of_an_earlier_release_are_read_without_checksums(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     lines = [without_checksum(to_line(entry(n))[:-1]) + b"\n" for n in range(3)]

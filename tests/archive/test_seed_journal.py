@@ -124,6 +124,9 @@ def test_a_journal_that_lost_its_end_is_noticed(folder: CrawlFolder, how: str) -
     assert journal.missing()
     assert journal.damaged() == []
     assert [one.path for one in journals_in(folder)] == [journal.path]
+    for number in range(9):  # longer than it was
+        journal.append(seeds(number))
+        assert journal.missing()
     journal.drop_damaged(folder.log / "damaged.jsonl")
     assert journal.missing() == ""
 

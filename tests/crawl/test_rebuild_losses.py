@@ -417,7 +417,8 @@ async def test_a_journal_of_seeds_that_is_empty_or_gone_ends_the_rebuild_until_t
         engine.flush()
         with pytest.raises(ArchiveError, match=r"seeds-main-\d+\.jsonl: .*--accept-loss"):
             await rebuild(settings)
-        await rebuild(settings, seeds=seeds, accept_loss=True)
+        report = await rebuild(settings, seeds=seeds, accept_loss=True)
+        assert [str(journal) in hurt for hurt in report.journals_hurt] == [True]
         await crawl(settings, [])
         assert len(entries_of(Path(settings.archive.dir))) == 6
         assert await audit(settings) == 0
