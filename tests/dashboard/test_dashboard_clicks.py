@@ -157,7 +157,7 @@ def test_one_url_is_explained(reader: Watched) -> None:
 def test_text_of_sites_stays_text(dashboard: Dashboard, reader: Watched) -> None:
     reader.open("domain/evil.test")
     expect(reader.page.locator("#domain-dead")).to_contain_text(HOSTILE, timeout=20_000)
-    expect(reader.page.locator("#domain-attempts")).to_contain_text(HOSTILE)
+    expect(reader.page.locator("#domain-attempts")).to_contain_text(HOSTILE, timeout=20_000)
     reader.open("dead-letters")
     expect(reader.page.locator("#dead-list")).to_contain_text(HOSTILE)
     assert reader.page.locator("main img").count() == 0
