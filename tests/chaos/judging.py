@@ -91,13 +91,13 @@ def _may_be_lost(request: Request, incidents: Iterable[Incident]) -> bool:
 
 
 def index_lines(folders: Iterable[Path]) -> list[tuple[Path, Line]]:
-    """Every whole line of every segment, with its folder."""
+    """Every whole line of every segment, with its folder, but not the footer of a closed one."""
     return [
         (folder, json.loads(line.split(b" ", 2)[2]))
         for folder in folders
         for segment in sorted((folder / "index").iterdir())
         for line in segment.read_bytes().split(b"\n")
-        if line.endswith(b"}")
+        if line.endswith(b"}") and not line.startswith(b"~ ")
     ]
 
 

@@ -132,7 +132,9 @@ def folder_of(path: Path, *lines: dict[str, object], record: str = URL) -> Path:
     (path / "warc" / "a.warc.gz.open").write_bytes(blob)
     found = {"url": URL, "filename": "a.warc.gz", "offset": "0", "length": str(len(blob)), "status": "200"}
     text = "".join(f"key 20260101000000 {json.dumps(found | line)}\n" for line in lines)
-    (path / "index" / "s-00000.cdxj").write_text(text + 'key 20260101000000 {"url": "torn')
+    (path / "index" / "s-00000.cdxj").write_text(
+        f'{text}~ 00000000000000 {{"lines": {len(lines)}}}\nkey 20260101000000 {{"url": "torn'
+    )
     return path
 
 

@@ -1,6 +1,7 @@
 """The fuzzer reports what it should, and repeats its inputs by seed."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from tests.growth.__main__ import judged
 from tests.growth.mixing import input_of
 from tests.growth.target import Target
 from tests.growth.targets import TARGETS
+
+Costing = Callable[[Callable[[bytes], float]], Target]
 
 
 def target_of(function: object, raises: tuple[type[Exception], ...] = ()) -> Target:
@@ -31,31 +34,37 @@ def test_more_memory_than_the_bound_is_a_finding(monkeypatch: pytest.MonkeyPatch
     assert judged(target_of(len), b"a" * 100, traced=True) is None
 
 
-def test_more_time_than_the_bound_and_time_that_grows_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    def quadratic(data: bytes) -> None:
-        for _ in range(len(data) // 2):
-            data.count(b"~")
+@pytest.fixture
+def costing(monkeypatch: pytest.MonkeyPatch) -> Costing:
+    """Targets whose calls take as many seconds as their function returns, on a machine of any speed."""
+    spent: list[float] = []
 
-    monkeypatch.setattr(fuzzer, "JUDGED_S", 0.0005)
-    found = judged(target_of(quadratic), b"a" * 16_000, traced=False)
+    def seconds(call: Callable[[bytes], None], data: bytes) -> float:
+        call(data)
+        return spent.pop()
+
+    monkeypatch.setattr(fuzzer, "seconds", seconds)
+    return lambda function: target_of(lambda data: spent.append(function(data)))
+
+
+def test_more_time_than_the_bound_and_time_that_grows_are_findings(costing: Costing) -> None:
+    found = judged(costing(lambda data: (len(data) / 16_000) ** 2), b"a" * 16_000, traced=False)
     assert found is not None
-    assert found.what.startswith("growth")
-    monkeypatch.setattr(fuzzer, "CALL_S_MAX", 0.0)
-    found = judged(target_of(quadratic), b"a" * 4096, traced=False)
+    assert found.what == "growth: 62.5 ms for a quarter -> 1000 ms"
+    assert judged(costing(lambda data: len(data) / 16_000), b"a" * 16_000, traced=False) is None
+    found = judged(costing(lambda data: len(data) / 1000), b"a" * 4096, traced=False)
     assert found is not None
-    assert found.what.startswith("time")
+    assert found.what.startswith("time: 4.1 s")
 
 
-def test_quarters_that_mean_something_else_make_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quarters_that_mean_something_else_make_no_growth(costing: Costing) -> None:
     """As in a robots.txt: no rule without its User-agent line, and none where only comments are."""
 
-    def robots(data: bytes) -> None:
-        for _ in range(data.count(b"rule") if data.startswith(b"agent") else 0):
-            sum(data[:100])
+    def robots(data: bytes) -> float:
+        return data.count(b"rule") / 3000 if data.startswith(b"agent") else 0.0
 
-    monkeypatch.setattr(fuzzer, "JUDGED_S", 0.0005)
     data = b"agent " + b"# nothing" * 2000 + b"rule " * 3000
-    assert judged(target_of(robots), data, traced=False) is None
+    assert judged(costing(robots), data, traced=False) is None
 
 
 def test_a_written_finding_is_found_again_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
