@@ -191,7 +191,7 @@ class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     length: int
 
 
-class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ItemsLocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Where the items of a page are: one frame of an item file, and how many items it holds."""
 
     file: str
@@ -200,36 +200,69 @@ class ItemsLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     count: int
 
 
-class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What an ack writes and the index keeps: one line per committed (fingerprint, visit)."""
+NO_MEDIA_TYPE = "unk"  # as CDX writers spell it
+
+
+class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """What an ack writes, the log in the engine holds and the index keeps: one per committed (fingerprint, visit).
+
+    As JSON it is that of an index line (CDXJ): the standard fields are strings, as other tools write them; our own have
+    short names, for a crawl writes one line per page. What has no default is always written.
+    """
 
     url: str
-    fingerprint: str
+    mime: str
+    status_text: str = msgspec.field(name="status")
+    fingerprint: str = msgspec.field(name="fp")
     visit: int
-    status: int
-    fetched_at: float  # wall clock, seconds
-    content_type: str = ""
-    body_bytes: int = 0
+    fetched_at: float = msgspec.field(name="at")  # wall clock, seconds
+    digest: str = ""  # "sha1:BASE32" of the payload, as in WARC-Payload-Digest
+    warc_length: str = msgspec.field(name="length", default="")
+    warc_offset: str = msgspec.field(name="offset", default="")
+    warc_file: str = msgspec.field(name="filename", default="")
+    method: str = ""  # of the request; "": GET. No release sends another yet
+    body_bytes: int = msgspec.field(name="bytes", default=0)
     title: str = ""
     depth: int = 0
     redirects: int = 0
-    digest: str = ""  # "sha1:BASE32" of the payload, as in WARC-Payload-Digest
     redirect_to: str = ""
     truncated: str = ""
     noindex: bool = False
     node: str = ""
     session: str = ""
     epoch: int = 0
-    sequence: int = 0
-    scope_version: int = 0  # of the crawl's scope that its links were judged by; 0: not known
-    pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
-    warc: WarcLocation | None = None
-    items: ItemsLocation | None = None
+    sequence: int = msgspec.field(name="seq", default=0)
+    scope_version: int = msgspec.field(
+        name="scope", default=0
+    )  # of the scope that its links were judged by; 0: unknown
     fetch_ms: int = 0
-    seed_number: int = 0  # of the seed it descends from; 0: not known
+    seed_number: int = msgspec.field(name="seed", default=0)  # of the seed it descends from; 0: not known
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     label: str = ""  # set by the handler that followed it
+    items: ItemsLocation | None = None
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
+    pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
+
+    @property
+    def status(self) -> int:
+        return int(self.status_text)
+
+    @property
+    def content_type(self) -> str:
+        """The media type; "" if there was none."""
+        return "" if self.mime == NO_MEDIA_TYPE else self.mime
+
+    @property
+    def warc(self) -> WarcLocation | None:
+        """Where its record is; None: nowhere."""
+        if not self.warc_file:
+            return None
+        return WarcLocation(file=self.warc_file, offset=int(self.warc_offset), length=int(self.warc_length))
+
+    def placed(self, warc: WarcLocation | None, items: ItemsLocation | None) -> "CommitEntry":
+        """The same commit with its record and its items at other places."""
+        length, offset, file = (str(warc.length), str(warc.offset), warc.file) if warc else ("", "", "")
+        return msgspec.structs.replace(self, warc_length=length, warc_offset=offset, warc_file=file, items=items)
 
 
 class AddOutcome(enum.IntEnum):

@@ -16,89 +16,19 @@ from zlib import crc32
 
 import msgspec
 
-from crawler.archive.checked_lines import is_right, with_checksum
+from crawler.archive.checked_lines import is_right, with_checksum, without_checksum
 from crawler.archive.stamps import digits14
 from crawler.errors import ConflictError
-from crawler.model import CommitEntry, ItemsLocation, WarcLocation
+from crawler.model import NO_MEDIA_TYPE, CommitEntry
 
-_UNKNOWN = "unk"  # a missing media type, as CDX writers spell it
 _YEAR_10000_S = 253_402_300_800
-
-
-class _Fields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """The JSON of a line. Short names: a crawl writes one line per page."""
-
-    url: str
-    mime: str
-    status: str
-    fp: str
-    visit: int
-    at: float
-    digest: str = ""
-    length: str = ""
-    offset: str = ""
-    filename: str = ""
-    bytes: int = 0
-    title: str = ""
-    depth: int = 0
-    redirects: int = 0
-    redirect_to: str = ""
-    truncated: str = ""
-    noindex: bool = False
-    node: str = ""
-    session: str = ""
-    epoch: int = 0
-    seq: int = 0
-    scope: int = 0
-    fetch_ms: int = 0
-    seed: int = 0
-    run: str = ""
-    label: str = ""
-    items: tuple[str, int, int, int] | None = None
-    times: dict[str, float] | None = None
-    pruned: bool = False
-    crc: str = ""
-
-
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Fields).decode
+_decode = msgspec.json.Decoder(CommitEntry).decode
 
 
 def to_line(entry: CommitEntry) -> bytes:
     """The entry as one line, with its line feed."""
-    warc, items = entry.warc, entry.items
-    fields = _Fields(
-        url=entry.url,
-        mime=entry.content_type or _UNKNOWN,
-        status=str(entry.status),
-        fp=entry.fingerprint,
-        visit=entry.visit,
-        at=entry.fetched_at,
-        digest=entry.digest,
-        length=str(warc.length) if warc else "",
-        offset=str(warc.offset) if warc else "",
-        filename=warc.file if warc else "",
-        bytes=entry.body_bytes,
-        title=entry.title,
-        depth=entry.depth,
-        redirects=entry.redirects,
-        redirect_to=entry.redirect_to,
-        truncated=entry.truncated,
-        noindex=entry.noindex,
-        node=entry.node,
-        session=entry.session,
-        epoch=entry.epoch,
-        seq=entry.sequence,
-        scope=entry.scope_version,
-        fetch_ms=entry.fetch_ms,
-        seed=entry.seed_number,
-        run=entry.run,
-        label=entry.label,
-        items=(items.file, items.offset, items.length, items.count) if items else None,
-        times=entry.times or None,
-        pruned=entry.pruned,
-    )
-    line = b"%b %b %b" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(fields))
+    line = b"%b %b %b" % (surt(entry.url).encode(), digits14(entry.fetched_at).encode(), _encode(entry))
     return with_checksum(line) + b"\n"
 
 
@@ -111,82 +41,27 @@ def to_entry(line: bytes) -> CommitEntry | None:
     if proof is False or is_footer(line):
         return None
     try:
-        f = _decode(line.split(b" ", 2)[2])
-        warc = WarcLocation(file=f.filename, offset=int(f.offset), length=int(f.length)) if f.filename else None
-        status = int(f.status)
+        entry = _decode((without_checksum(line) if proof else line).split(b" ", 2)[2])
+        return entry if proof or _is_possible(entry) else None
     except (IndexError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         if proof:
             raise ConflictError(f"the index was written by a newer release of the program ({error})") from None
         return None
-    if not proof and (f.crc or not _is_possible(f)):
-        return None
-    return CommitEntry(
-        url=f.url,
-        fingerprint=f.fp,
-        visit=f.visit,
-        status=status,
-        fetched_at=f.at,
-        content_type="" if f.mime == _UNKNOWN else f.mime,
-        body_bytes=f.bytes,
-        title=f.title,
-        depth=f.depth,
-        redirects=f.redirects,
-        digest=f.digest,
-        redirect_to=f.redirect_to,
-        truncated=f.truncated,
-        noindex=f.noindex,
-        node=f.node,
-        session=f.session,
-        epoch=f.epoch,
-        sequence=f.seq,
-        scope_version=f.scope,
-        warc=warc,
-        fetch_ms=f.fetch_ms,
-        seed_number=f.seed,
-        run=f.run,
-        label=f.label,
-        items=_items(f.items),
-        times=f.times or {},
-        pruned=f.pruned,
-    )
 
 
-def _is_possible(f: _Fields) -> bool:
-    """Can these values of a line without a checksum be used?"""
-    try:
-        is_fingerprint = -(2**63) <= int(f.fp) < 2**63
-    except ValueError:
-        return False
-    return is_fingerprint and 0 <= f.visit < 2**63 and 0 <= f.at < _YEAR_10000_S
+def _is_possible(entry: CommitEntry) -> bool:
+    """Can these values of a line without a checksum be used? ValueError: no."""
+    is_fingerprint = -(2**63) <= int(entry.fingerprint) < 2**63
+    is_one = entry.status >= 0 and (entry.warc is None or entry.warc.offset >= 0)
+    return is_fingerprint and is_one and 0 <= entry.visit < 2**63 and 0 <= entry.fetched_at < _YEAR_10000_S
 
 
 def pruned(entry: CommitEntry) -> CommitEntry:
     """What stays of a commit whose record and items are removed: its page remains done, and a rebuild can count it."""
-    return CommitEntry(
-        url=entry.url,
-        fingerprint=entry.fingerprint,
-        visit=entry.visit,
-        status=entry.status,
-        fetched_at=entry.fetched_at,
-        body_bytes=entry.body_bytes,
-        depth=entry.depth,
-        redirects=entry.redirects,
-        redirect_to=entry.redirect_to,
-        session=entry.session,
-        epoch=entry.epoch,
-        scope_version=entry.scope_version,
-        fetch_ms=entry.fetch_ms,
-        seed_number=entry.seed_number,
-        run=entry.run,
-        pruned=True,
-    )
-
-
-def _items(found: tuple[str, int, int, int] | None) -> ItemsLocation | None:
-    if found is None:
-        return None
-    file, offset, length, count = found
-    return ItemsLocation(file=file, offset=offset, length=length, count=count)
+    return msgspec.structs.replace(
+        entry.placed(None, None), mime=NO_MEDIA_TYPE, digest="", title="", truncated="", noindex=False, node="",
+        sequence=0, label="", times={}, pruned=True,
+    )  # fmt: skip
 
 
 def is_whole(line: bytes) -> bool:

@@ -201,5 +201,6 @@ def serials_missing(folder: CrawlFolder, names: Collection[str]) -> list[str]:
         for serial in range(last)
         if (session, serial) not in present
     ]
-    paths = map(folder.index.joinpath, missing)  # which may have come since they were listed
-    return [path.name for path in paths if not path.exists() and not path.with_name(path.name + OPEN_SUFFIX).exists()]
+    # One may have come since they were listed, and get its final name at any moment: that is looked for last.
+    paths = map(folder.index.joinpath, missing)
+    return [path.name for path in paths if not path.with_name(path.name + OPEN_SUFFIX).exists() and not path.exists()]

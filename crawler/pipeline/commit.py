@@ -15,7 +15,7 @@ from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
 from crawler.frontier.stats import CUT_BODY, ITEMS_INVALID, LINKS, LOST, NOT_DECODED
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import AckOutcome, Candidate, Claim, CommitEntry
+from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import ArchiveStage, Placed
@@ -268,13 +268,13 @@ class Committer:
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
         claim, response = outcome.claim, outcome.response
-        return CommitEntry(
+        entry = CommitEntry(
             url=claim.url,
+            mime=response.content_type or NO_MEDIA_TYPE,
+            status_text=str(response.status),
             fingerprint=claim.fingerprint,
             visit=claim.visit,
-            status=response.status,
             fetched_at=response.started_at,
-            content_type=response.content_type,
             body_bytes=len(response.body),
             title=outcome.page.title,
             depth=claim.depth,
@@ -287,8 +287,6 @@ class Committer:
             session=self._session,
             epoch=claim.epoch,
             scope_version=outcome.scope_version,
-            warc=placed.warc,
-            items=placed.items,
             fetch_ms=response.fetch_ms,
             seed_number=claim.seed_number,
             run=claim.run,
@@ -301,6 +299,7 @@ class Committer:
                 "archived": wall_s(),
             },
         )
+        return entry.placed(placed.warc, placed.items)
 
     def _acked(self, outcome: Committable, ack: Ack, reply: AckReply | None) -> None:
         counters, partition = self._counters, outcome.claim.partition

@@ -314,7 +314,7 @@ class Rebuild:
             if place is None:
                 return entry
             self._report.mended += 1
-            return msgspec.structs.replace(entry, warc=place)
+            return entry.placed(place, entry.items)
 
         if book.moved:
             for folder in self._folders:

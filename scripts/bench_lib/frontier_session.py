@@ -76,8 +76,9 @@ class FrontierSession:
     def ack(self, claim: Claim, items: Sequence[Candidate] = (), refused: Mapping[str, int] | None = None) -> Ack:
         """The commit of a page with these links; its queue is due again after the delay."""
         entry = CommitEntry(
-            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=200, fetched_at=1.7e9, title="A page of it",
-            content_type="text/html", body_bytes=31_000, digest="sha1:" + "A" * 32, times={"claimed": 1.7e9},
+            url=claim.url, fingerprint=claim.fingerprint, visit=1, status_text="200", fetched_at=1.7e9,
+            title="A page of it", mime="text/html", body_bytes=31_000, digest="sha1:" + "A" * 32,
+            times={"claimed": 1.7e9},
         )  # fmt: skip
         next_fetch_ms = self.now_ms + self.delay_ms if self.delay_ms else 0
         settlement = Settlement(next_fetch_ms=next_fetch_ms, delay_ms=self.delay_ms)

@@ -5,7 +5,7 @@ from typing import Any
 
 from crawler.archive.crawl_folder import CrawlFolder, open_or_create
 from crawler.archive.warc_writer import WarcWriter
-from crawler.model import CommitEntry, Response, WarcLocation
+from crawler.model import CommitEntry, ItemsLocation, Response, WarcLocation
 from crawler.settings import ArchiveSettings
 
 AT = 1_714_564_800.25  # 2024-05-01T12:00:00.25Z
@@ -33,14 +33,16 @@ def response(number: int = 0, **changes: Any) -> Response:
     return Response(**(values | changes))
 
 
-def entry(number: int = 0, **changes: Any) -> CommitEntry:
+def entry(
+    number: int = 0, *, warc: WarcLocation | None = None, items: ItemsLocation | None = None, **changes: Any
+) -> CommitEntry:
     values: dict[str, Any] = {
         "url": f"http://d{number % 3}.test/page/{number}",
         "fingerprint": str(number * 7919 - 5_000_000_000_000_000_000),
         "visit": 1,
-        "status": 200,
+        "status_text": "200",
         "fetched_at": AT + number,
-        "content_type": "text/html",
+        "mime": "text/html",
         "body_bytes": 31_000 + number,
         "title": f"Title {number}",
         "depth": number % 5,
@@ -52,7 +54,7 @@ def entry(number: int = 0, **changes: Any) -> CommitEntry:
         "fetch_ms": 17,
         "times": {"claimed": AT, "started": AT + 0.5},
     }
-    return CommitEntry(**(values | changes))
+    return CommitEntry(**(values | changes)).placed(warc, items)
 
 
 def writer_in(folder: CrawlFolder, session: str = "aa11", **settings: Any) -> WarcWriter:

@@ -40,9 +40,9 @@ def test_a_line_is_cdxj_with_the_fields_that_wayback_tools_read() -> None:
     [
         {},
         {"warc": WarcLocation(file="a.warc.gz", offset=0, length=1)},
-        {"content_type": "", "title": "", "times": {}, "digest": ""},
+        {"mime": "unk", "title": "", "times": {}, "digest": ""},
         {"title": 'quotes " and \\ and \n breaks and ü and \U0001f600', "noindex": True},
-        {"status": 301, "redirect_to": "https://x.test/?a b", "truncated": "length", "redirects": 3, "visit": 9},
+        {"status_text": "301", "redirect_to": "https://x.test/?a b", "truncated": "length", "redirects": 3, "visit": 9},
         {"fingerprint": "-9223372036854775808", "fetched_at": AT + 0.123456},
     ],
 )

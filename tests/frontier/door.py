@@ -124,7 +124,13 @@ class Door:
         status: int = 200,
     ) -> AckReply:
         entry = CommitEntry(
-            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=status, fetched_at=1.0, body_bytes=body_bytes
+            url=claim.url,
+            fingerprint=claim.fingerprint,
+            mime="unk",
+            visit=1,
+            status_text=str(status),
+            fetched_at=1.0,
+            body_bytes=body_bytes,
         )
         settlement = Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)
         ack = Ack(claim=claim, fence=self.fence, entry=entry, items=children, settlement=settlement, refused={})

@@ -145,8 +145,8 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
         children = data.draw(st.one_of(st.just([]), candidates(claim.partition, 4, claim.run)))
         children = [replace(c, user=claim.user) for c in children]
         entry = CommitEntry(
-            url=claim.url, fingerprint=claim.fingerprint, visit=1, status=status, fetched_at=1.0, body_bytes=100,
-            fetch_ms=7,
+            url=claim.url, fingerprint=claim.fingerprint, mime="unk", visit=1, status_text=str(status), fetched_at=1.0,
+            body_bytes=100, fetch_ms=7,
         )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         ack = Ack(claim=claim, fence=fence, entry=entry, items=children, settlement=settlement, refused=refused)

@@ -43,7 +43,9 @@ def journals(tmp_path: Path) -> tuple[JobJournal, JobJournal]:
 
 
 def of_run(run: str, n: int) -> CommitEntry:
-    return CommitEntry(url=f"http://a.test/{n}", fingerprint=str(n), visit=1, status=200, fetched_at=T0, run=run)
+    return CommitEntry(
+        url=f"http://a.test/{n}", fingerprint=str(n), mime="unk", status_text="200", visit=1, fetched_at=T0, run=run
+    )
 
 
 async def names(jobs: Jobs) -> dict[str, Job]:

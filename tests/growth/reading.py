@@ -198,7 +198,9 @@ def stored_lines(data: bytes) -> None:
     cdxj.is_whole(data)
     history.to_attempt(data)
     text = data.decode("latin-1")
-    entry = CommitEntry(url=canonical("x"), fingerprint="1", visit=1, status=200, fetched_at=1.8e9, title=text)
+    entry = CommitEntry(
+        url=canonical("x"), mime="unk", status_text="200", fingerprint="1", visit=1, fetched_at=1.8e9, title=text
+    )
     line = cdxj.to_line(entry)
     assert line.count(b"\n") == 1
     assert cdxj.to_entry(line) == entry

@@ -12,7 +12,9 @@ from tests.pipeline.turn_lab import content_steps
 
 
 def entry(n: int) -> CommitEntry:
-    return CommitEntry(url=f"http://a.test/{n}", fingerprint=str(n), visit=1, status=200, fetched_at=1.0)
+    return CommitEntry(
+        url=f"http://a.test/{n}", fingerprint=str(n), visit=1, mime="unk", status_text="200", fetched_at=1.0
+    )
 
 
 class Disk:

@@ -31,8 +31,8 @@ def filled(tmp_path: Path, count: int = 6) -> CrawlFolder:
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11")
     for number in range(count):
-        index.add(entry(number, status=404 if number == 1 else 200))
-        index.add(entry(number, status=404 if number == 1 else 200))  # written twice, counts once
+        index.add(entry(number, status_text="404" if number == 1 else "200"))
+        index.add(entry(number, status_text="404" if number == 1 else "200"))  # written twice, counts once
     index.close()
     return folder
 
@@ -176,7 +176,7 @@ def test_text_and_links_come_from_the_archived_page(tmp_path: Path) -> None:
     for number, (url, content_type, body, coding) in enumerate(cases):
         headers = ((b"Content-Type", content_type.encode()),) + (((b"Content-Encoding", coding),) if coding else ())
         place, _ = writer.add(response(number, url=url, raw_body=body, headers=headers))
-        index.add(entry(number, url=url, content_type=content_type.partition(";")[0], warc=place))
+        index.add(entry(number, url=url, mime=content_type.partition(";")[0], warc=place))
     lost = WarcLocation(file=place.file, offset=place.offset + 1, length=place.length)
     index.add(entry(8, url="http://h.test/unreadable", warc=lost))
     writer.close()

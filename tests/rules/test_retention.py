@@ -6,7 +6,9 @@ from crawler.rules.runs import run_id
 
 
 def page(url: str = "http://www.a.test/x", *, at: float = 100.0, run: str = "", pruned: bool = False) -> CommitEntry:
-    return CommitEntry(url=url, fingerprint="1", visit=1, status=200, fetched_at=at, run=run, pruned=pruned)
+    return CommitEntry(
+        url=url, fingerprint="1", visit=1, mime="unk", status_text="200", fetched_at=at, run=run, pruned=pruned
+    )
 
 
 def test_the_newest_runs_of_each_job_are_kept_by_nominal_time_whatever_the_revision() -> None:

@@ -208,7 +208,7 @@ class _Lines:
             warc = msgspec.structs.replace(warc, file=new_warc[0], offset=new_warc[1])
         if items and new_items and new_items[1] is not None:
             items = msgspec.structs.replace(items, file=new_items[0], offset=new_items[1])
-        return cdxj.to_line(msgspec.structs.replace(entry, warc=warc, items=items))
+        return cdxj.to_line(entry.placed(warc, items))
 
     def _place(self, kind: str, name: str, offset: int) -> tuple[str, int | None] | None:
         """The new file of a record and its place there, None when it goes; None for a file of another batch."""
