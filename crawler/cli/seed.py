@@ -51,7 +51,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     group = p.add_argument_group("seeds")
     group.add_argument(
         "--sitemap", action="append", default=[], metavar="URL",
-        help="add the URLs of this sitemap (or sitemap index) on the sitemap's own host; may be repeated",
+        help="add the URLs of this sitemap (or sitemap index) on the sitemap's own domain; may be repeated",
     )  # fmt: skip
     group.add_argument(
         "--priority", type=float, metavar="P", help="higher is fetched first (default: derived from --order)"
@@ -129,7 +129,7 @@ class Intake:
 
         self.meter = meter
         self.report = SeedReport()
-        self.foreign = 0  # URLs of sitemaps that are of other hosts
+        self.foreign = 0  # URLs of sitemaps that are of other domains
         self._position = 0
         self._said = 0
 
@@ -171,7 +171,7 @@ async def _batches(
 
 
 async def _of_sitemap(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
-    """A sitemap's URLs, without those of other hosts."""
+    """A sitemap's URLs, without those of other domains."""
     from crawler.app.polite_client import polite_fetcher
     from crawler.rules.priority import Signals
     from crawler.seeding.seeder import GivenUrl
@@ -186,7 +186,7 @@ async def _of_sitemap(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches"
                 for e in found.urls
             ]
             intake.reached()
-    if complaint := reader.complaint(url):
+    for complaint in (*reader.missing(url), *reader.oddities()):
         warn(complaint)
     intake.foreign += reader.foreign
 
@@ -219,7 +219,7 @@ def _print(report: "SeedReport", foreign: int, *, at: float, as_json: bool) -> N
         return
     for url, rule in report.out_of_scope_rules:
         warn(f"{url}: out of scope: {rule}")
-    more = f", {foreign:,} of other hosts left out" if foreign else ""
+    more = f", {foreign:,} of other domains left out" if foreign else ""
     retried = f"{report.retried:,} retried, " if report.retried else ""
     out(
         f"{report.new:,} new, {retried}{report.seen:,} already seen, {report.out_of_scope:,} out of scope, "

@@ -1,24 +1,23 @@
 """Reads sitemaps: XML, sitemap indexes, plain lists, RSS and Atom, compressed or not, complete or cut off. Pure.
 
-It uses patterns, not an XML parser: then no DTD, entity or network access can be abused, and the part before the cut of
-an incomplete file is used.
+Expat reads what is XML, without document types: no entity is expanded, and nothing else is read. What is no XML from
+some place on, which is most often a bare "&" in a URL, is read from there by a lenient reader, and marked.
 """
 
 import html
-import io
 import math
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
+from xml.parsers import expat
 
 import msgspec
 
 from crawler.content.sniff import decode, detect_charset
-from crawler.errors import InvalidUrl
-from crawler.rules.urls import canonicalize, join
+from crawler.rules.urls import join
 
 URLS_MAX = 50_000  # the protocol's own bound
 INFLATED_BYTES_MAX = 50 * 1024 * 1024
@@ -26,19 +25,10 @@ WEB_BEGAN_AT = 631_152_000.0  # 1990: earlier dates are zeros in somebody's data
 
 ENTRIES_MAX = 10 * URLS_MAX  # that are read, with repeated and invalid ones
 VALUE_CHARS_MAX = 8192  # the maximum length of a URL; longer values are ignored
+CUT = "it is cut off"
+NO_SITEMAP = "it is no sitemap"  # nor a feed, nor a list of URLs
+MEMBERS_MAX = 1000  # of one gzip file
 _PIECE_BYTES = 64 * 1024
-_HEAD_CHARS = 4096  # the root element, which names the type, is in here
-
-# Linear: a name can't reach over the next "<", so the text is scanned once.
-_TAG = re.compile(
-    r"<(?:[A-Za-z_][\w.-]*:)?(url|sitemap|item|entry|loc|lastmod|priority|link|pubDate|updated)(?=[\s>])", re.IGNORECASE
-)
-_INDEX = re.compile(r"<(?:[A-Za-z_][\w.-]*:)?sitemapindex(?=[\s>])", re.IGNORECASE)
-_FEED = re.compile(r"<(?:[A-Za-z_][\w.-]*:)?(?:rss|feed|RDF)(?=[\s>])", re.IGNORECASE)
-_HREF = re.compile(r"""\bhref\s*=\s*["']([^"']*)""", re.IGNORECASE)
-_OTHER_REL = re.compile(r"""\brel\s*=\s*["'](?!alternate)""", re.IGNORECASE)
-_ENTRY_NAMES = frozenset(("url", "sitemap", "item", "entry"))
-_CDATA = "<![CDATA["
 
 
 class SitemapUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,81 +45,321 @@ class SitemapUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
-    """Canonical URLs, distinct, in order: of pages in `urls`, of further sitemaps in `sitemaps`."""
+    """Canonical URLs, distinct, in order: of pages in `urls`, of further sitemaps in `sitemaps`.
+
+    `flaw`: why not all of it could be read; "" if all was. `oddity`: why it was read leniently. `left_out`: entries
+    without a usable URL.
+    """
 
     urls: tuple[SitemapUrl, ...] = ()
     sitemaps: tuple[str, ...] = ()
+    flaw: str = ""
+    oddity: str = ""
+    left_out: int = 0
 
 
 def parse_sitemap(body: bytes, url: str) -> Sitemap:
     """Read what was served at the canonical `url`. Never raises; unreadable entries are left out."""
-    body = _inflated(body)
+    body, flaw = _inflated(body)
     text = decode(body, detect_charset(body, ""))
-    if "<" not in text[:1024]:
-        return Sitemap(urls=tuple(_distinct(_plain(text))))
-    text = _without_comments(text)
-    entries = _feed_entries(text, url) if _FEED.search(text[:_HEAD_CHARS]) else _entries(text, url)
-    if _INDEX.search(text[:_HEAD_CHARS]):
-        return Sitemap(sitemaps=tuple(entry.loc for entry in _distinct(entries)))
-    return Sitemap(urls=tuple(_distinct(entries)))
+    entries = _Entries(url)
+    oddity = ""
+    if "<" in text[:1024]:
+        oddity = _read_xml(text, _Reader(entries))
+    else:
+        for line in islice(_lines(text), ENTRIES_MAX):
+            entries.add("url", {"loc": line} if line[:8].lower().startswith(("http://", "https://")) else {})
+    return entries.found(flaw, oddity)
 
 
-def _inflated(body: bytes) -> bytes:
-    """The decompressed body, up to the limit; of an incomplete stream the part that can be decompressed."""
+def _inflated(body: bytes) -> tuple[bytes, str]:
+    """The decompressed body, up to the limit, and what is wrong with it; of an incomplete stream what can be read."""
+    flaw = ""
     for _ in range(2):  # some servers compress twice
         if body[:2] != b"\x1f\x8b":
             break
-        body = _inflated_once(body)
-    return body[:INFLATED_BYTES_MAX]
+        body, more = _inflated_once(body)
+        flaw = flaw or more
+    return body[:INFLATED_BYTES_MAX], flaw
 
 
-def _inflated_once(body: bytes) -> bytes:
-    """The first gzip member only, in pieces: an error costs the last piece, not everything."""
-    decoder = zlib.decompressobj(wbits=31)
+def _inflated_once(body: bytes) -> tuple[bytes, str]:
+    """All gzip members, in pieces: an error costs the last piece, not everything. What follows them is ignored."""
     out: list[bytes] = []
-    room = INFLATED_BYTES_MAX
-    for start in range(0, len(body), _PIECE_BYTES):
-        try:
-            part = decoder.decompress(body[start : start + _PIECE_BYTES], room)
-        except zlib.error:
+    room, at = INFLATED_BYTES_MAX, 0
+    for _ in range(MEMBERS_MAX):
+        decoder = zlib.decompressobj(wbits=31)
+        step = _PIECE_BYTES if not out else 512  # what a member leaves of its piece is copied
+        while at < len(body) and room > 0 and not decoder.eof:
+            piece = body[at : at + step]
+            try:
+                part = decoder.decompress(piece, room)
+            except zlib.error:
+                is_tail = bool(out) and not decoder.unconsumed_tail and body[at : at + 2] != b"\x1f\x8b"
+                return b"".join(out), "" if is_tail else "its compression is damaged"
+            out.append(part)
+            room -= len(part)
+            at += len(piece) - len(decoder.unused_data)
+            step = min(2 * step, _PIECE_BYTES)
+        if room <= 0:
+            return b"".join(out), f"it has more than {INFLATED_BYTES_MAX:,} bytes"
+        if not decoder.eof:
+            return b"".join(out), CUT
+        if body[at : at + 2] != b"\x1f\x8b":
             break
-        out.append(part)
-        room -= len(part)
-        if room <= 0 or decoder.eof:
-            break
-    return b"".join(out)
+    return b"".join(out), ""
 
 
-def _without_comments(text: str) -> str:
-    begin = text.find("<!--")
-    if begin < 0:
-        return text
-    kept, at = io.StringIO(), 0  # a list of many short pieces takes ten times their size
-    while begin >= 0:
-        kept.write(text[at:begin])
-        end = text.find("-->", begin + 4)
-        at = len(text) if end < 0 else end + 3
-        begin = text.find("<!--", at)
-    kept.write(text[at:])
-    return kept.getvalue()
+class _Entries:
+    """Collects the entries of one file."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._urls: dict[str, SitemapUrl] = {}
+        self._sitemaps: dict[str, None] = {}
+        self._left_out = 0
+        self._number = 0
+        self.is_one = False  # an element was met that only a sitemap or a feed has
+
+    @property
+    def is_full(self) -> bool:
+        return self._number >= ENTRIES_MAX or len(self._urls) + len(self._sitemaps) >= URLS_MAX
+
+    def add(self, kind: str, values: dict[str, str]) -> None:
+        """One entry with the values of its elements, by lower-case name."""
+        self._number += 1
+        given = (
+            values.get("loc") or values.get("link") or values.get("href") or values.get("guid") or values.get("", "")
+        )
+        loc = self._url_of(given.strip())
+        if loc is None:
+            self._left_out += bool(values)
+        elif kind == "sitemap":
+            self._sitemaps[loc] = None
+        elif loc not in self._urls:
+            changed = next((values[name] for name in _DATES if values.get(name)), "")
+            self._urls[loc] = SitemapUrl(loc=loc, lastmod=changed, priority=_priority(values.get("priority")))
+
+    def _url_of(self, given: str) -> str | None:
+        return join(self._base, given) if given and "\ufffd" not in given else None  # which nobody meant
+
+    def found(self, flaw: str, oddity: str) -> Sitemap:
+        if not (self.is_one or self._urls or self._sitemaps):
+            flaw, oddity = NO_SITEMAP, ""
+        elif self.is_full:
+            flaw = flaw or f"it has more than {len(self._urls) + len(self._sitemaps):,} URLs"
+        elif oddity == CUT:
+            flaw, oddity = flaw or oddity, ""
+        return Sitemap(
+            urls=tuple(self._urls.values()),
+            sitemaps=tuple(self._sitemaps),
+            flaw=flaw,
+            oddity=oddity,
+            left_out=self._left_out,
+        )
 
 
-def _distinct(entries: Iterator[SitemapUrl]) -> Iterator[SitemapUrl]:
-    seen: set[str] = set()
-    for entry in entries:
-        if entry.loc not in seen:
-            seen.add(entry.loc)
-            yield entry
-            if len(seen) >= URLS_MAX:
-                return
+_DATES = ("lastmod", "updated", "pubdate", "date", "published")
+_VALUES = {
+    "url": frozenset(("loc", "lastmod", "priority")),
+    "sitemap": frozenset(("loc", "lastmod")),
+    "item": frozenset(("link", "guid", *_DATES)),
+    "entry": frozenset(("link", *_DATES)),
+}
 
 
-def _plain(text: str) -> Iterator[SitemapUrl]:
-    for line in islice(_lines(text), ENTRIES_MAX):
+_ROOTS = frozenset(("urlset", "sitemapindex", "rss", "feed", "rdf"))
+
+
+class _Full(Exception):
+    """Enough was read."""
+
+
+class _Reader:
+    """Makes entries of the tags and texts of a file, from its XML parser or from the lenient one.
+
+    An element belongs to its entry if it has the same prefix and no other element is around it: the <image:loc> of a
+    page, or the <loc> of its image, is not its own.
+    """
+
+    def __init__(self, entries: _Entries) -> None:
+        self._entries = entries
+        self._entry = self._prefix = ""  # the name of the open entry, and its prefix
+        self._values: dict[str, str] = {}
+        self._value = ""  # the name of the element whose text is read; that of the entry itself is ""
+        self._text: list[str] = []
+        self._chars = 0
+        self._around = ""  # the name of another element within the entry
+        self._depth = 0  # how often that is open
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        prefix, _, local = name.lower().rpartition(":")
+        self._entries.is_one |= local in _ROOTS
+        if local in _VALUES and (not self._entry or (prefix == self._prefix and local == self._entry)):
+            self.keep()
+            self.close()
+            self._entry, self._prefix = local, prefix
+        elif not self._entry:
+            return
+        elif self._around:
+            self._depth += name == self._around
+        elif local in _VALUES[self._entry] and (prefix == self._prefix or local == "date"):
+            self.keep()
+            self._value = local
+            self._note(local, attributes)
+        elif not (self._value and not prefix):  # markup in a value
+            self.keep()
+            self._around, self._depth = name, 1
+
+    def text(self, text: str) -> None:
+        if self._entry and not self._around and self._chars <= VALUE_CHARS_MAX:
+            self._text.append(text[: VALUE_CHARS_MAX + 1])
+            self._chars += len(text)
+
+    def end(self, name: str) -> None:
+        prefix, _, local = name.lower().rpartition(":")
+        if not self._entry:
+            return
+        if local == self._entry and prefix == self._prefix:
+            self.keep()
+            self.close()
+        elif self._around:
+            self._depth -= name == self._around
+            self._around = self._around if self._depth else ""
+        elif local == self._value:
+            self.keep()
+
+    def close(self) -> None:
+        """The entry ends, or the file. A value without its end is not one: the file was cut off there."""
+        entry, self._entry, self._around = self._entry, "", ""
+        self._text, self._chars, self._value = [], 0, ""
+        if entry:
+            self._entries.add(entry, self._values)
+            self._values = {}
+            if self._entries.is_full:
+                raise _Full
+
+    def _note(self, local: str, attributes: dict[str, str]) -> None:
+        """What the attributes of a value say: an Atom link has its URL there, and a guid may be none."""
+        if local == "link" and attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
+            self._values.setdefault("href", attributes["href"][: VALUE_CHARS_MAX + 1])
+        if local == "guid" and attributes.get("ispermalink", attributes.get("isPermaLink")) == "false":
+            self._values.setdefault("guid", "")
+
+    def keep(self) -> None:
+        """The text of a value is complete: a tag follows. The first of a name counts, and what is too long is none."""
+        text = "".join(self._text).strip() if self._chars <= VALUE_CHARS_MAX else ""
+        if text and not self._values.get(self._value):
+            self._values.setdefault(self._value, text)
+        self._text, self._chars, self._value = [], 0, ""
+
+
+def _read_xml(text: str, reader: _Reader) -> str:
+    """Pass the tags and texts of a file to the reader; the first thing that is wrong with it, or ""."""
+    data = text.lstrip("\ufeff \t\r\n").encode()
+    del text
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
+    parser.CharacterDataHandler = reader.text
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    oddity = ""
+    try:
         try:
-            yield SitemapUrl(loc=canonicalize(line))
-        except InvalidUrl:
-            continue
+            for at in range(0, len(data), _PIECE_BYTES):
+                parser.Parse(data[at : at + _PIECE_BYTES])
+            parser.Parse(b"", True)  # noqa: FBT003 - the end
+        except _Doctype:
+            _read_leniently(data[parser.CurrentByteIndex :].decode(errors="replace"), reader)
+        except expat.ExpatError as error:
+            at = _token_at(data, parser.ErrorByteIndex)
+            wrong = f"it is no XML at line {error.lineno}: {expat.ErrorString(error.code)}"
+            oddity = CUT if error.code in _CUT_CODES else wrong
+            _read_leniently(data[at:].decode(errors="replace"), reader)
+        reader.close()
+    except _Full:
+        pass
+    return oddity
+
+
+def _token_at(data: bytes, error_at: int) -> int:
+    """Where the token begins in which the parser met an error: what is before it was passed on."""
+    begin = max(0, error_at - VALUE_CHARS_MAX)
+    tag, reference = data.rfind(b"<", begin, error_at), data.rfind(b"&", begin, error_at)
+    if tag >= 0 and data.find(b">", tag, error_at) < 0:
+        return tag
+    return reference if reference > tag and _PART_OF_REFERENCE.fullmatch(data, reference, error_at) else error_at
+
+
+class _Doctype(Exception):
+    """The file has a document type: entities of its own."""
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise _Doctype
+
+
+# Linear: none of these can reach over what the next match begins with, so the text is scanned once.
+_MARKUP = re.compile(
+    r"<(?:(?P<cdata>!\[CDATA\[)|(?P<comment>!--)|(?P<other>[!?])|(?P<end>/)?(?P<name>[A-Za-z_:][\w.:-]{0,99})(?P<rest>[^<>]*)>)"
+)
+_ATTRIBUTE = re.compile(r"""([A-Za-z_:][\w.:-]{0,99})\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+_PART_OF_REFERENCE = re.compile(rb"&#?[\w.:-]*")
+_CUT_CODES = frozenset(
+    expat.errors.codes[name]
+    for name in (
+        expat.errors.XML_ERROR_NO_ELEMENTS,
+        expat.errors.XML_ERROR_UNCLOSED_TOKEN,
+        expat.errors.XML_ERROR_UNCLOSED_CDATA_SECTION,
+    )
+)
+_REFERENCE_CHARS_MAX = 40  # longer ones mean nothing, and thousands of digits are an error in the library
+_ENDS = {"cdata": "]]>", "comment": "-->", "other": ">"}
+
+
+def _read_leniently(text: str, reader: _Reader) -> None:
+    """Tags and texts of a file that is no XML, as far as they can be told. Only a tag ends a value."""
+    at = 0
+    while (found := _MARKUP.search(text, at)) is not None:
+        reader.text(_unescaped(text[at : min(found.start(), at + VALUE_CHARS_MAX + 1)]))
+        at = found.end()
+        if found["name"] is None:
+            at = _after(text, at, found.lastgroup or "", reader.text)
+        elif found["end"]:
+            reader.end(found["name"])
+        else:
+            rest = found["rest"][:VALUE_CHARS_MAX]
+            attributes = {name: _unescaped(a or b) for name, a, b in _ATTRIBUTE.findall(rest)}
+            reader.start(found["name"], attributes)
+            if rest.endswith("/"):
+                reader.end(found["name"])
+    last, tag, _ = text[at:].partition("<")  # of a tag that was cut off
+    if tag:
+        reader.text(_unescaped(last[: VALUE_CHARS_MAX + 1]))
+        reader.keep()
+
+
+def _after(text: str, at: int, kind: str, take: Callable[[str], None]) -> int:
+    """The end of a part of `kind` that begins at `at`. The text of a CDATA section is taken."""
+    end = text.find(_ENDS[kind], at)
+    subset = text.find("[", at, end) if kind == "other" else -1
+    if subset >= 0:  # declarations in a document type
+        end = text.find("]", subset)
+        end = text.find(">", end) if end >= 0 else end
+    if end < 0:
+        return len(text)
+    if kind == "cdata":
+        take(text[at : min(end, at + VALUE_CHARS_MAX + 1)])
+    return end + len(_ENDS[kind])
+
+
+def _unescaped(text: str) -> str:
+    """References are those with a semicolon: the "&copy=1" of a URL is none."""
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(reference: re.Match[str]) -> str:
+    return html.unescape(reference[0]) if len(reference[0]) <= _REFERENCE_CHARS_MAX else "\ufffd"
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -138,69 +368,8 @@ def _lines(text: str) -> Iterator[str]:
     while start < len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
-        yield text[start : min(end, start + VALUE_CHARS_MAX + 1)].strip()
+        yield text[start : min(end, start + VALUE_CHARS_MAX + 1)].strip("\ufeff \t\r\n")
         start = end + 1
-
-
-def _entries(text: str, base: str) -> Iterator[SitemapUrl]:
-    """One for each <url> or <sitemap>, with the values up to the next one."""
-    for values in islice(_blocks(text), ENTRIES_MAX):
-        loc = join(base, values["loc"]) if values.get("loc") else None
-        if loc:
-            yield SitemapUrl(loc=loc, lastmod=values.get("lastmod", ""), priority=_priority(values.get("priority")))
-
-
-def _feed_entries(text: str, base: str) -> Iterator[SitemapUrl]:
-    for values in islice(_blocks(text), ENTRIES_MAX):
-        href = values.get("link") or values.get("href", "")
-        loc = join(base, href) if href else None
-        if loc:
-            yield SitemapUrl(loc=loc, lastmod=values.get("updated") or values.get("pubdate") or "")
-
-
-def _blocks(text: str) -> Iterator[dict[str, str]]:
-    """For each entry the first values by lower-case name; "href" is that of an Atom link."""
-    values: dict[str, str] | None = None
-    for match in _TAG.finditer(text):
-        name = match[1].lower()
-        if name in _ENTRY_NAMES:
-            if values is not None:
-                yield values
-            values = {}
-        elif values is not None:
-            _take(values, name, text, match.end())
-    if values is not None:
-        yield values
-
-
-def _take(values: dict[str, str], name: str, text: str, start: int) -> None:
-    """Store the value of the element whose name ends at `start`, and its attributes. Reads up to the next tag."""
-    following = _found(text, "<", start)
-    end = text.find(">", start, following)
-    attributes = text[start : following if end < 0 else end][:VALUE_CHARS_MAX]
-    if name == "link" and "href" not in values:
-        href = _HREF.search(attributes)
-        if href and not _OTHER_REL.search(attributes):
-            values["href"] = _unescaped(href[1])
-    if end < 0 or attributes.endswith("/") or name in values:
-        return
-    if text.startswith(_CDATA, following) and not text[end + 1 : following].strip():
-        end, following = following + len(_CDATA) - 1, _found(text, "<", following + len(_CDATA))
-    value = text[end + 1 : min(following, end + 2 + VALUE_CHARS_MAX)].partition("]")[0].strip()
-    values[name] = _unescaped(value) if len(value) <= VALUE_CHARS_MAX else ""
-
-
-def _found(text: str, what: str, start: int) -> int:
-    at = text.find(what, start)
-    return len(text) if at < 0 else at
-
-
-def _unescaped(value: str) -> str:
-    """Empty for character references of thousands of digits, which raise an error."""
-    try:
-        return html.unescape(value)
-    except ValueError:
-        return ""
 
 
 _DATE_CHARS_MAX = 64  # RSS has the longest, with 31

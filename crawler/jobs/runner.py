@@ -5,6 +5,7 @@ While the crawl has no job, nothing of it reads or writes anything.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Sequence
 
 from crawler.engine.client import Engine
@@ -26,6 +27,8 @@ from crawler.seeding.seeder import GivenUrl
 from crawler.seeding.sitemap_seeds import SitemapReader
 from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
+
+log = logging.getLogger(__name__)
 
 CHECK_S = 1.0
 
@@ -101,5 +104,7 @@ class JobRunner:
         async with contextlib.aclosing(reader.read(url)) as found:  # type: ignore[type-var]
             async for one in found:
                 yield [entry.loc for entry in one.urls]
-        if complaint := reader.complaint(url):
-            raise UsageError(complaint)
+        for oddity in reader.oddities():
+            log.warning("run.sitemap", extra={"sitemap": url, "oddity": oddity})
+        if missing := reader.missing(url):
+            raise UsageError(missing[0] + f" (and {len(missing) - 1:,} more)" * (len(missing) > 1))

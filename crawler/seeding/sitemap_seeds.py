@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from crawler.content.html import redirect_target
-from crawler.content.sitemap import Sitemap, SitemapUrl, parse_sitemap
+from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
-from crawler.model import REDIRECTS, FetchResult
+from crawler.model import REDIRECTS, FetchResult, Response
 from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
+from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
 from crawler.terminal.wording import failure_text
@@ -18,7 +19,7 @@ from crawler.web.fetcher import Fetcher
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second
 REDIRECTS_MAX = 5
-ROOTS = (b"urlset", b"sitemapindex", b"<rss", b"<feed", b"rdf")
+COMPLAINTS_MAX = 10
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
 
 
@@ -31,15 +32,18 @@ class FoundUrls:
 
 
 class SitemapReader:
-    """`foreign` counts URLs of other hosts: no sitemap speaks for those;
-    `left_out` the sitemaps beyond SITEMAPS_MAX.
+    """`foreign` counts URLs of other domains: no sitemap speaks for those. The domain is that of the URL given, or that
+    it redirects to.
     """
 
     def __init__(self, fetcher: Fetcher, slot_borrower: SlotBorrower) -> None:
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
         self.foreign = 0
-        self.left_out = 0
+        self._left_out = 0  # sitemaps beyond SITEMAPS_MAX
+        self._missing: list[str] = []
+        self._odd: list[str] = []
+        self._domains: set[str] = set()
 
     async def read(self, url: str) -> AsyncIterator[FoundUrls]:
         """The sitemap at `url` and those that it names. Raises UsageError, NothingFetchedError for the first only."""
@@ -47,36 +51,42 @@ class SitemapReader:
             first = url_of(url)
         except InvalidUrl as error:
             raise UsageError(f"--sitemap: {error}") from None
-        host, waiting, known = host_of(first), deque([(first, 0)]), {first}
+        waiting, known = deque([(first, 0)]), {first}
+        self._domains.add(registrable_domain(host_of(first)))
         while waiting:
             current, level = waiting.popleft()
             sitemap = await self._fetched(current, is_first=current == first)
-            yield FoundUrls(f"sitemap {current}", self._own_entries(sitemap.urls, host))
-            further = self._own(sitemap.sitemaps, host) if level < DEPTH_MAX else []
+            yield FoundUrls(f"sitemap {current}", self._own_entries(sitemap.urls))
+            further = self._own(sitemap.sitemaps) if level < DEPTH_MAX else []
             for loc in further:
                 if loc in known:
                     continue
                 if len(known) > SITEMAPS_MAX:
-                    self.left_out += 1
+                    self._left_out += 1
                     continue
                 known.add(loc)
                 waiting.append((loc, level + 1))
 
-    def complaint(self, url: str) -> str:
-        """One line when sitemaps were left out, else ""."""
-        if not self.left_out:
-            return ""
-        return (
-            f"{self.left_out} sitemaps named by {url} were not read: only {SITEMAPS_MAX} are read of one index; "
-            "give the others with --sitemap"
-        )
+    def missing(self, url: str) -> list[str]:
+        """Lines on what was not read, the first of them, and how many more there are."""
+        said = _first(self._missing)
+        if self._left_out:
+            said.append(
+                f"{self._left_out} sitemaps named by {url} were not read: only {SITEMAPS_MAX} are read of one index; "
+                "give the others with --sitemap"
+            )
+        return said
 
-    def _own_entries(self, entries: Sequence[SitemapUrl], host: str) -> list[SitemapUrl]:
-        own = set(self._own([entry.loc for entry in entries], host))
+    def oddities(self) -> list[str]:
+        """Lines on sitemaps that were read leniently, the first of them, and how many more there are."""
+        return _first(self._odd)
+
+    def _own_entries(self, entries: Sequence[SitemapUrl]) -> list[SitemapUrl]:
+        own = set(self._own([entry.loc for entry in entries]))
         return [entry for entry in entries if entry.loc in own]
 
-    def _own(self, urls: Sequence[str], host: str) -> list[str]:
-        own = [url for url in urls if host_of(url) == host]
+    def _own(self, urls: Sequence[str]) -> list[str]:
+        own = [url for url in urls if registrable_domain(host_of(url)) in self._domains]
         self.foreign += len(urls) - len(own)
         return own
 
@@ -93,13 +103,28 @@ class SitemapReader:
                     continue
             if response is not None and response.status == 200:
                 sitemap = parse_sitemap(response.body, target)
-                if is_first and not _is_sitemap(sitemap, response.body):
+                if is_first and sitemap.flaw == NO_SITEMAP:
                     raise UsageError(f"{url} is not a sitemap; seeds need no option: crawler seed {url}")
+                if is_first:
+                    self._domains.add(registrable_domain(host_of(target)))
+                self._judge(url, sitemap, response)
                 return sitemap
             break
         if is_first:
             raise NothingFetchedError(f"can't fetch the sitemap {url}: {_reason(result)}")
+        self._missing.append(f"{url}: not read: {_reason(result)}")
         return Sitemap()
+
+    def _judge(self, url: str, sitemap: Sitemap, response: Response) -> None:
+        """Note what is wrong with a sitemap, or with how it came."""
+        cut = f"its transfer was cut off ({response.truncated})" if response.truncated else response.decode_error
+        read = f"{len(sitemap.urls) + len(sitemap.sitemaps):,} URLs were read"
+        if missing := cut or sitemap.flaw:
+            self._missing.append(f"{url}: {missing}; {read}")
+        if sitemap.oddity:
+            self._odd.append(f"{url}: {sitemap.oddity}; {read}")
+        if sitemap.left_out:
+            self._odd.append(f"{url}: {sitemap.left_out:,} entries without a usable URL were left out; {read}")
 
     async def _polite(self, url: str) -> FetchResult:
         async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
@@ -108,10 +133,9 @@ class SitemapReader:
             return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
 
 
-def _is_sitemap(found: Sitemap, body: bytes) -> bool:
-    """Is it one, if only an empty one? What is compressed and empty is taken for one."""
-    head = body[:4096].lower()
-    return bool(found.urls or found.sitemaps) or head[:2] == b"\x1f\x8b" or any(root in head for root in ROOTS)
+def _first(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - COMPLAINTS_MAX
+    return [*lines[:COMPLAINTS_MAX], *([f"the same of {more:,} more sitemaps"] if more > 0 else [])]
 
 
 def _reason(result: FetchResult) -> str:

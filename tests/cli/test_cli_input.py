@@ -296,7 +296,8 @@ def test_a_sitemap_gives_the_urls_of_its_own_host(programs: Nursery, tmp_path: P
             "--allow-private", "--delay", "0.1",
         )  # fmt: skip
         assert ran.code == 0, ran.err
-        assert ran.out == "2 new, 0 already seen, 0 out of scope, 0 invalid, 1 of other hosts left out\n"
+        assert ran.out == "2 new, 0 already seen, 0 out of scope, 0 invalid, 1 of other domains left out\n"
+        assert "/gone.xml: not read: status 404" in ran.err
         times = [r.start for r in site.requests()]
         assert len(times) == 3
         assert min(b - a for a, b in pairwise(times)) >= 0.1

@@ -1,7 +1,10 @@
 """Sitemaps in every form that sites serve, hostile ones included."""
 
+import base64
 import gzip
+import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -181,3 +184,22 @@ def test_a_file_of_endless_repeats_is_read_to_a_bound(monkeypatch):
 def test_a_date_of_thousands_of_characters_is_ignored():
     assert SitemapUrl(loc="http://a.test/", lastmod="2" * 5000).changed_at is None
     assert SitemapUrl(loc="http://a.test/", lastmod="Sun, 06 Nov " + "1" * 5000).changed_at is None
+
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "sitemaps.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_what_sites_send_is_read_as_it_is_meant(row):
+    """`by`: the standard that says so. "lenient": it is no XML or not the protocol, and each URL in it is clear."""
+    body = base64.b64decode(row["base64"]) if "base64" in row else row["text"].encode()
+    found = parse_sitemap(body, URL)
+    short = [f"{one.loc} {one.lastmod}".strip() for one in found.urls] + [f"sitemap:{loc}" for loc in found.sitemaps]
+    assert [text.replace("http://h.test", "") for text in short] == row["urls"]
+    assert bool(found.flaw) == (row["by"] in ("cut", "no sitemap"))
+    assert bool(found.left_out) == (row["by"] == "left out")
+
+
+def test_where_a_sitemap_stops_being_xml_is_said():
+    body = f"<urlset>\n<url><loc>{URL}?a&b</loc></url>\n</urlset>".encode()
+    assert parse_sitemap(body, URL).oddity == "it is no XML at line 2: not well-formed (invalid token)"

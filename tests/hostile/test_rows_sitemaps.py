@@ -115,7 +115,7 @@ async def too_many_sitemaps() -> None:
         found = await read({"/map.xml": index(*(f"HOST/{n}.xml" for n in range(50_000))), "/0.xml": urlset("HOST/a")})
         assert len(found.paths) == 1 + 5
         assert found.urls == ["/a"]
-        assert found.reader.complaint("http://h.test/map.xml") == (
+        assert found.reader.missing("http://h.test/map.xml")[-1] == (
             "49995 sitemaps named by http://h.test/map.xml were not read: only 5 are read of one index; "
             "give the others with --sitemap"
         )
@@ -140,11 +140,15 @@ async def other_forms() -> None:
 
 
 async def torn() -> None:
-    """A page, a body that was cut off, and tags that are not closed."""
+    """A page, a body that was cut off, and tags that are not closed: what can be read is kept, the rest is said."""
     cut = [b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + urlset("/cut") + b"<url><loc>/ha", Close()]
     found = await read({"/map.xml": index("HOST/page", "HOST/cut", "HOST/open"), "/page": b"<html><p>gone</p></html>",
-                        "/cut": cut, "/open": b"<urlset><url><loc>/open-1<url><loc>/open-2"})  # fmt: skip
-    assert [url for url in found.urls if url in ("/cut", "/open-1", "/open-2")] == ["/cut", "/open-1", "/open-2"]
+                        "/cut": cut, "/open": b"<urlset><url><loc>/open-1<url><loc>/open-2<url><loc>/hal"})  # fmt: skip
+    assert found.urls == ["/cut", "/open-1", "/open-2"]
+    assert [line.partition(": ")[2] for line in found.reader.missing("")] == [
+        "it is no sitemap; 0 URLs were read", "its transfer was cut off (disconnect); 1 URLs were read",
+        "it is cut off; 2 URLs were read",
+    ]  # fmt: skip
 
 
 ROWS: dict[str, Callable[[], Awaitable[None]]] = {

@@ -8,6 +8,7 @@ from tests.simulation.wire import RealEngine
 FAST, *SLOW = range(6), range(6, 40), range(40, 70), range(70, 100)
 
 
+@pytest.mark.timeout(600)  # thirty seeds take 40 s on a quiet machine
 @pytest.mark.parametrize(
     "seeds",
     [FAST, *(pytest.param(some, marks=pytest.mark.slow) for some in SLOW)],
