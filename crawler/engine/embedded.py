@@ -7,6 +7,8 @@ left running by a kill -9 is found by its socket and adopted; there is never a s
 import contextlib
 import os
 import signal
+import socket
+import struct
 import subprocess
 import time
 from hashlib import blake2b
@@ -20,6 +22,8 @@ START_TIMEOUT_S = 60.0  # a large append-only file is read at start
 PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it has gone into the background: late on a busy machine
 ALLOCATOR = ("libtbbmalloc.so.2", "libtbbmalloc_proxy.so.2")
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
+ANSWER_TIMEOUT_S = 1.0
+_PEER = struct.Struct("3i")  # of a socket, by the kernel: process, user, group
 
 
 def allocator() -> dict[str, str]:
@@ -80,17 +84,38 @@ class EmbeddedEngine:
 
     def pid(self) -> int:
         """The running server's process id, or 0."""
-        try:
+        return self._noted_pid() or self._listening_pid()
+
+    def _noted_pid(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
             pid = int((self.folder / "engine.pid").read_text())
+            return pid if self._is_server(pid) else 0
+        return 0
+
+    def _listening_pid(self) -> int:
+        """Who made the socket, or 0. On a full disk the pid file is empty, or missing."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return 0
+        with socket.socket(socket.AF_UNIX) as s, contextlib.suppress(OSError):
+            s.settimeout(ANSWER_TIMEOUT_S)
+            s.connect(str(self.socket))
+            pid: int = _PEER.unpack(s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[0]
+            return pid if self._is_server(pid) else 0
+        return 0
+
+    def _is_server(self, pid: int) -> bool:
+        """Is this process the server of this folder? Its id may have been reused."""
+        try:
             if not Path("/proc/self").exists():
-                return pid
+                os.kill(pid, 0)
+                return True
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
             if Path(f"/proc/{pid}/cwd").resolve(strict=True) != self.folder:
-                return 0  # the pid was reused, maybe for the server of another folder
-        except (OSError, ValueError):
-            return 0
+                return False
+        except OSError:
+            return False
         names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))
-        return pid if any(name in command for name in names) else 0  # a zombie has no command line
+        return any(name in command for name in names)  # a zombie has no command line
 
     def ensure(self) -> bool:
         """Make sure that a server answers; True when it was started now, False when it was running.
@@ -163,10 +188,8 @@ class EmbeddedEngine:
 
     def _ask(self, command: bytes) -> bytes:
         """The first bytes of the server's reply to a command over its socket; b"" when there is none."""
-        import socket
-
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
-            s.settimeout(1.0)
+            s.settimeout(ANSWER_TIMEOUT_S)
             s.connect(str(self.socket))
             s.sendall(command + b"\r\n")
             return s.recv(64)
@@ -178,11 +201,11 @@ class EmbeddedEngine:
         if not pid:
             return
         self._ask(b"SHUTDOWN NOSAVE")  # faster than a signal, which it checks ten times a second
-        if self.pid():
+        if self._is_server(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         deadline, pause = time.monotonic() + START_TIMEOUT_S, 0.001
-        while self.pid() and time.monotonic() < deadline:
+        while self._is_server(pid) and time.monotonic() < deadline:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         (self.folder / "engine.pid").unlink(missing_ok=True)

@@ -135,6 +135,19 @@ def test_a_stale_pid_file_of_another_folders_server_is_not_believed(folder: Path
         other.stop()
 
 
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\0", None])
+def test_a_running_server_is_found_and_stopped_without_its_pid_file(folder: Path, content: bytes | None) -> None:
+    """The server writes the file as it starts, and goes on where the disk is full."""
+    embedded = EmbeddedEngine(folder)
+    embedded.ensure()
+    pid = embedded.pid()
+    (folder / "engine.pid").unlink() if content is None else (folder / "engine.pid").write_bytes(content)
+    assert embedded.pid() == pid
+    embedded.stop()
+    wait_until_gone(pid)
+    assert embedded.pid() == 0
+
+
 STARTER = """
 import fcntl, sys
 from pathlib import Path
