@@ -24,6 +24,8 @@ OLDEST_LAYOUT = 2  # that is read: its lines have no checksums, and its segments
 DESCRIPTION = "crawl.json"
 SUBFOLDERS = ("warc", "index", "items", "history", "journal", "sessions", "engine", "log", "tmp")
 OUTPUTS = "outputs"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+FREE_SOME = "; free some space and start again"
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 EXCLUSIVE_TIMEOUT_S = 10.0
 EXCLUSIVE_POLL_S = 0.02
@@ -49,7 +51,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 def archive_error(action: str, path: Path, error: OSError) -> ArchiveError:
     """An error of one line with the file and the reason, and with what to do if that is known."""
     reason = error.strerror or type(error).__name__
-    hint = "; free some space and start again" if error.errno in (28, 122) else ""
+    hint = FREE_SOME if error.errno in NO_ROOM else ""
     return ArchiveError(f"can't {action} {path}: {reason}{hint}")
 
 
@@ -204,8 +206,9 @@ def alone_in(folder: CrawlFolder, pid: int) -> Iterator[None]:
                 f"another crawl is running in {folder.root}{f' (pid {other})' if other else ''}; "
                 "use --dir, or 'crawler seed' to add URLs to it"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, b"%d\n" % pid)
+        with contextlib.suppress(OSError):  # the lock holds on a full disk, too
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, b"%d\n" % pid)
         yield
     finally:
         os.close(descriptor)  # releases the lock

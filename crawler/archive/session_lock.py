@@ -97,15 +97,9 @@ def is_abandoned(folder: CrawlFolder, session: str) -> bool:
     return life_of(folder, session) is not Life.ALIVE
 
 
-def sessions(folder: CrawlFolder) -> dict[str, Holder]:
-    """Sessions that have a lock file here, alive or dead, with its content."""
-    found = {}
-    for path in sorted(folder.sessions.glob("*.lock")):
-        try:
-            found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Holder)
-        except (OSError, msgspec.MsgspecError):
-            continue  # deleted meanwhile
-    return found
+def sessions(folder: CrawlFolder) -> list[str]:
+    """Sessions that have a lock file here, alive or dead, whatever is in it."""
+    return [path.stem for path in sorted(folder.sessions.glob("*.lock"))]
 
 
 def _path(folder: CrawlFolder, session: str) -> Path:

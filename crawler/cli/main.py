@@ -10,13 +10,14 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from crawler import process_tuning
-from crawler.errors import CrawlerError, UsageError
+from crawler.errors import ArchiveError, CrawlerError, UsageError
 from crawler.redaction import redact
 
+SQLITE_FULL = 13  # as in sqlite3, which takes a while to import
 CAUSES_MAX = 20  # exceptions behind an exception that are looked at
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
@@ -98,8 +99,10 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
         _forget_stdout()
         return 0
     except Exception as error:  # noqa: BLE001 - the last door: a traceback never reaches the user
-        if _is_out_of_files(error):
+        if _began_with(error, _is_out_of_files):
             return _report_files()
+        if _began_with(error, _is_full_disk):
+            return _report_full_disk()
         return _report_bug(error, verbose=bool({"-v", "-vv", "--verbose"} & set(arguments)))
 
 
@@ -111,21 +114,37 @@ def _check_text(argument: str) -> None:
         raise UsageError(f"the argument {ascii(argument)[1:-1]} is not valid UTF-8") from None
 
 
-def _is_out_of_files(error: BaseException | None) -> bool:
-    """Did it begin with too many open files? A loop that can't be made for want of one fails to be closed, too."""
+def _began_with(error: BaseException | None, is_meant: Callable[[BaseException], bool]) -> bool:
+    """Did it begin with such an error? A loop that can't be made for want of a file fails to be closed, too."""
     for _ in range(CAUSES_MAX):
         if error is None:
             break
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        if is_meant(error):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _is_out_of_files(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "sqlite_errorcode", 0) == SQLITE_FULL
 
 
 def _report_files() -> int:
     """Without a single import: each opens a file."""
     sys.stderr.write("crawler: too many open files; raise the limit of this shell, like 'ulimit -n 65536'\n")
     return UsageError.exit_code
+
+
+def _report_full_disk() -> int:
+    """Where nobody knows the file: of a database for the time of a command, or what the output goes to."""
+    sys.stderr.write("crawler: the disk is full; free some space and start again\n")
+    return ArchiveError.exit_code
 
 
 class Ending:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO
 
 from crawler.archive.crawl_folder import archive_error, sync_directory
-from crawler.errors import ConflictError, OutputError, UsageError
+from crawler.errors import ConflictError, OutputError
 from crawler.outputs.line_formats import CsvLines, Lines, packed, read_errors, text_of
-from crawler.outputs.locking import draft_of, set_aside
+from crawler.outputs.locking import draft_of, set_aside, unwritable
 from crawler.outputs.sink import Mark, OutputEnded, Record, Row, TargetChanged, Wanted
 from crawler.outputs.target import STDOUT_SHOWN, Target
 
@@ -38,7 +38,7 @@ class StreamSink:
         try:
             self._file = target.path.open("wb") if target.path else stdout or sys.stdout.buffer
         except OSError as error:
-            raise UsageError(f"can't write {target.shown}: {error.strerror}") from None
+            raise unwritable(target.shown, error) from None
 
     def write(self, rows: Sequence[Row]) -> None:
         records = [row.record for row in rows]
@@ -89,7 +89,7 @@ class DraftSink:
         try:
             self._file: IO[bytes] = self._draft.open("x+b")
         except OSError as error:
-            raise UsageError(f"can't write {target.shown}: {error.strerror}") from None
+            raise unwritable(target.shown, error) from None
 
     def write(self, rows: Sequence[Row]) -> None:
         self._rows += [row.record for row in rows]
@@ -159,7 +159,7 @@ class GrowingSink:
                 with self._text() as text:
                     lines.read_header(text)
         except OSError as error:
-            raise UsageError(f"can't write {target.shown}: {error.strerror}") from None
+            raise unwritable(target.shown, error) from None
 
     def _opened(self, since: Mark | None, *, may_replace: bool) -> IO[bytes]:
         if since is None:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.archive.crawl_folder import open_private
-from crawler.errors import ConflictError, UsageError
+from crawler.archive.crawl_folder import FREE_SOME, NO_ROOM, open_private
+from crawler.errors import ArchiveError, ConflictError, CrawlerError, UsageError
 
 POLL_S = 0.02
 _HOLDER_BYTES_MAX = 4096
@@ -30,24 +30,32 @@ def draft_of(path: Path) -> Path:
 def writing(path: Path, shown: str, whose: str, *, timeout_s: float = 0.0) -> Iterator[None]:
     """Be the only writer of this file, which need not be there. `whose`: the crawl folder that it is written from.
 
-    Blocks; raises ConflictError after the time-out, UsageError where no lock can be made. Drafts of writers that were
-    killed are removed.
+    Blocks; raises ConflictError after the time-out, what `unwritable` says where no lock can be made. Drafts of writers
+    that were killed are removed.
     """
     path = path.resolve()
     lock = _hidden(path, "lock")
     try:
         descriptor = _acquired(lock, shown, timeout_s)
     except OSError as error:
-        raise UsageError(f"can't write {shown}: can't lock {lock}: {error.strerror}") from None
+        raise unwritable(shown, error, f"can't lock {lock}: ") from None
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}{f', crawl in {whose}' if whose else ''}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # the lock holds on a full disk, too
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"pid {os.getpid()}{f', crawl in {whose}' if whose else ''}\n".encode(), 0)
         _remove_drafts(path)
         yield
     finally:
         with contextlib.suppress(OSError):
             lock.unlink()  # whoever waits for it looks whether it still has its name
         os.close(descriptor)
+
+
+def unwritable(shown: str, error: OSError, what: str = "") -> CrawlerError:
+    """Of a target that can't be opened: a full disk may have room later, else somebody must change something."""
+    if error.errno in NO_ROOM:
+        return ArchiveError(f"can't write {shown}: {what}{error.strerror}{FREE_SOME}")
+    return UsageError(f"can't write {shown}: {what}{error.strerror}")
 
 
 def _acquired(lock: Path, shown: str, timeout_s: float) -> int:

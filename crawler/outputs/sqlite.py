@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crawler.errors import CrawlerError, OutputError, UsageError
+from crawler.archive.crawl_folder import FREE_SOME
+from crawler.errors import ArchiveError, CrawlerError, OutputError, UsageError
 from crawler.outputs.columns import ColumnType, as_kind, check_count, kind_of
 from crawler.outputs.locking import writing
 from crawler.outputs.sink import Mark, OutputAway, Record, Row, TargetChanged, Wanted
@@ -18,6 +19,7 @@ from crawler.outputs.target import Target
 
 BUSY_S = 10.0  # while another process writes the file
 NAME_BYTES_MAX = 1000  # SQLite takes any; what is longer helps nobody
+_OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _TYPES = {ColumnType.BOOL: "INTEGER", ColumnType.INT: "INTEGER", ColumnType.FLOAT: "REAL"}
 
 
@@ -34,15 +36,16 @@ class SqliteSink:
         self._table = target.table or table
         self._known = known
         self.is_new_table = False
+        self._file: tuple[int, int] | None = None
         # Who makes the file, and who takes an empty one away again, does so alone.
         with contextlib.nullcontext() if is_reader else self._alone():
             self._is_new = not is_reader and not self._path.exists()
             with self._errors():
                 self._base = self._connected(is_reader=is_reader)
             try:
+                self._file = self._named_file()
                 with self._errors():
                     self._base.execute("BEGIN" if is_reader else "BEGIN IMMEDIATE")
-                    self._file = self._named_file()
                     self._look(may_create=not is_reader)
                     if not at_once:
                         self._base.execute("COMMIT")  # others may write too while there is nothing to be written
@@ -194,6 +197,9 @@ class SqliteSink:
         try:
             yield
         except sqlite3.OperationalError as error:  # locked, disk full, not writable
+            if error.sqlite_errorcode & 0xFF in _OF_THE_DISK:
+                hint = FREE_SOME if error.sqlite_errorcode == sqlite3.SQLITE_FULL else ""
+                raise ArchiveError(f"can't write {self._shown}: {error}{hint}") from None
             raise OutputAway(f"can't write {self._shown}: {error}") from None
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):

@@ -4,6 +4,7 @@ Events are constant dotted names plus fields (`extra`). `url_log` is apart: its 
 for each URL, and they go to the stream only.
 """
 
+import contextlib
 import json
 import logging
 from datetime import UTC, datetime
@@ -61,6 +62,14 @@ class UrlLine(logging.Formatter):
 
 class _PrivateFile(logging.FileHandler):
     """Readable by the owner only, like every file of a crawl folder."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # of opening, which the base class leaves to the caller
+            super().emit(record)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it writes once more what the disk did not take
+            super().close()
 
     def _open(self) -> TextIOWrapper:
         return TextIOWrapper(open(self.baseFilename, "ab", opener=open_private), encoding=self.encoding)

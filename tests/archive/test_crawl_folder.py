@@ -9,12 +9,13 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from archive_samples import folder_in
 
 import crawler
 from crawler.archive import crawl_folder as folder_module
-from crawler.archive.crawl_folder import open_existing, open_or_create
+from crawler.archive.crawl_folder import Holder, open_existing, open_or_create
 from crawler.archive.session_lock import Life, SessionLock, is_abandoned, life_at, life_of, sessions
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
@@ -136,12 +137,21 @@ def test_a_living_session_is_not_dead_and_one_that_ended_well_leaves_nothing(tmp
     lock = SessionLock(made, "aa11", node="host-1", clock=lambda: 5.0)
     assert life_of(made, "aa11") is Life.ALIVE
     assert not is_abandoned(made, "aa11")
-    holder = sessions(made)["aa11"]
+    holder = msgspec.json.decode(lock.path.read_bytes(), type=Holder)
     assert (holder.pid, holder.node, holder.started) == (os.getpid(), "host-1", 5.0)
     lock.close()
     lock.close()
-    assert sessions(made) == {}
+    assert sessions(made) == []
     assert list(made.tmp.iterdir()) == []
+
+
+def test_a_session_counts_whatever_a_full_disk_left_in_its_lock_file(tmp_path: Path) -> None:
+    made = folder_in(tmp_path)
+    lock = SessionLock(made, "aa11")
+    os.truncate(lock.path, 0)
+    assert sessions(made) == ["aa11"]
+    assert life_of(made, "aa11") is Life.ALIVE
+    lock.close()
 
 
 def test_a_missing_lock_file_does_not_prove_death_but_frees_the_files(tmp_path: Path) -> None:

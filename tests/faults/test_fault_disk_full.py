@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,40 +23,35 @@ from tests.faults.instance_lab import (
     little_web,
 )
 from tests.faults.torn_writes import crawl_until_it_fails, tear_write
+from tests.support.disks import fill, resize, small_disk
 from tests.support.engine import Engine
 from tests.support.processes import nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
 HOST = "127.0.0.1"
+UNGUARDED = SETTINGS | {"CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "0"}
 DISK_FULL = 5
+ENGINE_UNFIT = 3
 PAGES = 60
 PAGE_BYTES = 200_000  # of digits that pack to half of it: more than the disk takes
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("a small disk needs the right to mount a tmpfs")
-    try:
+    with small_disk(place, "4m"):
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.processes
-def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(small_disk: Path, engine: Engine) -> None:
+def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(disk: Path, engine: Engine) -> None:
     pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}
     pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
-    folder = small_disk / "c"
-    unguarded = SETTINGS | {"CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "0"}
-    with serve_resources(pages) as site, nursery(unguarded) as programs, engine.client() as client:
+    folder = disk / "c"
+    with serve_resources(pages) as site, nursery(UNGUARDED) as programs, engine.client() as client:
         command = ("crawl", site.url(HOST), "--dir", str(folder), "--redis", engine.url, "--delay", "0", "--quiet")
         full = programs.crawler(*command)
         assert full.wait(60) == DISK_FULL, full.err
@@ -64,7 +60,7 @@ def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(small_disk: 
         assert "Traceback" not in full.err
         committed = assert_all_committed_is_on_disk(EngineView(client), folder)
         assert 0 < committed < PAGES
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        resize(disk, "64m")
         again = programs.crawler(*command)
         assert again.wait(60) == 0, again.err
     urls = Counter(e.url for e in entries_of(folder))
@@ -73,10 +69,10 @@ def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(small_disk: 
 
 
 @pytest.mark.processes
-def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(small_disk: Path, engine: Engine) -> None:
+def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path, engine: Engine) -> None:
     pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}
     pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
-    folder = small_disk / "c"
+    folder = disk / "c"
     guarded = SETTINGS | {
         "CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "1500000", "CRAWLER_FRONTIER_CLAIM_URLS_MAX": "1",
         "CRAWLER_FRONTIER_CLAIM_AHEAD_S": "0.1",
@@ -89,10 +85,37 @@ def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(small_disk:
         stats = programs.crawler("stats", "--json", *where)
         assert stats.wait(30) == 0
         assert json.loads(stats.out)["totals"]["disk_full"]
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        resize(disk, "64m")
         assert crawling.wait(60) == 0, crawling.err
     assert Counter(e.url for e in entries_of(folder)) == Counter({site.url(host, target): 1 for host, target in pages})
     assert_archive_whole(folder)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("pages_left", [0, 1, 3])
+def test_no_command_takes_a_full_disk_for_a_bug_or_leaves_its_engine(disk: Path, pages_left: int) -> None:
+    folder = disk / "c"
+    web = {(HOST, "/"): Resource(body="x")}
+    with serve_resources(web) as site, nursery(UNGUARDED) as programs:
+        first = programs.crawler("crawl", site.url(HOST), "--dir", str(folder), "--delay", "0")
+        assert first.wait(60) == 0, first.err
+        fill(disk, pages_left=pages_left)
+        commands: list[tuple[str, ...]] = [
+            ("stats",), ("audit",), ("seed", site.url(HOST, "/new")), ("export", "-o", str(disk / "pages.csv")),
+            ("prune", "--older-than", "0s"), ("crawl", "--time", "1", "-o", str(disk / "pages.sqlite")),
+        ]  # fmt: skip
+        for command in commands:
+            done = programs.crawler(*command, "--dir", str(folder))
+            assert done.wait(60) in (0, ENGINE_UNFIT, DISK_FULL), (command, done.err)
+            assert "bug" not in done.err
+            assert programs.left() == [], command
+
+
+def test_output_to_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "crawler", "completion", "bash"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (DISK_FULL, "crawler: the disk is full; free some space and start again\n")
 
 
 def assert_all_committed_is_on_disk(view: EngineView, folder: Path) -> int:

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from tests.faults.engine_lab import (
     durable_engine,
     lab,
 )
+from tests.support.disks import fill, small_disk
 from tests.support.engine import free_ports, short_folder, wait_for
 from tests.support.proxy import tcp_proxy
 
@@ -116,30 +115,22 @@ def on_port(port: int) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
+def disk() -> Iterator[Path]:
     """Eight megabytes of their own for an engine."""
-    with short_folder() as folder:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)]
-        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-            pytest.skip("mounting a tmpfs is not permitted here")
-        try:
-            yield folder
-        finally:
-            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with short_folder() as folder, small_disk(folder, "8m"):
+        yield folder
 
 
 @pytest.mark.slow
-async def test_an_engine_with_a_full_disk_resumes_once_there_is_space(tmp_path: Path, small_disk: Path) -> None:
+async def test_an_engine_with_a_full_disk_resumes_once_there_is_space(tmp_path: Path, disk: Path) -> None:
     """It refuses every write, heartbeats too (MISCONF). Its file is whole afterwards: it is killed to see that."""
-    engine, ballast = DurableEngine(small_disk), small_disk / "ballast"
+    engine = DurableEngine(disk)
     engine.start()
     stalled: list[int] = []
 
     async def fill_up(instances: list[Instance]) -> None:
         await committed(instances, 60)
-        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(4096))
+        ballast = fill(disk)
         while not says(engine, "MISCONF"):
             await asyncio.sleep(0.02)
         await asyncio.sleep(DEADLINE_S + 1.0)

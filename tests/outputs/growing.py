@@ -1,8 +1,12 @@
 """An index that grows, followed: what the tests of outputs next to a crawl share."""
 
+import csv
+import io
+import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from crawler.archive.crawl_folder import CrawlFolder
@@ -10,7 +14,10 @@ from crawler.archive.index_writer import IndexWriter
 from crawler.outputs.follow import Follower
 from crawler.outputs.records import Pages
 from tests.archive.archive_samples import entry, folder_in
+from tests.outputs.round_trip import unpacked
 from tests.outputs.samples import json_lines, target
+
+FILES = ("pages.jsonl", "pages.csv", "pages.jsonl.gz", "pages.csv.zst", "pages.sqlite", "pages.parquet")
 
 
 class Crawl:
@@ -45,6 +52,21 @@ def running(follower: Follower) -> Iterator[Follower]:
 
 def urls(path: Path) -> list[str]:
     return [record["url"] for record in json_lines(path)]
+
+
+def sorted_urls(path: Path) -> list[str]:
+    """Of a file of any kind, in the order of the URLs."""
+    if path.suffix == ".sqlite":
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as base:
+            return sorted(row[0] for row in base.execute("SELECT url FROM pages"))
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return sorted(pq.read_table(path)["url"].to_pylist())
+    text = unpacked(path).decode()
+    if ".csv" in path.suffixes:
+        return sorted(row["url"] for row in csv.DictReader(io.StringIO(text, newline="")))
+    return sorted(json.loads(line)["url"] for line in text.splitlines())
 
 
 def lines_of(path: Path) -> int:
