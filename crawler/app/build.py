@@ -235,7 +235,14 @@ def _build(
     usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
     budgets = RaisedQuotasWatcher(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
     ownership = Ownership(
-        crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
+        crawl.leases,
+        peers,
+        held,
+        me,
+        s.membership,
+        listener=rebalance,
+        takeovers=Takeovers(engine, crawl.keys),
+        on_set_back=counters.set_back,
     )
     jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower, s)
     shared_record = SharedRecord(

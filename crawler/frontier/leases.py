@@ -19,6 +19,7 @@ class Lease(msgspec.Struct, frozen=True):
     session: str
     node: str
     epoch: int
+    sequence: int = 0  # of the last commit in the partition; not known of a lease that an acquire came too late for
 
 
 class Acquired(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +43,11 @@ class Leases:
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
         """The current leases."""
         wanted = list(partitions)
-        raw = await self._engine.commands([("HMGET", self._keys.meta(p), "session", "node", "epoch") for p in wanted])
+        raw = await self._engine.commands(
+            [("HMGET", self._keys.meta(p), "session", "node", "epoch", "sequence") for p in wanted]
+        )
         return [
-            Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0))
+            Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0), int(m[3] or 0))
             for p, m in zip(wanted, raw, strict=True)
         ]
 

@@ -66,6 +66,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
     last_error_at: float = 0.0  # wall clock, s
+    set_back_pages: int = 0  # that an engine which was set back lost in the last minute; they are fetched again
     next_job_at: float = 0.0  # when something of a job is due next in its partitions, wall clock, s; 0: nothing is
     clock_off_s: float = 0.0  # the engine's clock minus its own, where that is so much that it triggers no job
     ring: str = ""  # digest of its ring: two that differ for long have different settings

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from crawler.frontier.frontier import Fence
-from crawler.frontier.leases import Acquired
+from crawler.frontier.leases import Acquired, Lease
 from crawler.model import Claim
 from crawler.runtime.clock import monotonic_ms
 
@@ -33,6 +33,7 @@ class HeldPartition(msgspec.Struct):
     anchor_ms: int
     draining: bool = False
     drain_until_ms: int = 0
+    sequence: int = 0  # of its last commit that we know of
     log_entries: int = 0  # commits of an earlier owner in the engine's log that the pipeline does not know of
 
 
@@ -48,6 +49,7 @@ class HeldPartitions:
         self._held: dict[int, HeldPartition] = {}
         self.tried_epochs: dict[int, int] = {}  # partition -> the highest epoch that this session got or may have got
         self.unconfirmed: set[int] = set()  # leases that may be in our name although we do not hold them
+        self._sequences: dict[int, int] = {}  # of partitions that we held and lost at once, until they are read again
 
     def __iter__(self) -> Iterator[int]:
         """The partitions held, draining ones included."""
@@ -90,14 +92,24 @@ class HeldPartitions:
         held = self._held.get(partition)
         return held is not None and not held.draining
 
-    def add(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
-        """A lease was acquired. One that is not wanted is only held to be released."""
+    def add(self, won: Acquired, anchor_ms: int, *, is_wanted: bool, sequence: int = 0) -> None:
+        """A lease was acquired. One that is not wanted is only held to be released. `sequence`: as read before."""
         self.tried_epochs[won.partition] = won.epoch
         log_entries = 0 if is_wanted else won.log_entries
         self._held[won.partition] = HeldPartition(
-            won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, log_entries=log_entries
+            won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, sequence=sequence, log_entries=log_entries
         )
         self.unconfirmed.discard(won.partition)
+
+    def committed(self, partition: int, sequence: int) -> None:
+        """The engine has answered that it has this commit."""
+        held = self._held.get(partition)
+        if held is not None:
+            held.sequence = max(held.sequence, sequence)
+
+    def set_back(self, seen: Iterable[Lease]) -> int:
+        """How many commits the engine no longer has, by leases that were read after `lose_all`; counts them once."""
+        return sum(max(0, self._sequences.pop(one.partition, 0) - one.sequence) for one in seen)
 
     def let_go(self, partition: int) -> Fence | None:
         """Stop holding a partition: the fence to release its lease with. Its dependents are not notified."""
@@ -122,6 +134,7 @@ class HeldPartitions:
     def lose_all(self) -> None:
         """The silence lasted too long, or the engine fell back: nothing starts until each lease is acquired again."""
         lost = list(self._held)
+        self._sequences |= {partition: held.sequence for partition, held in self._held.items()}
         self.unconfirmed.update(lost, self.tried_epochs)  # an engine that fell back may have restored released leases
         self._held.clear()
         self.drop(lost)

@@ -50,8 +50,10 @@ class Ownership:
         *,
         listener: RebalanceListener,
         takeovers: Takeovers,
+        on_set_back: Callable[[int], None] = lambda _: None,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
+        """`on_set_back`: hears how many pages of ours the engine lost, which are fetched again."""
         self._leases = leases
         self._peers = peers
         self._held = held
@@ -59,6 +61,7 @@ class Ownership:
         self._settings = settings
         self._listener = listener
         self._takeovers = takeovers
+        self._on_set_back = on_set_back
         self._clock_ms = clock_ms
         self._leaving = False
         self.taken_over = 0  # partitions of dead sessions
@@ -81,6 +84,9 @@ class Ownership:
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
         seen = await self._leases.read(asked) if asked else []
+        if pages := self._held.set_back(seen):
+            log.warning("engine.set_back", extra={"pages": pages})
+            self._on_set_back(pages)
         await self._peers.refresh()
         share = set(self._wanted())
         await self._hand_over(share)
@@ -108,9 +114,9 @@ class Ownership:
         replies = await self._leases.acquire(self._me.session, self._me.node, asked)
         anchor_ms = self._clock_ms()  # when the reply arrived, not when the call was sent
         reached("lease.acquired")
-        for reply in replies:
+        for lease, reply in zip(takeable, replies, strict=True):
             if isinstance(reply, Acquired):
-                self._take(reply, anchor_ms, is_wanted=reply.partition in share)
+                self._take(reply, anchor_ms, is_wanted=reply.partition in share, sequence=lease.sequence)
         await self._note_takeovers([asked[i][0] for i, reply in enumerate(replies) if isinstance(reply, Acquired)])
         failed = [reply for reply in replies if isinstance(reply, EngineError)]
         if failed:
@@ -138,8 +144,8 @@ class Ownership:
             with contextlib.suppress(EngineError):
                 await self._takeovers.note(takeover)
 
-    def _take(self, won: Acquired, anchor_ms: int, *, is_wanted: bool) -> None:
-        self._held.add(won, anchor_ms, is_wanted=is_wanted)
+    def _take(self, won: Acquired, anchor_ms: int, *, is_wanted: bool, sequence: int) -> None:
+        self._held.add(won, anchor_ms, is_wanted=is_wanted, sequence=sequence)
         if is_wanted:
             self._listener.acquired(won.partition, log_entries=won.log_entries, pending=won.pending)
 

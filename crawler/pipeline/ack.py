@@ -51,6 +51,7 @@ class AckStage:
             for i, reply in zip(asked, await self._answers([acks[i] for i in asked]), strict=True):
                 if isinstance(reply, AckReply):
                     answers[i] = reply
+                    self._held.committed(acks[i].claim.partition, reply.sequence)
             if len(answers) < len(acks):
                 await asyncio.sleep(ENGINE_PAUSE_S)
         return [answers[i] for i in range(len(acks))]

@@ -58,6 +58,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "disk", "paused"
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
+    set_back_pages: int = 0  # that the engine lost in the last minute; they are fetched again
     jobs: JobsAhead = JobsAhead()
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
     notes: Sequence[str] = ()  # for people: the time left, what is waited for, the last error

@@ -47,6 +47,8 @@ def with_notes(o: Overview) -> Overview:
 
 def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:
     """What explains the numbers. `is_limited`: the crawl ends before its queue does."""
+    if o.set_back_pages:
+        yield f"the engine lost its last writes: {counted(o.set_back_pages, 'page is', 'pages are')} fetched again"
     if o.left_s is not None and not is_limited:
         yield left_text(o.left_s)
     if o.state is CrawlState.RUNNING and not o.waits_for:

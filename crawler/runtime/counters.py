@@ -12,7 +12,7 @@ from crawler.runtime.clock import wall_s
 from crawler.terminal.wording import failure_reason
 
 ERROR_MAX = 120  # characters
-ERROR_SHOWN_S = 60.0
+ERROR_SHOWN_S = 60.0  # and what an engine lost
 
 
 class OpenClaims:
@@ -84,6 +84,8 @@ class Counters(msgspec.Struct):
     errors: int = 0
     last_error: LastError | None = None
     fenced: int = 0  # results that came too late: another session had the lease by then
+    set_back_pages: int = 0  # that the engine lost in the last minute, as it was set back
+    set_back_at_s: float = 0.0
     late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
     held_pages: int = 0  # fetched, and not acked because links of theirs wait
@@ -116,8 +118,16 @@ class Counters(msgspec.Struct):
         return {
             "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for,
             "held_pages": self.held_pages, "held_links": self.held_links,
-            "last_error": text, "last_error_at": at_s,
+            "last_error": text, "last_error_at": at_s, "set_back_pages": self._set_back_now,
         }  # fmt: skip
+
+    def set_back(self, pages: int) -> None:
+        """The engine has lost its last writes, with this many pages of ours."""
+        self.set_back_pages, self.set_back_at_s = self._set_back_now + pages, wall_s()
+
+    @property
+    def _set_back_now(self) -> int:
+        return self.set_back_pages if wall_s() - self.set_back_at_s < ERROR_SHOWN_S else 0
 
     def pages_left(self) -> int | None:
         """How many more pages may be claimed under the limits; None without a limit."""

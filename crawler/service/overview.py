@@ -47,6 +47,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             waits_for=sorted({m.waits_for for m in members if m.waits_for}),
             awaited=[m.awaited for m in members if m.awaited],
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
+            set_back_pages=sum(m.set_back_pages for m in members),
             jobs=jobs_ahead(members),
             spent=spent,
         )

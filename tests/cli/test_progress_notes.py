@@ -92,6 +92,18 @@ def test_a_stall_is_explained_after_some_seconds() -> None:
         assert list(notes(overview(still_s=11.0, **known | why_not))) == ["last error: timeout: a.test"]
 
 
+def test_pages_that_the_engine_lost_are_told_for_a_minute() -> None:
+    assert list(notes(overview(set_back_pages=223))) == ["the engine lost its last writes: 223 pages are fetched again"]
+    counters = Counters(OpenClaims(1))
+    counters.set_back(200)
+    counters.set_back(23)
+    assert counters.description()["set_back_pages"] == 223
+    counters.set_back_at_s -= ERROR_SHOWN_S
+    assert counters.description()["set_back_pages"] == 0
+    counters.set_back(5)
+    assert counters.description()["set_back_pages"] == 5
+
+
 def test_a_crawl_that_waits_for_scheduled_urls_tells_when_the_first_is_visible() -> None:
     known: dict[str, Any] = {"pending": 9, "scheduled": 9, "first_visible_at": NOW + 3 * 3600, "still_s": 99.0}
     assert list(notes(overview(**known))) == ["next URL visible in 3 h 00 m"]

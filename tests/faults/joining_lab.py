@@ -96,9 +96,11 @@ class VirtualInstance:
             on_death=self._count_death,
         )
         self.held = HeldPartitions(member.session)
+        self.set_back: list[int] = []
         self.ownership = Ownership(
             leases, self.peers, self.held, member, settings,
             listener=NoWork(ledger, member.session), takeovers=Takeovers(engine, keys),
+            on_set_back=self.set_back.append,
         )  # fmt: skip
         self.liveness = SessionLiveness(settings)
         self.heartbeat = Heartbeat(

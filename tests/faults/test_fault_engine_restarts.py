@@ -80,7 +80,10 @@ async def test_nothing_is_forgotten_when_an_engine_loses_its_last_writes(
     assert len(told) >= len(cuts) * 2
 
 
-async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(tmp_path: Path) -> None:
+async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "crawler")
     with durable_engine() as engine:
         files, backup = engine.folder / "appendonlydir", engine.folder / "backup"
 
@@ -97,7 +100,10 @@ async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(tm
             done = await here.crawl(engine.url, meanwhile=set_back)
             totals = await counted(engine.url)
     assert (totals.added, totals.fetched) == (totals.done, here.pages)
-    assert done.instances[0].counters.committed > here.pages + 50
+    again = done.instances[0].counters.committed - here.pages
+    assert again > 50
+    assert [vars(r)["pages"] for r in caplog.records if r.getMessage() == "engine.set_back"] == [again]
+    assert done.instances[0].counters.description()["set_back_pages"] == again
 
 
 def cut_tail(engine: DurableEngine, n: int) -> int:

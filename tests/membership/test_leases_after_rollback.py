@@ -42,3 +42,34 @@ async def test_a_lease_restored_by_a_rollback_is_released_again(engine: Engine) 
         assert sorted([*a.held, *b.held]) == list(range(PARTITIONS))
     finally:
         await door.close()
+
+
+async def test_commits_that_the_engine_lost_are_counted_once_by_who_had_the_partition(engine: Engine) -> None:
+    settings, keys = MembershipSettings(debounce_s=0), Keys("t")
+    door = Client(engine.url, library())
+    await door.connect()
+    one = VirtualInstance(door, Ledger(PARTITIONS), "a", settings)
+
+    async def is_lost() -> int:
+        seen = len(one.set_back)
+        one.lose_leases()
+        await one.ownership.step()
+        return sum(one.set_back[seen:])
+
+    try:
+        await one.join()
+        with contextlib.closing(engine.client()) as client:
+            client.hset(keys.meta(3), "sequence", 7)  # of an earlier owner
+            for _ in range(8):
+                await one.heartbeat.beat()
+                await one.ownership.step()
+            client.hset(keys.meta(5), "sequence", 20)
+            one.held.committed(5, 19)
+            one.held.committed(5, 18)  # answers come in any order
+            assert await is_lost() == 0, "a silence, not a loss"
+            client.hset(keys.meta(3), "sequence", 5)
+            client.hset(keys.meta(5), "sequence", 9)
+            assert await is_lost() == 2 + 11
+            assert await is_lost() == 0
+    finally:
+        await door.close()
