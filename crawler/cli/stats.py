@@ -159,7 +159,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     from crawler.reports.overview import jobs_ahead
     from crawler.reports.overview_text import jobs_notes
     from crawler.runtime.clock import wall_s
-    from crawler.service.members import alive
+    from crawler.service.members import alive, waits_for
     from crawler.service.overview import totals_view
 
     counts, examples = await crawl.stats.totals_and_examples()
@@ -169,14 +169,14 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     found, listed = await totals_view(crawl, counts), await _listed(crawl, arguments)
     shown = listed.rows
     members = await alive(crawl)
-    waits_for, ahead = {m.waits_for for m in members} - {""}, jobs_ahead(members)
+    waiting, ahead = await waits_for(crawl, members), jobs_ahead(members)
     held = sum(m.held_pages for m in members), sum(m.held_links for m in members)
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     if arguments.json:
         counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
         counted["jobs"] = msgspec.to_builtins(ahead)
         counted |= {"held_pages": held[0], "held_links": held[1]}
-        counted |= {"memory_full": "memory" in waits_for, "disk_full": "disk" in waits_for}
+        counted |= {"memory_full": "memory" in waiting, "disk_full": "disk" in waiting}
         return json.dumps(
             {
                 "crawl": crawl.settings.crawl.name,
@@ -195,7 +195,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
             in_flight=found.in_flight,
             ordering=crawl.record.ordering,
             is_paused=is_paused,
-            waits_for=waits_for,
+            waits_for=waiting,
             held=held,
             quota_reached=quota_reached,
             jobs=list(jobs_notes(ahead, wall_s(), is_idle=not found.pending)),

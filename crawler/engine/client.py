@@ -152,12 +152,7 @@ class Engine:
 
     async def info(self) -> EngineInfo:
         """Facts from the engine (in a cluster from all primaries; the run id is made of theirs)."""
-        async with self._asking():
-            if self.is_cluster:
-                raw = await self._client.execute_command("INFO", target_nodes=RedisCluster.PRIMARIES)
-                nodes = list(raw.values()) if _is_per_node(raw) else [raw]
-            else:
-                nodes = [await self._client.info("everything")]
+        nodes = await self._info("everything")
         policy, intset = await self._config()
         first = nodes[0]
         return EngineInfo(
@@ -198,14 +193,21 @@ class Engine:
 
     async def memory(self) -> Memory:
         """How much memory the engine uses."""
-        async with self._asking():
-            if self.is_cluster:
-                raw = await self._client.execute_command("INFO", "memory", target_nodes=RedisCluster.PRIMARIES)
-                nodes = list(raw.values()) if _is_per_node(raw) else [raw]
-            else:
-                nodes = [await self._client.info("memory")]
+        nodes = await self._info("memory")
         shares = [int(n["used_memory"]) / int(n["maxmemory"]) for n in nodes if int(n.get("maxmemory", 0))]
         return Memory(sum(int(n["used_memory"]) for n in nodes), max(shares, default=0.0))
+
+    async def is_disk_full(self) -> bool:
+        """Does it refuse all writes (MISCONF), because its append-only file can't be written?"""
+        return any(node.get("aof_last_write_status") == "err" for node in await self._info("persistence"))
+
+    async def _info(self, section: str) -> list[dict[str, Any]]:
+        """A section of INFO, of all primaries."""
+        async with self._asking():
+            if not self.is_cluster:
+                return [await self._client.info(section)]
+            raw = await self._client.execute_command("INFO", section, target_nodes=RedisCluster.PRIMARIES)
+        return list(raw.values()) if _is_per_node(raw) else [raw]
 
     async def is_written(self) -> bool:
         """Has the kernel received all writes that the engine acknowledged? Then a kill of the engine can't lose them.

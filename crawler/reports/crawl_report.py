@@ -63,7 +63,10 @@ def waits_text(why: str) -> str:
     """Why instances claim no more URLs, or few (`Member.waits_for`), in words."""
     full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
     disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
-    return {"memory": full, "disk": disk, "paused": "waits for 'crawler resume'"}.get(why, f"waits for {why}")
+    engine = "waits for free space on the engine's disk: it can't be written (MISCONF)"
+    return {"memory": full, "disk": disk, "engine disk": engine, "paused": "waits for 'crawler resume'"}.get(
+        why, f"waits for {why}"
+    )
 
 
 def _pending(totals: Totals, in_flight: int) -> str:

@@ -55,7 +55,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     busy_partitions: int  # that have pending URLs
     still_s: float = 0.0  # since when no attempt has finished, s; at most 5 s too little
     left_s: float | None = None  # how long the pending URLs last, while they decrease, s
-    waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "disk", "paused"
+    waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "disk", "paused", "engine disk"
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
     set_back_pages: int = 0  # that the engine lost in the last minute; they are fetched again

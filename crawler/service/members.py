@@ -1,5 +1,7 @@
 """The instances of a crawl by their own word, in one cheap read; `ring_view` judges them by two."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
@@ -31,6 +33,14 @@ class MembersView(msgspec.Struct, frozen=True, kw_only=True):
 async def alive(crawl: OpenCrawl) -> list[Member]:
     """The instances that take part. Raises EngineError, as all functions here do."""
     return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+
+
+async def waits_for(crawl: OpenCrawl, members: Iterable[Member]) -> list[str]:
+    """Why these instances claim no more URLs, or few: values of `Member.waits_for`, and "engine disk"."""
+    found = {member.waits_for for member in members} - {""}
+    if await crawl.engine.is_disk_full():  # no member can note it: it takes no heartbeat either
+        found.add("engine disk")
+    return sorted(found)
 
 
 async def member_views(crawl: OpenCrawl) -> MembersView:

@@ -11,7 +11,7 @@ from crawler.reports.overview_text import with_notes
 from crawler.reports.progress_notes import left_s, still_s
 from crawler.runtime.clock import wall_s
 from crawler.service.domains import domain_rows
-from crawler.service.members import alive
+from crawler.service.members import alive, waits_for
 
 
 async def overview(crawl: OpenCrawl) -> Overview:
@@ -44,7 +44,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             busy_partitions=progress.busy,
             still_s=still_s(samples) if progress.pending else 0.0,
             left_s=left_s(samples, scheduled=progress.scheduled),
-            waits_for=sorted({m.waits_for for m in members if m.waits_for}),
+            waits_for=await waits_for(crawl, members),
             awaited=[m.awaited for m in members if m.awaited],
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
             set_back_pages=sum(m.set_back_pages for m in members),

@@ -1,8 +1,10 @@
 """The disk takes no more in mid-crawl: nothing is acked without its record, and the crawl goes on later."""
 
+import contextlib
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -21,6 +23,7 @@ from tests.faults.instance_lab import (
     assert_exact,
     assert_exported_once,
     little_web,
+    wait_until,
 )
 from tests.faults.torn_writes import crawl_until_it_fails, tear_write
 from tests.support.disks import fill, resize, small_disk
@@ -89,6 +92,45 @@ def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path,
         assert crawling.wait(60) == 0, crawling.err
     assert Counter(e.url for e in entries_of(folder)) == Counter({site.url(host, target): 1 for host, target in pages})
     assert_archive_whole(folder)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("where", "pages_left", "says"),
+    [
+        ("c", 300, "waits for free disk space"),  # less than the guard wants, and room for what is in flight
+        ("c/engine", 0, r"waits for free space on the engine's disk: it can't be written \(MISCONF\)"),
+        ("results", 0, "No space left on device.*the crawl continues"),
+    ],
+)
+def test_a_crawl_goes_on_by_itself_when_any_of_its_disks_has_room_again(
+    tmp_path: Path, where: str, pages_left: int, says: str
+) -> None:
+    folder, results = tmp_path / "c", tmp_path / "results"
+    results.mkdir()
+    pages = {(HOST, f"/{n}"): Resource(body=os.urandom(500).hex()) for n in range(PAGES)}
+    pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
+    guarded = SETTINGS | {"CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "1500000"}
+    with contextlib.ExitStack() as stack:
+        site = stack.enter_context(serve_resources(pages))
+        programs = stack.enter_context(nursery(guarded))
+        seeding = programs.crawler("seed", site.url(HOST), "--dir", str(folder))
+        assert seeding.wait(60) == 0, seeding.err
+        copy = shutil.copytree(tmp_path / where, tmp_path / "copy")
+        disk = stack.enter_context(small_disk(tmp_path / where, "8m"))
+        shutil.copytree(copy, disk, dirs_exist_ok=True)
+        output = results / "pages.jsonl"
+        crawling = programs.crawler("crawl", "--dir", str(folder), "--delay", "0.1", "-o", str(output))
+        wait_until(lambda: output.exists() and output.read_bytes().count(b"\n") > 5, "the first pages")
+        ballast = fill(disk, pages_left=pages_left)
+        crawling.wait_for(says)
+        ballast.unlink()
+        assert crawling.wait(90) == 0, crawling.err
+        assert "Traceback" not in crawling.err
+        wanted = Counter({site.url(host, target): 1 for host, target in pages})
+        assert Counter(e.url for e in entries_of(folder)) == wanted
+        assert Counter(json.loads(line)["url"] for line in output.read_text().splitlines()) == wanted
+        assert_archive_whole(folder)
 
 
 @pytest.mark.processes
