@@ -249,11 +249,12 @@ class GrowingSink:
         return file
 
     def close(self) -> None:
-        if self._is_dirty:
-            with contextlib.suppress(OSError, ValueError):
-                os.ftruncate(self._file.fileno(), self._length)
-        with contextlib.suppress(OSError):
-            self._file.close()
+        with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as last:
+            if self._is_dirty:
+                descriptor = os.dup(self._file.fileno())
+                last.callback(os.close, descriptor)
+                last.callback(os.ftruncate, descriptor, self._length)
+            self._file.close()  # which tries again to write what the disk did not take
 
 
 # --- what both kinds of files do ---

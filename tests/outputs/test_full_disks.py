@@ -15,7 +15,7 @@ from crawler.outputs.records import Pages
 from crawler.outputs.sqlite import SqliteSink
 from tests.outputs.growing import FILES, Crawl, running, sorted_urls, wait_until
 from tests.outputs.samples import target
-from tests.support.disks import fill, small_disk
+from tests.support.disks import PAGE_BYTES, fill, small_disk
 
 PAGES = 1500
 DISK_FULL = 5
@@ -56,6 +56,25 @@ def test_a_full_disk_is_exit_code_5_and_the_same_command_catches_up(
     assert again.finish() == []
     assert sorted_urls(path) == sorted(crawl.urls)
     assert {one.name for one in disk.iterdir()} == {name}
+
+
+def test_the_last_bytes_that_a_full_disk_did_not_take_are_not_written_later(
+    crawl: Crawl, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in the buffer of the file, and there is room for them when what came before them is cut off."""
+    monkeypatch.setattr(follow, "FINISH_S", 0.05)
+    crawl.add(30)
+    export(crawl.folder, [target(disk / "pages.jsonl")], Pages(crawl.folder))
+    length = (disk / "pages.jsonl").stat().st_size
+    assert length % PAGE_BYTES
+    (disk / "pages.jsonl").unlink()
+    fill(disk, pages_left=length // PAGE_BYTES + 1)  # one for the lock
+    follower = crawl.follower(disk / "pages.jsonl")
+    follower.open()
+    follower.start()
+    assert isinstance(follower.finish(), ArchiveError)
+    assert (disk / "pages.jsonl").read_bytes() == b""
+    assert {one.name for one in disk.iterdir()} == {"pages.jsonl", "ballast"}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(".parquet")])
