@@ -12,7 +12,7 @@ from typing import Any
 
 from crawler.errors import OutputError, UsageError
 from crawler.outputs.columns import EXACT_MAX, ColumnType, as_kind, grown, is_inexact
-from crawler.outputs.sink import Mark, OutputAway, Record, Row, Wanted
+from crawler.outputs.sink import Mark, OutputAway, Record, Row, TargetChanged, Wanted
 from crawler.outputs.tables import KEY_COLUMNS, PULSE_ROWS, ColumnNames, last_of_each
 from crawler.outputs.target import Target
 from crawler.redaction import shown
@@ -275,9 +275,17 @@ class PostgresSink:
         try:
             yield
         except self._psycopg.Error as error:
+            if isinstance(error, self._psycopg.errors.UndefinedTable) and self._is_dropped():
+                raise TargetChanged(f"table {self._name} at {self._shown} was dropped by another program") from None
             if self._may_pass(error):
                 raise OutputAway(f"{self._shown}: {_one_line(error)}") from None
             raise OutputError(f"{self._shown} rejects the records: {_one_line(error)}") from None
+
+    def _is_dropped(self) -> bool:
+        """It may also be a table that a trigger needs."""
+        self._connection.rollback()
+        name = self._table.as_string(self._connection)
+        return self._connection.execute("SELECT to_regclass(%s)", [name]).fetchone()[0] is None
 
     def _may_pass(self, error: Any) -> bool:
         """May the same rows be taken later?"""

@@ -88,7 +88,7 @@ class SqliteSink:
         return int(self._base.execute("PRAGMA schema_version").fetchone()[0])
 
     def _columns_there(self) -> list[str]:
-        found = [row[1] for row in self._base.execute(f"PRAGMA table_info({_quoted(self._table)})")]
+        found = self._table_info()
         if found and not set(KEY_COLUMNS) <= set(found):
             self._refuse(f"it has no columns {', '.join(KEY_COLUMNS)}")
         if found:
@@ -97,6 +97,10 @@ class SqliteSink:
             except sqlite3.OperationalError:
                 self._refuse(f"({', '.join(KEY_COLUMNS)}) is not a unique key")
         return found
+
+    def _table_info(self) -> list[str]:
+        """Names of columns; none when there is no table."""
+        return [row[1] for row in self._base.execute(f"PRAGMA table_info({_quoted(self._table)})")]
 
     def _refuse(self, why: str) -> None:
         raise UsageError(f"table {self._table} of {self._shown} is not a results table: {why}; add ?table=NAME")
@@ -200,6 +204,8 @@ class SqliteSink:
             if error.sqlite_errorcode & 0xFF in _OF_THE_DISK:
                 hint = FREE_SOME if error.sqlite_errorcode == sqlite3.SQLITE_FULL else ""
                 raise ArchiveError(f"can't write {self._shown}: {error}{hint}") from None
+            if str(error).startswith("no such table") and not self._table_info():
+                raise TargetChanged(f"table {self._table} of {self._shown} was dropped by another program") from None
             raise OutputAway(f"can't write {self._shown}: {error}") from None
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
