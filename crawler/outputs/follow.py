@@ -48,6 +48,7 @@ class Follower:
         self.notes: list[str] = []  # what people should know of it at the end, though it is complete
         self._folder, self._source, self._warn, self._stdout = folder, source, warn, stdout
         self._held = contextlib.ExitStack()
+        self._is_alone: Callable[[], bool] = lambda: True
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"output {target.shown}", daemon=True)
         self._changed = ""  # how, by another program, since the last look
@@ -59,7 +60,7 @@ class Follower:
         """Go on where the last writer came to. Blocks; raises as opening does, ConflictError, ArchiveError."""
         path = None
         if self.target.kind is TargetKind.LINES and self.target.path is not None:
-            self._held.enter_context(_alone(self.target, self._folder))
+            self._is_alone = self._held.enter_context(_alone(self.target, self._folder))
         if self.target.kind is not TargetKind.STREAM:
             path = cursor_path(self._folder.outputs, self.target, self._source.shape.name)
             self._held.enter_context(self._folder.exclusive(f"output-{path.stem}", LOCK_TIMEOUT_S))
@@ -256,6 +257,8 @@ class Follower:
 
     def _reopened(self) -> Sink:
         try:
+            if not self._is_alone():
+                self._is_alone = self._held.enter_context(_alone(self.target, self._folder))
             return self._opened(was_closed=True)  # a sink that is closed leaves nothing behind its mark
         except (UsageError, ConflictError) as error:  # it could be written before: that may come back
             raise OutputAway(str(error)) from None
@@ -283,7 +286,7 @@ class AtTheEnd:
 
     def open(self) -> None:
         """Be its only writer from now on."""
-        self._held.enter_context(_alone(self.target, self._folder))
+        self._is_alone = self._held.enter_context(_alone(self.target, self._folder))
         path = cursor_path(self._folder.outputs, self.target, self._source.shape.name)
         self._cursor = self._held.enter_context(contextlib.closing(Cursor(path)))
 
@@ -296,6 +299,8 @@ class AtTheEnd:
 
     def finish(self) -> Exception | None:
         try:
+            if not self._is_alone():
+                self._held.enter_context(_alone(self.target, self._folder))
             self._make_room()
             summary = export(self._folder, [self.target], self._source, is_alone=True)
             self._cursor.reset(summary.marks.get(self.target.shown))
@@ -321,7 +326,7 @@ class AtTheEnd:
         self._warn(line)
 
 
-def _alone(target: Target, folder: CrawlFolder) -> contextlib.AbstractContextManager[None]:
+def _alone(target: Target, folder: CrawlFolder) -> contextlib.AbstractContextManager[Callable[[], bool]]:
     assert target.path is not None
     return writing(target.path, target.shown, str(folder.root.resolve()))
 

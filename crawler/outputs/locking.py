@@ -10,7 +10,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crawler.archive.crawl_folder import FREE_SOME, NO_ROOM, open_private
@@ -27,9 +27,10 @@ def draft_of(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def writing(path: Path, shown: str, whose: str, *, timeout_s: float = 0.0) -> Iterator[None]:
+def writing(path: Path, shown: str, whose: str, *, timeout_s: float = 0.0) -> Iterator[Callable[[], bool]]:
     """Be the only writer of this file, which need not be there. `whose`: the crawl folder that it is written from.
 
+    Gives a function that tells whether that is still so: not where somebody moved the folder of the file.
     Blocks; raises ConflictError after the time-out, what `unwritable` says where no lock can be made. Drafts of writers
     that were killed are removed.
     """
@@ -44,10 +45,11 @@ def writing(path: Path, shown: str, whose: str, *, timeout_s: float = 0.0) -> It
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"pid {os.getpid()}{f', crawl in {whose}' if whose else ''}\n".encode(), 0)
         _remove_drafts(path)
-        yield
+        yield lambda: _is_named(descriptor, lock)
     finally:
         with contextlib.suppress(OSError):
-            lock.unlink()  # whoever waits for it looks whether it still has its name
+            if _is_named(descriptor, lock):
+                lock.unlink()  # whoever waits for it looks whether it still has its name
         os.close(descriptor)
 
 
@@ -84,7 +86,7 @@ def _acquired(lock: Path, shown: str, timeout_s: float) -> int:
 def _is_named(descriptor: int, lock: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), lock.stat())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

@@ -57,7 +57,7 @@ class SqliteSink:
         name = f"{self._path.as_uri()}?mode=ro" if is_reader else self._path
         return sqlite3.connect(name, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=is_reader)
 
-    def _alone(self) -> contextlib.AbstractContextManager[None]:
+    def _alone(self) -> contextlib.AbstractContextManager[object]:
         return writing(self._path, self._shown, "", timeout_s=BUSY_S)
 
     def _named_file(self) -> tuple[int, int] | None:

@@ -1,6 +1,7 @@
 """Files that others replace, shorten or write to while a crawl writes them: all records, and nobody's loss."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from crawler.errors import ArchiveError, ConflictError, OutputError, UsageError
 from crawler.outputs.export import export
 from crawler.outputs.follow import Outputs
 from crawler.outputs.line_formats import CsvLines
+from crawler.outputs.locking import writing
 from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.records import Pages
 from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
@@ -211,6 +213,47 @@ def test_an_export_into_a_file_that_a_crawl_writes_is_refused_and_names_the_craw
                 export(crawl.folder, [target(tmp_path / "link" / name)], Pages(crawl.folder))
             assert f"(pid {os.getpid()}, crawl in {crawl.folder.root})" in str(caught.value)
         assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_crawl_keeps_its_lock_when_the_folder_of_the_file_is_moved_and_made_again(
+    crawl: Crawl, tmp_path: Path
+) -> None:
+    folder, moved = tmp_path / "out", tmp_path / "moved"
+    folder.mkdir()
+    path = folder / "pages.jsonl"
+    follower = crawl.follower(path)
+    with running(follower):
+        for _ in range(2):
+            crawl.add(20)
+            wait_until(lambda: lines_of(path) == len(crawl.urls))
+            shutil.rmtree(moved, ignore_errors=True)
+            folder.rename(moved)
+            folder.mkdir()
+        crawl.add(20)
+        wait_until(lambda: lines_of(path) == len(crawl.urls))
+        with pytest.raises(ConflictError, match=f"another process is writing {path}"):
+            export(crawl.folder, [target(path)], Pages(crawl.folder))
+    assert follower.problem is None
+    assert sorted(urls(path)) == sorted(crawl.urls)
+    assert [one.name for one in folder.iterdir()] == ["pages.jsonl"]
+
+
+def test_a_lock_that_lost_its_name_takes_nobody_elses_away(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with writing(folder / "pages.jsonl", "pages.jsonl", "") as is_named:
+        assert is_named()
+        folder.rename(tmp_path / "moved")
+        assert not is_named()
+        folder.mkdir()
+        with writing(folder / "pages.jsonl", "pages.jsonl", ""):
+            locked = [one.name for one in folder.iterdir()]
+        assert locked == [".pages.jsonl.lock"]
+        other = writing(folder / "pages.jsonl", "pages.jsonl", "")
+        other.__enter__()
+    assert [one.name for one in folder.iterdir()] == locked
+    other.__exit__(None, None, None)
+    assert not list(folder.iterdir())
 
 
 def test_an_export_into_a_file_of_the_crawl_is_no_foreign_file(crawl: Crawl, tmp_path: Path) -> None:
