@@ -176,7 +176,7 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str = ""
     links: tuple[str, ...] = ()
-    links_dropped: int = 0  # beyond the cap
+    links_dropped: int = 0  # beyond fetch.links_max, or LINK_BYTES_MAX
     canonical: str = ""
     nofollow: bool = False
     noindex: bool = False
@@ -228,6 +228,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     redirect_to: str = ""
     truncated: str = ""
     noindex: bool = False
+    links_dropped: int = msgspec.field(name="dropped", default=0)  # links beyond the bounds of a page
     node: str = ""
     session: str = ""
     epoch: int = 0

@@ -9,10 +9,13 @@ followed:
     meta http-equiv=refresh               yes, as a link; a Refresh header likewise, by the URL of the page
     base [href]                           the first valid http(s) one, anywhere in the document
     noscript                              its content is markup like any other
-    form, img, srcset, script, object, embed, template, svg xlink:href     never
+    template [shadowrootmode]             its links, like those around it, where browsers make a shadow root of it
+    form, img, srcset, script, object, embed, other templates, svg xlink:href     never
 """
 
 import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -23,27 +26,36 @@ from crawler.model import ParsedPage
 from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all
 
 TITLE_CHARS_MAX = 300
+LINK_BYTES_MAX = 1024 * 1024  # of the links of one page: they are in memory and on the way to the engine at once
 
 _NO_EVENTS = 1  # LexborDocumentOptions.WO_EVENTS: no side effects while the tree is built
-_UNSEEN = ["script", "style", "noscript", "template", "head", "iframe", "object", "svg", "textarea", "select"]
+_UNSEEN = ["script", "style", "noscript", "head", "iframe", "object", "svg", "textarea", "select"]
 _BLOCKS = (
     "address,article,aside,blockquote,br,dd,details,div,dl,dt,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,header,"
     "hr,li,main,nav,ol,p,pre,section,summary,table,td,th,tr,ul"
 )
 _BREAK = "\x1e"  # a control character that pages don't need, and that otherwise counts as a blank
-_ELEMENTS = "[href]{},iframe[src],frame[src],meta[content],title"
+_ELEMENTS = "[href]{},iframe[src],frame[src],meta[content],title,template[shadowrootmode]"
 _FOLLOWING_ALL = _ELEMENTS.format("")
-_OBEYING_NOFOLLOW = _ELEMENTS.format(':not([rel~="nofollow" i])')
+_OBEYING_NOFOLLOW = _ELEMENTS.format(':not([rel*="nofollow" i])')  # also "noopener,nofollow"
+_JOINED_AT_ONCE = 2_000  # references: with the longest base and references, 32 MiB of URLs
 _JOIN_MS_PER_CHAR = 6e-6  # measured; 30 us for a short link, which the number of links bounds
 _JOIN_MS_PER_ODD_CHAR = 2e-3  # characters beyond ASCII: escaped in paths one by one, names of hosts by UTS 46
 _FOLLOWED_RELS = frozenset(("next", "prev", "alternate"))
 _BLANKS = "\t\n\f\r "
 _AGENT = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_*-")
 _VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
+_DIRECTIVES = frozenset(("all", "follow", "index", "nofollow", "noindex", "none"))
+_SEPARATORS = str.maketrans(",;/", "   ")
+# Elements that may have a shadow root, by the DOM standard; others are custom elements, whose names have a hyphen.
+_SHADOW_HOSTS = frozenset(
+    ("article", "aside", "blockquote", "body", "div", "footer", "h1", "h2", "h3", "h4", "h5", "h6", "header", "main",
+     "nav", "p", "section", "span")
+)  # fmt: skip
 
 
 def _tag_ids() -> dict[str, int]:
-    html = "<head><title></title><base><link><meta></head><a></a><area><iframe></iframe>"
+    html = "<head><title></title><base><link><meta></head><a></a><area><iframe></iframe><template></template>"
     found = {node.tag or "": node.tag_id for node in LexborHTMLParser(html).css("*")}
     frame = LexborHTMLParser("<frameset><frame></frameset>").css_first("frame")
     return {**found, "frame": frame.tag_id if frame else -1}
@@ -52,7 +64,7 @@ def _tag_ids() -> dict[str, int]:
 _IDS = _tag_ids()
 _ANCHORS = (_IDS["a"], _IDS["area"])
 _LINK, _META, _BASE = _IDS["link"], _IDS["meta"], _IDS["base"]
-_TITLE = _IDS["title"]
+_TITLE, _TEMPLATE = _IDS["title"], _IDS["template"]
 _FRAMES = (_IDS["iframe"], _IDS["frame"])
 
 
@@ -129,7 +141,8 @@ def parse_with_tree(
         links = (refreshed,) if refreshed and not (nofollow and obey_nofollow) else ()
         return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
     tree = LexborHTMLParser(markup.body, options=_NO_EVENTS)
-    found = _Found(tree.css(_OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL), agent)
+    selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
+    found = _Found(_with_shadow_roots(tree.css(selector), selector), agent)
     nofollow = nofollow or found.nofollow
     base = _first_valid(url, found.bases, bytes_max)
     joined: list[str] = []
@@ -158,11 +171,11 @@ def robots_header(value: str, agent: str) -> tuple[bool, bool]:
     noindex = nofollow = False
     for line in value.lower().split("\n"):
         ours = True
-        for part in line.split(","):
+        for part in line.replace(";", ",").split(","):
             directive = part
             name, colon, rest = part.partition(":")
             name = name.strip()
-            if colon and name and name not in _VALUED and _AGENT.issuperset(name):
+            if colon and name and name not in _VALUED and name not in _DIRECTIVES and _AGENT.issuperset(name):
                 ours = name in (agent.lower(), "*")
                 directive = rest
             if ours:
@@ -191,7 +204,7 @@ def refresh_target(url: str, value: str, *, bytes_max: int = 8192) -> str | None
 class _Found:
     """The relevant elements by kind, each list in document order."""
 
-    def __init__(self, nodes: list[LexborNode], agent: str) -> None:
+    def __init__(self, nodes: Iterator[LexborNode], agent: str) -> None:
         self.hrefs: list[str] = []
         self.bases: list[str] = []
         self.canonicals: list[str] = []
@@ -228,18 +241,49 @@ class _Found:
         attrs = node.attrs
         content = attrs.sget("content") or ""
         if (attrs.sget("name") or "").strip().lower() in agents:
-            for directive in content.lower().split(","):
-                noindex, nofollow = _directives(directive)
-                self.noindex, self.nofollow = self.noindex or noindex, self.nofollow or nofollow
+            noindex, nofollow = _directives(content.lower())
+            self.noindex, self.nofollow = self.noindex or noindex, self.nofollow or nofollow
         elif (attrs.sget("http-equiv") or "").strip().lower() == "refresh":
             href = _refresh_href(content)
             if href:
                 self.hrefs.append(href)
 
 
+def _with_shadow_roots(nodes: Sequence[LexborNode], selector: str) -> Iterator[LexborNode]:
+    """These nodes, and in the place of each declarative shadow root those in it; not what speaks for the document."""
+    hosts: set[int] = set()
+    open_roots: list[Iterator[LexborNode]] = [iter(nodes)]
+    while open_roots:
+        for node in open_roots[-1]:
+            tag = node.tag_id
+            if tag != _TEMPLATE:
+                if len(open_roots) == 1 or tag not in (_BASE, _META, _TITLE):
+                    yield node
+            elif _is_shadow_root(node, hosts):
+                open_roots += [iter(content.css(selector)) for content in node.template_fragments()]
+                break
+        else:
+            open_roots.pop()
+
+
+def _is_shadow_root(template: LexborNode, hosts: set[int]) -> bool:
+    """Do browsers make this template the shadow root of its parent? `hosts`: those that have one, which grows."""
+    host = template.parent
+    if host is None or (template.attrs.sget("shadowrootmode") or "").lower() not in ("open", "closed"):
+        return False
+    tag = host.tag or ""
+    if (tag not in _SHADOW_HOSTS and "-" not in tag[1:]) or host.mem_id in hosts:
+        return False
+    hosts.add(host.mem_id)
+    return True
+
+
 def _directives(text: str) -> tuple[bool, bool]:
-    word = text.strip()
-    return word in ("noindex", "none"), word in ("nofollow", "none")
+    """(noindex, nofollow) of directives in lower case, whatever separates them. Values behind a colon are none."""
+    words = text.translate(_SEPARATORS).replace(":", " : ").split()
+    valued = {n + 2 for n, word in enumerate(words[:-2]) if word in _VALUED and words[n + 1] == ":"}
+    found = {word for n, word in enumerate(words) if n not in valued}
+    return not found.isdisjoint(("noindex", "none")), not found.isdisjoint(("nofollow", "none"))
 
 
 def _refresh_href(content: str) -> str:
@@ -261,14 +305,23 @@ def _refresh_href(content: str) -> str:
 def _capped(
     base: str, hrefs: list[str], links_max: int, bytes_max: int, joins: JoinCache | None
 ) -> tuple[list[str], int]:
-    """At most `links_max` links, and the number of dropped ones. References far beyond the limit are not joined."""
+    """The links within both bounds, and the number of dropped ones. References far beyond them are not joined."""
     left_out = 0
-    if len(hrefs) > 2 * links_max:
+    if len(hrefs) <= _JOINED_AT_ONCE:
+        links, _ = join_all(base, hrefs, bytes_max=bytes_max, cache=joins)
+    else:
         distinct = list(dict.fromkeys([href.partition("#")[0] for href in hrefs]))
-        hrefs = distinct[: 2 * links_max]
-        left_out = len(distinct) - len(hrefs)
-    links, _ = join_all(base, hrefs, bytes_max=bytes_max, cache=joins)
-    return links[:links_max], max(0, len(links) - links_max) + left_out
+        found: dict[str, None] = {}
+        at = size = 0
+        while at < min(len(distinct), 2 * links_max) and size <= 2 * LINK_BYTES_MAX:
+            part = distinct[at : min(at + _JOINED_AT_ONCE, 2 * links_max)]
+            found |= dict.fromkeys(join_all(base, part, bytes_max=bytes_max, cache=joins)[0])
+            at, size = at + len(part), sum(map(len, found))
+        links, left_out = list(found), len(distinct) - at
+    kept = min(len(links), links_max)
+    if sum(map(len, links[:kept])) > LINK_BYTES_MAX:
+        kept = next(n for n, size in enumerate(accumulate(map(len, links))) if size > LINK_BYTES_MAX)
+    return links[:kept], len(links) - kept + left_out
 
 
 def _join_ms(base: str, hrefs: list[str]) -> float:
@@ -291,17 +344,26 @@ def _first_valid(base: str, hrefs: list[str], bytes_max: int) -> str:
 
 
 def extract_text(body: bytes, charset: str) -> str:
-    """Visible text of an HTML body: one line for each block, blanks collapsed, no empty lines."""
+    """Visible text of an HTML body: one line for each block, blanks collapsed, no empty lines.
+
+    That of declarative shadow roots follows that of the document.
+    """
     tree = LexborHTMLParser(decode(body, charset), options=_NO_EVENTS)
-    tree.strip_tags(_UNSEEN)
-    root = tree.body
-    if root is None:
-        return ""
-    for node in root.css(_BLOCKS):
-        node.insert_before(_BREAK)
-        node.insert_after(_BREAK)
-    lines = (" ".join(line.split()) for line in root.text().split(_BREAK))
-    return "\n".join(line for line in lines if line)
+    hosts: set[int] = set()
+    parts, lines = [tree.body], list[str]()
+    for part in parts:  # grows
+        if part is None:
+            continue
+        part.strip_tags(_UNSEEN)
+        for template in part.css("template[shadowrootmode]"):
+            if _is_shadow_root(template, hosts):
+                parts += template.template_fragments()
+        for node in part.css(_BLOCKS):
+            node.insert_before(_BREAK)
+            node.insert_after(_BREAK)
+        found = (" ".join(line.split()) for line in part.text().split(_BREAK))
+        lines += [line for line in found if line]
+    return "\n".join(lines)
 
 
 def main_text(body: bytes, charset: str) -> str:

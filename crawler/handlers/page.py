@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from crawler.content.html import extract_text
+from crawler.content.html import LINK_BYTES_MAX, extract_text
 from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.errors import InvalidUrl
 from crawler.handlers.failing import storable
@@ -18,7 +18,7 @@ from crawler.model import ParsedPage, Response
 from crawler.rules.urls import canonicalize, join
 
 PRIORITY_MAX = 1000.0
-FOLLOW_MAX = 5000
+FOLLOW_MAX = 20_000
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
 _log = logging.getLogger("crawler.handler")
 
@@ -73,6 +73,7 @@ class Page:
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
         self._followed: list[Followed] = []
+        self._followed_bytes = 0
         self._response = response
         self._charset = parsed.charset
         self._tree = tree
@@ -114,7 +115,7 @@ class Page:
 
     def forget_followed(self) -> None:
         """Before another handler is called with it."""
-        self._followed = []
+        self._followed, self._followed_bytes = [], 0
 
     def close(self) -> None:
         """Free the tree, which takes ten times the memory of the body, even if the page is kept."""
@@ -164,6 +165,9 @@ class Page:
         found = list(dict.fromkeys(url for url in urls if url))
         if len(self._followed) + len(found) > self._follow_max:
             raise ValueError(f"more than {self._follow_max} URLs are followed from one page (fetch.links_max)")
+        self._followed_bytes += sum(map(len, found))
+        if self._followed_bytes > LINK_BYTES_MAX:
+            raise ValueError("more than 1 MiB of URLs are followed from one page")
         self._followed += [Followed(url, label, priority) for url in found]
         return len(found)
 

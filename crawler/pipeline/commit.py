@@ -283,6 +283,7 @@ class Committer:
             redirect_to=outcome.redirect_to,
             truncated=response.truncated,
             noindex=outcome.page.noindex,
+            links_dropped=outcome.page.links_dropped,
             node=self._node,
             session=self._session,
             epoch=claim.epoch,

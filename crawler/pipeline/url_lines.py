@@ -93,6 +93,8 @@ def _oddities(outcome: Committable) -> Iterator[str]:
         yield f"redirects to {outcome.redirect_to}"
     if outcome.response.truncated:
         yield f"cut off by {outcome.response.truncated}"
+    if outcome.page.links_dropped:
+        yield f"{counted(outcome.page.links_dropped, 'link')} beyond fetch.links_max left out"
     if outcome.response.decode_error:
         yield f"can't be decoded: {outcome.response.decode_error}"
 

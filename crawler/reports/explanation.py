@@ -53,6 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     of_runs: Sequence[CommitEntry] = ()  # those of all runs, unless it was looked at for one
     traps: Verdict = PASSED
     has_index: bool = True  # a crawl folder was looked at, which has the commits
+    links_dropped: int = 0  # on all pages of the crawl, if nothing led to this URL so far
 
 
 class ScopeAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,7 @@ class CommitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     fetched_at: float  # wall clock, s
     visit: int
+    links_dropped: int = 0  # links of the page beyond fetch.links_max or 1 MiB
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,6 +273,12 @@ def _unknown(f: Facts) -> str:
         return f"Not crawled: out of scope ({f.scope.rule})."
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return "Not crawled: no link to it was found so far; if one is, robots.txt forbids it."
+    if f.links_dropped:
+        return (
+            "Not crawled so far: no link to it was taken. It may be one of the "
+            f"{counted(f.links_dropped, 'link')} beyond fetch.links_max ('crawler stats --losses' has a page), or "
+            f"beyond the depth limit; 'crawler seed {one_line(f.url)}' adds it."
+        )
     return "Not crawled so far: no link to it was found, or only beyond the depth limit; it would be if one is found."
 
 
@@ -326,7 +334,10 @@ def record_of(f: Facts) -> Explanation:
         next_fetch_in_ms=max(0, w.next_fetch_ms - w.clock_ms),
         delay_ms=w.delay_ms,
         boost=f.boost,
-        commits=[CommitAnswer(status=e.status, fetched_at=e.fetched_at, visit=e.visit) for e in f.commits],
+        commits=[
+            CommitAnswer(status=e.status, fetched_at=e.fetched_at, visit=e.visit, links_dropped=e.links_dropped)
+            for e in f.commits
+        ],
     )
 
 
@@ -349,7 +360,8 @@ def _robots(robots: RobotsFact) -> str:
 def _commit(entry: CommitEntry) -> str:
     to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
     place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ", pruned" if entry.pruned else ""
-    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}"
+    left = f", {counted(entry.links_dropped, 'link')} beyond fetch.links_max left out" if entry.links_dropped else ""
+    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}{left}"
 
 
 def _next(where: UrlLocation) -> str:

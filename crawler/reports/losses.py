@@ -84,7 +84,7 @@ _CUT: Mapping[str, str] = {
     f"{CUT_BODY}time": "the body came too slowly; for new crawls, raise fetch.total_timeout_s",
     f"{CUT_BODY}disconnect": "the host closed the connection within the body, at each attempt",
     NOT_DECODED: "the content coding of the body is wrong: what could be decoded is kept, links are not followed",
-    LINKS: "links beyond fetch.links_max of a page; for new crawls, raise it",
+    LINKS: "links beyond fetch.links_max or 1 MiB of a page; 'crawler explain URL' of a page has its number",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",
 }
 # Kind -> advice by reason, and advice for reasons that have none.

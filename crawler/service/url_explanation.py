@@ -6,6 +6,7 @@ from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.polite_client import robots_fact
 from crawler.archive.index_reader import find_url
 from crawler.errors import NotMetError
+from crawler.frontier.stats import LINKS
 from crawler.model import CommitEntry
 from crawler.reports.explanation import Facts
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
@@ -34,6 +35,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
     commits = await asyncio.to_thread(_commits, crawl, url, where.entry)
+    lost = {} if where.seen else (await crawl.stats.totals()).lost
     return Facts(
         given=given or url,
         url=url,
@@ -53,6 +55,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         commits=[entry for entry in commits if entry.run == run],
         of_runs=[entry for entry in commits if entry.run and not run],
         has_index=bool(crawl.settings.archive.dir),
+        links_dropped=lost.get(LINKS, 0),
     )
 
 

@@ -4,11 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.content.html import parse_page, redirect_target, refresh_target, robots_header
+from crawler.content.html import (
+    LINK_BYTES_MAX,
+    parse_page,
+    redirect_target,
+    refresh_target,
+    robots_header,
+)
 from crawler.content.sniff import is_html
 from crawler.process_tuning import keep_freed_memory
 
 URL = "http://h.test/d/page.html"
+NESTED_SHADOWS = (
+    "<div><template shadowrootmode=open><a href=/1><p><template shadowrootmode=open><iframe src=/2></iframe>"
+    "</template></p><a href=/3></template></div><a href=/4>"
+)
 
 
 def parse(body, content_type="text/html; charset=utf-8", *, header="", links_max=100, obey=True, url=URL):
@@ -31,13 +41,21 @@ def links(body, **options):
         ("<iframe src=/f></iframe><frame src=/no>", ["/f"]),
         ("<frameset><frame src=/f></frameset>", ["/f"]),
         ("<iframe></iframe><iframe src></iframe>", []),
-        ("<link rel=next href=/n><link rel='alternate nofollower' href=/a><link rel=prev href=/p>", ["/n", "/a", "/p"]),
+        ("<link rel=next href=/n><link rel='alternate x' href=/a><link rel=prev href=/p>", ["/n", "/a", "/p"]),
         ("<link rel=stylesheet href=/s><link rel='alternate stylesheet' href=/s>", []),
         ("<link rel=icon href=/i><link href=/x>", []),
         ("<link rel=canonical href=/c>", []),
         ("<meta http-equiv=Refresh content='5; URL=/r'>", ["/r"]),
         ("<noscript><a href=/n></a></noscript>", ["/n"]),
         ("<template><a href=/t></a></template>", []),
+        ("<div><a href=/1></a><template shadowrootmode=open><a href=/2></template><a href=/3>", ["/1", "/2", "/3"]),
+        ("<x-y><template ShadowRootMode=Closed><a href=/c></template></x-y>", ["/c"]),
+        ("<p><template shadowrootmode=x><a href=/t></template>", []),
+        ("<ul><template shadowrootmode=open><a href=/t></template></ul>", []),
+        ("<div>" + 2 * "<template shadowrootmode=open><a href='?{}'></template>" + "</div>", ["/d/page.html?{}"]),
+        ("<template><p><template shadowrootmode=open><a href=/t></template></template>", []),
+        ("<div><template shadowrootmode=open><base href=/b/><title>t</title><a href=x></template></div>", ["/d/x"]),
+        (NESTED_SHADOWS, ["/1", "/2", "/3", "/4"]),
         ("<form action=/f><button></form><img src=/i srcset='/j 2x'><script src=/s></script><embed src=/e>", []),
         ("<svg><a xlink:href=/x></a><a href=/y></a></svg>", ["/y"]),
         ("<script>'<a href=/s>'</script><!-- <a href=/c> --><textarea><a href=/t></textarea>", []),
@@ -76,9 +94,16 @@ def test_the_first_valid_base_resolves_all_links(html, found):
 
 
 def test_nofollow_links_are_left_out_only_when_that_is_obeyed():
-    html = "<a rel=nofollow href=/1><a rel='ugc NoFollow' href=/2><a rel=nofollower href=/3><area rel=nofollow href=/4>"
+    html = "<a rel=nofollow href=/1><a rel='ugc NoFollow' href=/2><a rel=noopener href=/3><area rel=nofollow href=/4>"
     assert links(html) == ["/3"]
     assert links(html, obey=False) == ["/1", "/2", "/3", "/4"]
+
+
+@pytest.mark.parametrize(
+    "rel", ["noopener,nofollow", "nofollow;ugc", "ugc/nofollow", "\nnofollow\t", "ugc&nbsp;NOFOLLOW"]
+)
+def test_nofollow_counts_whatever_separates_it_from_other_words(rel):
+    assert links(f"<a rel='{rel}' href=/1><a rel='noopener,follow' href=/2>") == ["/2"]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +115,16 @@ def test_nofollow_links_are_left_out_only_when_that_is_obeyed():
         ("noindex,follow", True, False),
         ("all", False, False),
         ("unavailable_after: 2030-01-01, noindex", True, False),
+        ("noindex nofollow", True, True),
+        ("noindex;nofollow", True, True),
+        ("noindex/nofollow", True, True),
+        ("index;\tnofollow", False, True),
+        ("noindex\xa0follow", True, False),
+        ("noindex: nofollow", True, True),
+        ("max-image-preview: none; index", False, False),
+        ("max-image-preview:none nofollow", False, True),
+        ("unavailable_after: none/noindex", True, False),
+        ("noindexes, donofollow", False, False),
         ("", False, False),
     ],
 )
@@ -112,6 +147,9 @@ def test_directives_to_other_agents_are_not_ours():
     assert robots_header("googlebot: noindex, nofollow", "shardcrawl") == (False, False)
     assert robots_header("otherbot: none\nnofollow", "shardcrawl") == (False, True)
     assert robots_header("otherbot: noindex, ShardCrawl: nofollow", "shardcrawl") == (False, True)
+    assert robots_header("otherbot: noindex; ShardCrawl: nofollow", "shardcrawl") == (False, True)
+    assert robots_header("otherbot: noindex nofollow", "shardcrawl") == (False, False)
+    assert robots_header("shardcrawl: noindex nofollow", "shardcrawl") == (True, True)
     assert robots_header("unavailable_after: 25 Jun 2030 15:00:00 PST, noindex", "shardcrawl") == (True, False)
 
 
@@ -134,6 +172,20 @@ def test_links_beyond_the_cap_are_counted():
     assert page.links == tuple(f"http://h.test/{n}" for n in range(10))
     assert page.links_dropped == 40
     assert parse(html, links_max=50).links_dropped == 0
+
+
+def test_links_beyond_a_mebibyte_of_urls_are_counted():
+    long = "x" * 8000
+    page = parse("".join(f"<a href=/{n}{long}>" for n in range(300)), links_max=20_000)
+    assert sum(map(len, page.links)) <= LINK_BYTES_MAX < sum(map(len, page.links)) + 8100
+    assert len(page.links) + page.links_dropped == 300
+
+
+def test_links_in_a_base_of_eight_kibibytes_are_joined_only_as_far_as_they_can_be_kept():
+    html = f"<base href=/{'b' * 8000}/>" + "".join(f"<a href={n}>" for n in range(30_000))
+    page = parse(html, links_max=20_000)
+    assert 100 < len(page.links) < 140
+    assert len(page.links) + page.links_dropped == 30_000
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,16 @@ def test_text_is_what_a_reader_sees_block_by_block():
     assert extract_text(body, "utf-8") == "Head line\nOne bold word\nnext\na\nb"
 
 
+def test_text_of_shadow_roots_follows_that_of_the_document():
+    body = (
+        b"<div><template shadowrootmode=open>in<p>a<svg><template></template></svg><section><template shadowrootmode="
+    )
+    body += (
+        b"closed><b>deep</b><script>x()</script></template></section></template>light</div><template>none</template>"
+    )
+    assert extract_text(body, "utf-8") == "light\nin\na\ndeep"
+
+
 def test_text_is_read_in_the_given_encoding():
     assert extract_text("<p>été".encode("cp1252"), "cp1252") == "été"
     assert extract_text(b"", "utf-8") == ""

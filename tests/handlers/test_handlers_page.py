@@ -71,3 +71,17 @@ def test_what_is_followed(target: str, urls: list[str]) -> None:
 def test_a_priority_without_measure_is_refused() -> None:
     with pytest.raises(ValueError, match="expected -1000 to 1000"):
         page().follow("/x", priority=1e9)
+
+
+def test_a_page_leads_to_so_many_urls_of_so_many_bytes_and_no_more() -> None:
+    seen = page(follow_max=3)
+    assert seen.follow("/1") + seen.follow("/2") + seen.follow("/3") == 3
+    with pytest.raises(ValueError, match="more than 3 URLs are followed"):
+        seen.follow("/4")
+    seen = page()
+    for n in range(130):
+        seen.follow(f"/{n:03}{'x' * 8000}")
+    with pytest.raises(ValueError, match="more than 1 MiB of URLs"):
+        seen.follow(f"/130{'x' * 8000}")
+    seen.forget_followed()
+    assert seen.follow("/again") == 1

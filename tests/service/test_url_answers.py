@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import UsageError
-from crawler.reports.explanation import CommitAnswer, record_of
+from crawler.reports.explanation import CommitAnswer, explanation, record_of
 from crawler.service.attempts import recent_attempts
 from crawler.service.url_explanation import explain
 from tests.cli.cli_lab import HOST, page
@@ -53,6 +53,19 @@ async def test_a_url_is_explained_as_a_record(done: OpenCrawl, site: Site) -> No
     assert (private.state, private.robots.allowed, private.robots.line_number) == ("refused", False, 2)
     unknown = record_of(await explain(done, "http://elsewhere.test/", given="elsewhere.test"))
     assert (unknown.state, unknown.scope.allowed, unknown.commits) == ("unknown", False, [])
+
+
+async def test_links_that_were_left_out_are_told_of_their_page_and_of_urls_that_nothing_led_to(
+    site: Site, tmp_path: Path, engine: Engine
+) -> None:
+    settings = settings_of(tmp_path / "c", frontier__redis=engine.url, fetch__links_max=1, robots__obey=False)
+    assert (await crawl(settings, [site.url(HOST)])).errors == []
+    async with open_crawl(settings, create=False) as opened:
+        page, well = [await explain(opened, site.url(HOST, path)) for path in ("/", "/well")]
+    assert record_of(page).commits[0].links_dropped == 2
+    assert "2 links beyond fetch.links_max left out" in explanation(page)
+    assert record_of(well).state == "unknown"
+    assert "one of the 2 links beyond fetch.links_max" in explanation(well)
 
 
 async def test_an_explanation_knows_a_scope_that_was_changed_since_the_crawl_was_opened(
