@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from crawler.content import sniff
+from crawler.content.charset import CODECS
 from crawler.content.sniff import decode, detect_charset
 
 
@@ -24,7 +24,10 @@ from crawler.content.sniff import decode, detect_charset
         (b"<meta charset=utf-8><meta charset=koi8-r>", "", "utf-8"),
         (b"<meta charset=utf-16>", "", "utf-8"),
         (b"<?xml version='1.0' encoding='iso-8859-2'?>", "", "iso8859-2"),
-        (b" " * 1100 + b"<meta charset=koi8-r>", "", "utf-8"),
+        (b" " * 1100 + b"<meta charset=koi8-r>", "", "koi8-r"),
+        (b"<p>" + b" " * 1100 + b"<meta charset=koi8-r>", "", "utf-8"),
+        (b"<title>x</title><script>" + b"'<p>'" * 300 + b"</script><meta charset=koi8-r>", "", "koi8-r"),
+        (b"<script>" + b" " * 70_000 + b"</script><meta charset=koi8-r>", "", "utf-8"),
         (b"plain", "", "utf-8"),
         (b"", "", "utf-8"),
         ("é".encode()[:1] * 0 + "caf\u00e9".encode()[:-1], "", "utf-8"),
@@ -52,7 +55,7 @@ def test_detection_looks_at_a_bounded_sample():
 
 
 def test_every_answer_is_a_codec_that_replaces_what_it_cannot_read():
-    for codec in set(sniff._CODECS.values()):
+    for codec in set(CODECS.values()):
         codecs.lookup(codec)
         assert isinstance(decode(bytes(range(256)), codec), str)
         assert "utf-7" not in codec
@@ -79,12 +82,13 @@ def test_a_header_names_its_charset_in_any_spelling(header: str, charset: str) -
     ("head", "charset"),
     [
         (b"<meta charset=koi8-r>", "koi8-r"),
-        (b"<META http-equiv=x content='text/html; charset=koi8-r'>", "koi8-r"),
+        (b"<META http-equiv=Content-Type content='text/html; charset=koi8-r'>", "koi8-r"),
+        (b"<META http-equiv=x content='text/html; charset=koi8-r'>", "utf-8"),
         (b"<meta name=x><meta charset><meta charset='koi8-r'/>", "koi8-r"),
-        (b"<metacharset=koi8-r>", "koi8-r"),
+        (b"<metacharset=koi8-r>", "utf-8"),
         (b"<p charset=koi8-r>", "utf-8"),
         (b"<?xml version='1.0' encoding='koi8-r'?>", "koi8-r"),
-        (b' <?xml encoding = "koi8-r" ?>', "koi8-r"),
+        (b' <?xml encoding = "koi8-r" ?>', "utf-8"),
         (b"<meta " + b"charset = " * 100, "utf-8"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from crawler.content.charset import with_query_in
 from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
 from crawler.content.sniff import decode, detect_charset, is_html
@@ -39,6 +40,13 @@ def rows() -> Iterator[Target]:
             b"\xfe\xfe",
             b"\x1b",
         ),
+    )
+    yield Target(
+        name="charset.query",
+        function=lambda text: [with_query_in(codec, f"?{text}") for codec in CODECS],
+        tokens=tuple(c.encode() for c in "é日ｱ¥€\ue000a#?%\n"),
+        reads_text=True,
+        bytes_max=4 * KIB,
     )
     yield Target(
         name="page", function=page, tokens=HTML, around=((b"", b""), (b"<p title='", b"'>")), bytes_max=8 * KIB

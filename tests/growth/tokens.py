@@ -4,7 +4,7 @@ import gzip
 
 import zstandard
 
-from crawler.content.sniff import _CODECS
+from crawler.content.charset import CODECS as LABELS
 
 EMPTY_GZIP = gzip.compress(b"", mtime=0)
 EMPTY_ZSTD = zstandard.ZstdCompressor().compress(b"")
@@ -39,6 +39,9 @@ HTML = (
     b"<svg>",
     b"<table>",
     b"=",
+    b"<div>",
+    b"<template shadowrootmode=open>",
+    b"</template>",
 )
 XML = (
     b"<loc ",
@@ -164,7 +167,7 @@ HOST = (
     b"http:",
     b"ftp://",
 )
-CODECS = tuple(sorted(set(_CODECS.values())))
+CODECS = tuple(sorted(set(LABELS.values())))
 HEAD_AROUND = (
     (b"HTTP/1.1 200 OK\r\n", b"\r\n\r\n"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length:", b"x\r\n\r\n"),
