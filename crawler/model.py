@@ -171,8 +171,16 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int = 0
 
 
+# How the queries of links are spelled: 0: in UTF-8; 1: in the encoding of their page. Stored with a crawl, because each
+# of its URLs has one spelling; one that was begun by an earlier release keeps 0.
+LINK_RULES = 1
+
+
 class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of parsing one response. Links are canonical, distinct, in order of appearance."""
+    """The result of parsing one response. Links are canonical, distinct, in order of appearance.
+
+    `query_charset`: the codec that the queries of its links are sent in; "" is UTF-8.
+    """
 
     title: str = ""
     links: tuple[str, ...] = ()
@@ -181,6 +189,7 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     nofollow: bool = False
     noindex: bool = False
     charset: str = ""
+    query_charset: str = ""
 
 
 class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):

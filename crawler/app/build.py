@@ -175,7 +175,8 @@ def _build(
     stored = msgspec.structs.replace(s, scope=crawl.record.scope)
     content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
     notes = AttemptNotes(history, node=node, session=crawl.session)
-    parser, handlers = PageParser(stored, scheduler), HandlerRuntime(app, stored, crawl.stats)
+    parser = PageParser(stored, scheduler, link_rules=crawl.record.link_rules)
+    handlers = HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
         frontier,
         held,

@@ -133,7 +133,9 @@ class LinkReader:
     def __init__(self, rules: CrawlRules, settings: Settings, runs: Mapping[str, RunRecord] | None = None) -> None:
         """`runs`: see `LinkRules`."""
         self.rules = LinkRules(rules, settings.sites, runs=runs, run_depth_max=settings.budget.depth or -1)
-        self._rereader = Rereader(msgspec.structs.replace(settings, scope=rules.record.scope))
+        self._rereader = Rereader(
+            msgspec.structs.replace(settings, scope=rules.record.scope), link_rules=rules.record.link_rules
+        )
 
     async def close(self) -> None:
         await self._rereader.close()

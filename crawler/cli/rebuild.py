@@ -155,7 +155,9 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
         # What a budget of URLs would take in, the next instance takes up.
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
         runs=crawl.runs,
-        rereader=Rereader(msgspec.structs.replace(crawl.settings, scope=crawl.record.scope)),
+        rereader=Rereader(
+            msgspec.structs.replace(crawl.settings, scope=crawl.record.scope), link_rules=crawl.record.link_rules
+        ),
     )
 
 

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from crawler.content.charset import is_unicode, with_query_in
 from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.errors import InvalidUrl
-from crawler.model import ParsedPage
+from crawler.model import LINK_RULES, ParsedPage
 from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all
 
 TITLE_CHARS_MAX = 300
@@ -103,11 +104,12 @@ def parse_page(
     agent: str,
     refresh: str = "",
     joins: JoinCache | None = None,
+    link_rules: int = LINK_RULES,
 ) -> ParsedPage:
     """Parse one body; see `parse_with_tree`."""
     return parse_with_tree(
         url, content_type, x_robots_tag, body, links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max,
-        agent=agent, refresh=refresh, joins=joins,
+        agent=agent, refresh=refresh, joins=joins, link_rules=link_rules,
     )[0]  # fmt: skip
 
 
@@ -125,14 +127,15 @@ def parse_with_tree(
     joins: JoinCache | None = None,
     markup: Markup | None = None,
     join_ms_max: float = math.inf,
+    link_rules: int = LINK_RULES,
 ) -> tuple[ParsedPage, LexborHTMLParser | None]:
     """Parse one body: what was found, and the tree if it is HTML.
 
     `url` is canonical. The headers are as received ("" when absent, several lines of X-Robots-Tag joined by newlines).
     `bytes_max` bounds each link, `links_max` their number. `agent` is our product token, which directives may name.
     `joins` is shared by the calls of one crawl. A Refresh header is one more link. `markup`: as of `markup_of`, if the
-    caller has it. Raises ExpensiveLinksError when joining the links may take more than `join_ms_max`; nothing else,
-    whatever a host sent.
+    caller has it. `link_rules`: those of the crawl (see LINK_RULES). Raises ExpensiveLinksError when joining the links
+    may take more than `join_ms_max`; nothing else, whatever a host sent.
     """
     noindex, nofollow = robots_header(x_robots_tag, agent)
     refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
@@ -144,22 +147,24 @@ def parse_with_tree(
     selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
     found = _Found(_with_shadow_roots(tree.css(selector), selector), agent)
     nofollow = nofollow or found.nofollow
-    base = _first_valid(url, found.bases, bytes_max)
+    spell = _Spelling("" if link_rules == 0 or is_unicode(markup.charset) else markup.charset)
+    base = _first_valid(url, spell.all(found.bases[:16]), bytes_max)
     joined: list[str] = []
     dropped = 0
     if not (nofollow and obey_nofollow):
         hrefs = [*found.hrefs, refreshed] if refreshed else found.hrefs
         if join_ms_max < math.inf and _join_ms(base, hrefs[: 2 * links_max]) > join_ms_max:
             raise ExpensiveLinksError
-        joined, dropped = _capped(base, hrefs, links_max, bytes_max, joins)
+        joined, dropped = _capped(base, hrefs, links_max, bytes_max, joins, spell)
     page = ParsedPage(
         title=found.title or "",
         links=tuple(joined),
         links_dropped=dropped,
-        canonical=_first_valid("", [join(base, href) or "" for href in found.canonicals[:4]], bytes_max),
+        canonical=_first_valid("", [join(base, href) or "" for href in spell.all(found.canonicals[:4])], bytes_max),
         nofollow=nofollow,
         noindex=noindex or found.noindex,
         charset=markup.charset,
+        query_charset=spell.charset,
     )
     return page, tree
 
@@ -302,20 +307,30 @@ def _refresh_href(content: str) -> str:
     return rest.strip()
 
 
+class _Spelling(NamedTuple):
+    """How a page spells its references: queries in this charset; "" is UTF-8."""
+
+    charset: str
+
+    def all(self, hrefs: list[str]) -> list[str]:
+        charset = self.charset
+        return [href if href.isascii() else with_query_in(charset, href) for href in hrefs] if charset else hrefs
+
+
 def _capped(
-    base: str, hrefs: list[str], links_max: int, bytes_max: int, joins: JoinCache | None
+    base: str, hrefs: list[str], links_max: int, bytes_max: int, joins: JoinCache | None, spell: _Spelling
 ) -> tuple[list[str], int]:
     """The links within both bounds, and the number of dropped ones. References far beyond them are not joined."""
     left_out = 0
     if len(hrefs) <= _JOINED_AT_ONCE:
-        links, _ = join_all(base, hrefs, bytes_max=bytes_max, cache=joins)
+        links, _ = join_all(base, spell.all(hrefs), bytes_max=bytes_max, cache=joins)
     else:
         distinct = list(dict.fromkeys([href.partition("#")[0] for href in hrefs]))
         found: dict[str, None] = {}
         at = size = 0
         while at < min(len(distinct), 2 * links_max) and size <= 2 * LINK_BYTES_MAX:
             part = distinct[at : min(at + _JOINED_AT_ONCE, 2 * links_max)]
-            found |= dict.fromkeys(join_all(base, part, bytes_max=bytes_max, cache=joins)[0])
+            found |= dict.fromkeys(join_all(base, spell.all(part), bytes_max=bytes_max, cache=joins)[0])
             at, size = at + len(part), sum(map(len, found))
         links, left_out = list(found), len(distinct) - at
     kept = min(len(links), links_max)

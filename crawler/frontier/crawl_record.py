@@ -12,6 +12,7 @@ from crawler.errors import ConflictError, EngineFull, UsageError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
+from crawler.model import LINK_RULES
 from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 
@@ -33,6 +34,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     ordering: OrderSettings = OrderSettings()
     version: int = 0
     origin: float = 0.0
+    link_rules: int = 0  # see LINK_RULES; earlier releases did not write it
 
     @property
     def first_begun_at(self) -> float:
@@ -81,7 +83,7 @@ class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[tuple[int, ScopeSettings], ...]
 
 
-def _record_of(settings: Settings, origin: float, hash_key: bytes) -> CrawlRecord:
+def _record_of(settings: Settings, origin: float, hash_key: bytes, link_rules: int) -> CrawlRecord:
     return CrawlRecord(
         layout=LAYOUT,
         partitions=settings.crawl.partitions,
@@ -92,6 +94,7 @@ def _record_of(settings: Settings, origin: float, hash_key: bytes) -> CrawlRecor
         scope=settings.scope,
         ordering=_ordering_of(settings),
         origin=origin,
+        link_rules=link_rules,
     )
 
 
@@ -124,27 +127,29 @@ class Crawls:
             )
         return msgspec.json.decode(raw, type=CrawlRecord)
 
-    async def create_or_load(self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"") -> CrawlRecord:
+    async def create_or_load(
+        self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"", link_rules: int = LINK_RULES
+    ) -> CrawlRecord:
         """The stored crawl, created from the settings when there is none. The number of partitions never changes.
 
         The engine's list of crawls has it then, also one that an earlier release created.
-        `hash_key`: that of a crawl to rebuild; a new one by default.
+        `hash_key`, `link_rules`: those of a crawl to rebuild; a new key and today's rules by default.
         """
         stored, listing = await self.load(), ("SADD", CRAWLS, self._keys.crawl_name)
         if stored is not None:
             with contextlib.suppress(EngineFull):  # what is in a full engine can be opened
                 await self._engine.command(*listing)
             return stored
-        record = _encode(_record_of(settings, origin, hash_key))
+        record = _encode(_record_of(settings, origin, hash_key, link_rules))
         await self._engine.commands([listing, ("HSETNX", self._keys.crawl, "record", record)])
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was created: try again")
         return stored
 
-    async def start_over(self, settings: Settings, *, origin: float, hash_key: bytes) -> None:
+    async def start_over(self, settings: Settings, *, origin: float, hash_key: bytes, link_rules: int) -> None:
         """Replace a crawl to which nothing was added yet."""
-        record = _encode(_record_of(settings, origin, hash_key))
+        record = _encode(_record_of(settings, origin, hash_key, link_rules))
         await self._engine.command("HSET", self._keys.crawl, "record", record)
 
     async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from crawler.content.charset import with_query_in
 from crawler.content.html import LINK_BYTES_MAX, extract_text
 from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.errors import InvalidUrl
@@ -76,6 +77,7 @@ class Page:
         self._followed_bytes = 0
         self._response = response
         self._charset = parsed.charset
+        self._query_charset = parsed.query_charset
         self._tree = tree
         self._labels = labels
         self._follow_max = follow_max
@@ -173,16 +175,19 @@ class Page:
 
     def _linked(self, selector: str) -> list[str | None]:
         hrefs = (node.attrs.sget("href") or node.attrs.sget("src") for node in self.css(selector))
-        return [self._joined(href) for href in hrefs if href]
+        charset = self._query_charset
+        return [self._joined(with_query_in(charset, href) if charset else href) for href in hrefs if href]
 
     def _joined(self, href: str) -> str | None:
         return join(self._base, href)
 
     @cached_property
     def _base(self) -> str:
+        charset = self._query_charset
         for node in self.html.css("base[href]"):
+            href = node.attrs.sget("href") or ""
             try:
-                return canonicalize(join(self.url, node.attrs.sget("href") or "") or "")
+                return canonicalize(join(self.url, with_query_in(charset, href) if charset else href) or "")
             except InvalidUrl:
                 continue
         return self.url

@@ -36,6 +36,7 @@ def page_content(
     text: str,
     links: bool,
     joins: JoinCache,
+    link_rules: int,
 ) -> PageContent:
     """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
     if entry.warc is None or not (entry.content_type in _HTML or entry.content_type.startswith("text/")):
@@ -59,6 +60,7 @@ def page_content(
             agent="",
             refresh=record.header("refresh"),
             joins=joins,
+            link_rules=link_rules,
         ).links
     extract = {"visible": extract_text, "main": main_text}.get(text)
     return PageContent(text=extract(body, charset) if extract else "", links=found)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from crawler.archive.crawl_binding import bound_to
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.archive.items import ItemFiles
 from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError
-from crawler.model import CommitEntry
+from crawler.model import LINK_RULES, CommitEntry
 from crawler.outputs.columns import ColumnType
 from crawler.outputs.sink import Key, Record, Row
 from crawler.rules.nesting import DEPTH_MAX, is_nested_too_deep
@@ -109,14 +110,21 @@ class Pages:
 
         return JoinCache()
 
+    @cached_property
+    def _link_rules(self) -> int:
+        """Those of the crawl; of a folder whose crawl nobody knows, today's."""
+        bound = bound_to(self._folder)
+        return int(bound.record.get("link_rules", 0)) if bound and bound.record else LINK_RULES
+
     def _content(self, entry: CommitEntry) -> Record:
         """The columns that need the archive; null when its record can't be read."""
         from crawler.outputs.content import page_content  # brings the HTML parser: only when asked for
 
         try:
             content = page_content(
-                self._folder, entry, self._decode, text=self._text, links=self._links, joins=self._joins
-            )
+                self._folder, entry, self._decode, text=self._text, links=self._links, joins=self._joins,
+                link_rules=self._link_rules,
+            )  # fmt: skip
         except ArchiveError:
             self._unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
             content = None

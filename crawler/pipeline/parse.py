@@ -19,7 +19,7 @@ from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.html import ExpensiveLinksError, Markup, markup_of, parse_with_tree
 from crawler.content.parse_cost import BYTES_MAX, CHEAP_MS, INLINE_BYTES_MAX, Cost, cost_of
 from crawler.content.sniff import is_html
-from crawler.model import ParsedPage, Response
+from crawler.model import LINK_RULES, ParsedPage, Response
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import JoinCache, host_of
 from crawler.runtime.clock import cpu_ms
@@ -116,8 +116,9 @@ class PageParser:
     takes long but ends: the parser releases the interpreter's lock, so the event loop runs meanwhile.
     """
 
-    def __init__(self, settings: Settings, queues: Queues | None = None) -> None:
+    def __init__(self, settings: Settings, queues: Queues | None = None, *, link_rules: int = LINK_RULES) -> None:
         """`queues`: those that wait while a page is parsed apart, and after it for what it took."""
+        self._link_rules = link_rules
         self._links_max = settings.fetch.links_max
         self._bytes_max = settings.scope.url_bytes_max
         self._nofollow = settings.scope.nofollow
@@ -204,6 +205,7 @@ class PageParser:
             joins=self._joins,
             markup=markup,
             join_ms_max=CHEAP_MS,
+            link_rules=self._link_rules,
         )
 
     @contextlib.contextmanager
@@ -246,6 +248,7 @@ class PageParser:
             self._nofollow,
             self._bytes_max,
             self._agent,
+            self._link_rules,
             CPU_S,
         )
         domain, spent_ms = _domain_of(response), CPU_S * 1000

@@ -33,8 +33,8 @@ def main() -> None:
 
 def answer(joins: JoinCache, request: bytes) -> bytes:
     """The parsed page for a request, and the CPU time that it took in ms."""
-    url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent, cpu_s = msgspec.msgpack.decode(
-        request
+    url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent, link_rules, cpu_s = (
+        msgspec.msgpack.decode(request)
     )
     began_s = _cpu_s()
     resource.setrlimit(resource.RLIMIT_CPU, (int(began_s) + cpu_s, resource.RLIM_INFINITY))
@@ -49,6 +49,7 @@ def answer(joins: JoinCache, request: bytes) -> bytes:
         agent=agent,
         refresh=refresh,
         joins=joins,
+        link_rules=link_rules,
     )
     return msgspec.msgpack.encode((page, int((_cpu_s() - began_s) * 1000)))
 

@@ -21,11 +21,11 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rereader:
-    """Parses archived responses by the settings of the crawl. `close` ends its helper process."""
+    """Parses archived responses by the settings and rules of the crawl. `close` ends its helper process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, link_rules: int) -> None:
         self._fetch = settings.fetch
-        self._parser = PageParser(settings)
+        self._parser = PageParser(settings, link_rules=link_rules)
         self._follows_links = settings.scope.follow == "links"
 
     async def close(self) -> None:

@@ -85,3 +85,10 @@ def test_a_page_leads_to_so_many_urls_of_so_many_bytes_and_no_more() -> None:
         seen.follow(f"/130{'x' * 8000}")
     seen.forget_followed()
     assert seen.follow("/again") == 1
+
+
+def test_queries_of_links_are_spelled_as_the_page_spells_them_and_those_of_the_handler_in_utf_8() -> None:
+    seen = page("<base href='/?b=é'><a href='?q=é'>".encode("latin-1"), "text/html; charset=latin1")
+    assert seen.links == ("https://shop.test/?q=%E9",)
+    assert seen.follow("a") + seen.follow("?q=é") == 2
+    assert [one.url for one in seen.followed] == ["https://shop.test/?q=%E9", "https://shop.test/?q=%C3%A9"]
