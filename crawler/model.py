@@ -179,7 +179,8 @@ LINK_RULES = 1
 class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     """The result of parsing one response. Links are canonical, distinct, in order of appearance.
 
-    `query_charset`: the codec that the queries of its links are sent in; "" is UTF-8.
+    `query_charset`: the codec that the queries of its links are sent in; "" is UTF-8. `sitemaps`: those that a sitemap
+    names, which are not in `links`; `flaw`: why not all of a sitemap could be read.
     """
 
     title: str = ""
@@ -190,6 +191,8 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     noindex: bool = False
     charset: str = ""
     query_charset: str = ""
+    sitemaps: tuple[str, ...] = ()
+    flaw: str = ""
 
 
 class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -209,6 +212,8 @@ class ItemsLocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: int
 
 
+SITEMAP = "+sitemap"  # the label of a URL that is fetched as a sitemap; handlers can't give it
+SITEMAP_DEPTH_MAX = 3  # the first one is of depth 1: an index of indexes. The protocol knows one level, sites have two
 NO_MEDIA_TYPE = "unk"  # as CDX writers spell it
 
 
@@ -248,7 +253,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     fetch_ms: int = 0
     seed_number: int = msgspec.field(name="seed", default=0)  # of the seed it descends from; 0: not known
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
-    label: str = ""  # set by the handler that followed it
+    label: str = ""  # set by the handler that followed it; or SITEMAP
     items: ItemsLocation | None = None
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
     pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
@@ -256,6 +261,16 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def status(self) -> int:
         return int(self.status_text)
+
+    @property
+    def counted_status(self) -> int:
+        """By which pages are counted; 0 for a sitemap, which is none."""
+        return 0 if self.is_sitemap else self.status
+
+    @property
+    def is_sitemap(self) -> bool:
+        """Is it no page?"""
+        return self.label == SITEMAP
 
     @property
     def content_type(self) -> str:

@@ -175,7 +175,8 @@ def _build(
     stored = msgspec.structs.replace(s, scope=crawl.record.scope)
     content, internal_errors = ContentSteps(inflight_log.mark()), InternalErrors(crawl.folder.log)
     notes = AttemptNotes(history, node=node, session=crawl.session)
-    parser = PageParser(stored, scheduler, link_rules=crawl.record.link_rules)
+    rules = crawl.record
+    parser = PageParser(stored, scheduler, link_rules=rules.link_rules, reads_feeds=rules.sitemaps)
     handlers = HandlerRuntime(app, stored, crawl.stats)
     archive = ArchiveStage(
         frontier,
@@ -209,7 +210,10 @@ def _build(
     cache = RobotsCache(frontier, s)
     slot_borrower = SlotBorrower(frontier, router.placement.of)
     reader = RobotsReader(cache, fetcher, slot_borrower, s.robots)
-    gate = RobotsGate(frontier, held, cache, reader, s.politeness, overrides=lambda: counters.overrides, sites=s.sites)
+    gate = RobotsGate(
+        frontier, held, cache, reader, s.politeness,
+        overrides=lambda: counters.overrides, sites=s.sites, reads_sitemaps=rules.sitemaps,
+    )  # fmt: skip
     turns = TurnRunner(
         scheduler, held, open_claims, internal_errors,
         deliver=committer.deliver, return_claim=override_follower.return_stopped,

@@ -19,7 +19,7 @@ import msgspec
 from crawler.archive.checked_lines import is_right, with_checksum, without_checksum
 from crawler.archive.stamps import digits14
 from crawler.errors import ConflictError
-from crawler.model import NO_MEDIA_TYPE, CommitEntry
+from crawler.model import NO_MEDIA_TYPE, SITEMAP, CommitEntry
 
 _YEAR_10000_S = 253_402_300_800
 _encode = msgspec.json.Encoder().encode
@@ -60,7 +60,7 @@ def pruned(entry: CommitEntry) -> CommitEntry:
     """What stays of a commit whose record and items are removed: its page remains done, and a rebuild can count it."""
     return msgspec.structs.replace(
         entry.placed(None, None), mime=NO_MEDIA_TYPE, digest="", title="", truncated="", noindex=False, node="",
-        sequence=0, label="", times={}, pruned=True,
+        sequence=0, label=SITEMAP if entry.is_sitemap else "", times={}, pruned=True,
     )  # fmt: skip
 
 

@@ -134,7 +134,9 @@ class LinkReader:
         """`runs`: see `LinkRules`."""
         self.rules = LinkRules(rules, settings.sites, runs=runs, run_depth_max=settings.budget.depth or -1)
         self._rereader = Rereader(
-            msgspec.structs.replace(settings, scope=rules.record.scope), link_rules=rules.record.link_rules
+            msgspec.structs.replace(settings, scope=rules.record.scope),
+            link_rules=rules.record.link_rules,
+            reads_feeds=rules.record.sitemaps,
         )
 
     async def close(self) -> None:

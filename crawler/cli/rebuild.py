@@ -156,7 +156,9 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
         runs=crawl.runs,
         rereader=Rereader(
-            msgspec.structs.replace(crawl.settings, scope=crawl.record.scope), link_rules=crawl.record.link_rules
+            msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
+            link_rules=crawl.record.link_rules,
+            reads_feeds=crawl.record.sitemaps,
         ),
     )
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import is_unicode, with_query_in
+from crawler.content.sitemap import URLS_MAX, looks_like_one, parse_sitemap
 from crawler.content.sniff import decode, detect_charset, is_html
 from crawler.errors import InvalidUrl
 from crawler.model import LINK_RULES, ParsedPage
@@ -105,11 +106,14 @@ def parse_page(
     refresh: str = "",
     joins: JoinCache | None = None,
     link_rules: int = LINK_RULES,
+    reads_feeds: bool = False,
+    is_sitemap: bool = False,
 ) -> ParsedPage:
     """Parse one body; see `parse_with_tree`."""
     return parse_with_tree(
         url, content_type, x_robots_tag, body, links_max=links_max, obey_nofollow=obey_nofollow, bytes_max=bytes_max,
-        agent=agent, refresh=refresh, joins=joins, link_rules=link_rules,
+        agent=agent, refresh=refresh, joins=joins, link_rules=link_rules, reads_feeds=reads_feeds,
+        is_sitemap=is_sitemap,
     )[0]  # fmt: skip
 
 
@@ -128,20 +132,28 @@ def parse_with_tree(
     markup: Markup | None = None,
     join_ms_max: float = math.inf,
     link_rules: int = LINK_RULES,
+    reads_feeds: bool = False,
+    is_sitemap: bool = False,
 ) -> tuple[ParsedPage, LexborHTMLParser | None]:
     """Parse one body: what was found, and the tree if it is HTML.
 
     `url` is canonical. The headers are as received ("" when absent, several lines of X-Robots-Tag joined by newlines).
     `bytes_max` bounds each link, `links_max` their number. `agent` is our product token, which directives may name.
     `joins` is shared by the calls of one crawl. A Refresh header is one more link. `markup`: as of `markup_of`, if the
-    caller has it. `link_rules`: those of the crawl (see LINK_RULES). Raises ExpensiveLinksError when joining the links
-    may take more than `join_ms_max`; nothing else, whatever a host sent.
+    caller has it. `link_rules`: those of the crawl (see LINK_RULES). `is_sitemap`: it was asked for as one, and is read
+    as one; with `reads_feeds`, so is what looks like a sitemap or a feed. Raises ExpensiveLinksError when joining the
+    links may take more than `join_ms_max`; nothing else, whatever a host sent.
     """
     noindex, nofollow = robots_header(x_robots_tag, agent)
     refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
+    is_followed = not (nofollow and obey_nofollow)
+    if is_sitemap:
+        return _sitemap(url, body, math.inf, bytes_max, noindex=noindex, is_followed=is_followed), None
     markup = markup or markup_of(content_type, body)
     if markup is None:
-        links = (refreshed,) if refreshed and not (nofollow and obey_nofollow) else ()
+        if reads_feeds and looks_like_one(body):
+            return _sitemap(url, body, links_max, bytes_max, noindex=noindex, is_followed=is_followed), None
+        links = (refreshed,) if refreshed and is_followed else ()
         return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
     tree = LexborHTMLParser(markup.body, options=_NO_EVENTS)
     selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
@@ -167,6 +179,21 @@ def parse_with_tree(
         query_charset=spell.charset,
     )
     return page, tree
+
+
+def _sitemap(
+    url: str, body: bytes, links_max: float, bytes_max: int, *, noindex: bool, is_followed: bool
+) -> ParsedPage:
+    """What a sitemap or a feed names; its protocol has a bound of its own."""
+    if not is_followed:
+        return ParsedPage(noindex=noindex, nofollow=True)
+    found = parse_sitemap(body, url)
+    usable = [one.loc for one in found.urls if len(one.loc) <= bytes_max]
+    links = tuple(usable[: int(min(links_max, URLS_MAX))])
+    return ParsedPage(
+        noindex=noindex, links=links, links_dropped=len(usable) - len(links), sitemaps=found.sitemaps,
+        flaw=found.flaw,
+    )  # fmt: skip
 
 
 def robots_header(value: str, agent: str) -> tuple[bool, bool]:

@@ -110,6 +110,15 @@ def _inflated_once(body: bytes) -> tuple[bytes, str]:
     return b"".join(out), ""
 
 
+_ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?(?:urlset|sitemapindex|rss|feed|rdf)[\s>]", re.IGNORECASE)
+_HEAD_BYTES = 1024
+
+
+def looks_like_one(body: bytes) -> bool:
+    """Does what is no HTML begin as a sitemap or a feed does?"""
+    return _ROOT.search(body, 0, _HEAD_BYTES) is not None
+
+
 class _Entries:
     """Collects the entries of one file."""
 

@@ -35,6 +35,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     origin: float = 0.0
     link_rules: int = 0  # see LINK_RULES; earlier releases did not write it
+    sitemaps: bool = False  # sitemaps that robots.txt names are fetched, and entries of sitemaps and feeds are links
 
     @property
     def first_begun_at(self) -> float:
@@ -83,19 +84,27 @@ class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[tuple[int, ScopeSettings], ...]
 
 
-def _record_of(settings: Settings, origin: float, hash_key: bytes, link_rules: int) -> CrawlRecord:
+def _record_of(settings: Settings, was: CrawlRecord | None) -> CrawlRecord:
     return CrawlRecord(
         layout=LAYOUT,
         partitions=settings.crawl.partitions,
         begun_at=time.time(),
         queue_by=settings.frontier.queue_by,
         run=0,
-        hash_key=hash_key or secrets.token_bytes(HASH_KEY_BYTES),
+        hash_key=was.hash_key if was else secrets.token_bytes(HASH_KEY_BYTES),
         scope=settings.scope,
         ordering=_ordering_of(settings),
-        origin=origin,
-        link_rules=link_rules,
+        origin=was.first_begun_at if was else 0.0,
+        link_rules=was.link_rules if was else LINK_RULES,
+        sitemaps=was.sitemaps if was else _reads_sitemaps(settings),
     )
+
+
+def _reads_sitemaps(settings: Settings) -> bool:
+    """For a new crawl."""
+    if settings.robots.sitemaps != "auto":
+        return settings.robots.sitemaps == "yes"
+    return settings.scope.mode in ("domain", "host") and settings.scope.follow == "links"
 
 
 def _ordering_of(settings: Settings) -> OrderSettings:
@@ -127,29 +136,27 @@ class Crawls:
             )
         return msgspec.json.decode(raw, type=CrawlRecord)
 
-    async def create_or_load(
-        self, settings: Settings, *, origin: float = 0.0, hash_key: bytes = b"", link_rules: int = LINK_RULES
-    ) -> CrawlRecord:
+    async def create_or_load(self, settings: Settings, was: CrawlRecord | None = None) -> CrawlRecord:
         """The stored crawl, created from the settings when there is none. The number of partitions never changes.
 
         The engine's list of crawls has it then, also one that an earlier release created.
-        `hash_key`, `link_rules`: those of a crawl to rebuild; a new key and today's rules by default.
+        `was`: the record of a crawl to rebuild, of which it keeps the key and the rules of its release.
         """
         stored, listing = await self.load(), ("SADD", CRAWLS, self._keys.crawl_name)
         if stored is not None:
             with contextlib.suppress(EngineFull):  # what is in a full engine can be opened
                 await self._engine.command(*listing)
             return stored
-        record = _encode(_record_of(settings, origin, hash_key, link_rules))
+        record = _encode(_record_of(settings, was))
         await self._engine.commands([listing, ("HSETNX", self._keys.crawl, "record", record)])
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was created: try again")
         return stored
 
-    async def start_over(self, settings: Settings, *, origin: float, hash_key: bytes, link_rules: int) -> None:
-        """Replace a crawl to which nothing was added yet."""
-        record = _encode(_record_of(settings, origin, hash_key, link_rules))
+    async def start_over(self, settings: Settings, was: CrawlRecord) -> None:
+        """Replace a crawl to which nothing was added yet by one to rebuild."""
+        record = _encode(_record_of(settings, was))
         await self._engine.command("HSET", self._keys.crawl, "record", record)
 
     async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:

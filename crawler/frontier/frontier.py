@@ -270,8 +270,9 @@ class Frontier:
         counts += [value for named in a.counts.items() for value in named] if a.counts else ()
         item = AckItem(
             fingerprint=c.fingerprint, token=c.token, log_key=f"{c.fingerprint}:{c.visit}", queue=c.queue,
-            next_fetch_ms=s.next_fetch_ms, delay_ms=s.delay_ms, status_class=f"s{e.status // 100}", bytes=e.body_bytes,
-            fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.run or c.seed_number, counts_size=len(counts),
+            next_fetch_ms=s.next_fetch_ms, delay_ms=s.delay_ms, status_class=f"s{e.counted_status // 100}",
+            bytes=e.body_bytes, fetch_ms=e.fetch_ms, entry=pack_entry(e), seed=c.run or c.seed_number,
+            counts_size=len(counts),
         )  # fmt: skip
         return pack((*item, *counts, *(self._values(a.items) if a.items else ())))
 

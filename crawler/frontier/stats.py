@@ -14,7 +14,7 @@ from crawler.frontier.keys import Keys
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
-    "revived", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "scheduled",
+    "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "scheduled",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
 NAMES_MAX = 256  # names that one call of names_after returns
@@ -24,7 +24,7 @@ LOOKED_AT = 50  # dead letters, or rows of deferred URLs, of one partition: for 
 DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
 # Of LOST; behind the first one follows a value of WARC-Truncated.
-CUT_BODY, LINKS, NOT_DECODED = "body:", "links", "decode_error"
+CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 
@@ -48,6 +48,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     taken_in: int = 0  # URLs that were found and are not deferred
     items: int = 0
     items_invalid: int = 0  # left out: the handler yielded an invalid item
+    sitemaps: int = 0  # committed; they are not in `fetched`
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
     errors: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -127,7 +128,7 @@ class Stats:
             expired=sums["expired"], deferred=sums["parked"] - sums["released"],
             spilled_deferred=sums["spilled_parked"], beyond=sums["beyond"],
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
-            items=sums["items"], items_invalid=sums["items_invalid"],
+            items=sums["items"], items_invalid=sums["items_invalid"], sitemaps=sums["s0"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
             dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),
@@ -248,7 +249,7 @@ def _counter(field: bytes) -> str:
 def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     """Fields with a prefix; 's' means the status classes s1 to s5 only."""
     if prefix == "s":
-        return {name[1]: n for name, n in sums.items() if len(name) == 2 and name[0] == "s" and n}
+        return {name[1]: n for name, n in sums.items() if len(name) == 2 and name[0] == "s" and name[1] != "0" and n}
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}
 
 

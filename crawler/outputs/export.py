@@ -128,7 +128,7 @@ def _rows(
         if entry.pruned:
             pruned[entry.run] += 1
         elif committed_at(entry) >= since and run in ("", entry.run):
-            by_status[entry.status] += 1
+            by_status[entry.status] += not entry.is_sitemap
             yield from rows_of(source, entry)
         if number % PULSE == 0:
             meter.reached(number, reader.bytes_read)

@@ -96,13 +96,15 @@ class Pages:
         self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": ColumnType.JSON} if links else {}))
 
     def records_of(self, entry: CommitEntry) -> Iterable[Record]:
+        if entry.is_sitemap:
+            return ()
         record = page_record(entry, self._folder)
         if self._text or self._links:
             record |= self._content(entry)
         return (record,)
 
-    def count_of(self, entry: CommitEntry) -> int:  # noqa: ARG002
-        return 1
+    def count_of(self, entry: CommitEntry) -> int:
+        return 0 if entry.is_sitemap else 1
 
     @cached_property
     def _joins(self) -> "JoinCache":

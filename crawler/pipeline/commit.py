@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import NamedTuple
 
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
-from crawler.frontier.stats import CUT_BODY, ITEMS_INVALID, LINKS, LOST, NOT_DECODED
+from crawler.frontier.stats import CUT_BODY, ITEMS_INVALID, LINKS, LOST, NOT_DECODED, OF_SITEMAP
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
@@ -314,7 +315,9 @@ class Committer:
         self._route.added(partition, ack.items, reply.woken)
         self._notes.accepted(outcome)
         self._hooks.accepted(outcome)
-        counters.committed += 1
+        if outcome.accepted is not None:
+            outcome.accepted()
+        counters.committed += not ack.entry.is_sitemap
         counters.bytes += ack.entry.body_bytes
         self._activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
         self._archive.committed(partition, ack.entry)
@@ -364,4 +367,6 @@ def _counts(outcome: Committable) -> dict[str, int]:
         found[f"{LOST}{CUT_BODY}{response.truncated}"] = 1
     if response.decode_error:
         found[f"{LOST}{NOT_DECODED}"] = 1
+    if outcome.page.flaw and response.status == HTTPStatus.OK:
+        found[f"{LOST}{OF_SITEMAP}"] = 1
     return {name: n for name, n in found.items() if n}

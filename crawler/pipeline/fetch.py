@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -11,11 +11,13 @@ from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Settlement
+from crawler.handlers.page import Followed
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import (
     REDIRECTS,
+    SITEMAP,
     UNSENT,
     Claim,
     Failure,
@@ -64,6 +66,7 @@ from crawler.web.fetcher import Fetcher
 log = logging.getLogger(__name__)
 
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
+SITEMAP_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own bound
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 BEAT_PAUSE_S = 0.2  # while the heartbeat is late
 
@@ -351,7 +354,10 @@ class FetchStage:
         before_send = partial(self._before_page, turn, page_request)
         worker = self._requests.add(claim, is_quick=turn.is_quick)
         try:
-            result = await self._fetcher.fetch(url, cookies=cookies, before_send=before_send, working=turn.mark)
+            bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
+            result = await self._fetcher.fetch(
+                url, cookies=cookies, body_bytes_max=bytes_max, before_send=before_send, working=turn.mark
+            )
         except NotEntitledError:
             self._cookie_walls.put_back(claim, step)
             return Requeue()
@@ -420,10 +426,13 @@ class FetchStage:
         except HandlerError as error:
             failed = self._policy.failed(claim, FailureKind.HANDLER, str(error), settled)
             return _attempt(page_request, replace(failed, trace=error.trace))
+        accepted = None
+        if sitemaps := self._gate.sitemaps(claim):
+            page, handled, accepted = *_naming(page, handled, sitemaps), partial(self._gate.announced, claim)
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
-                finished_at=answered.finished_at,
+                finished_at=answered.finished_at, accepted=accepted,
             )
         )  # fmt: skip
 
@@ -438,8 +447,13 @@ class FetchStage:
         if response.decode_error:
             return ParsedPage(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
-        page, tree = await self._parser.parse_with_tree(response, mark, guarded=guarded, queue=claim.queue)
+        is_sitemap = claim.label == SITEMAP
+        page, tree = await self._parser.parse_with_tree(
+            response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap
+        )
         reached("page.parsed", claim.url)
+        if is_sitemap:
+            return page, NOTHING_HANDLED
         found = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
         return found
@@ -477,6 +491,13 @@ class FetchStage:
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.02)
+
+
+def _naming(page: ParsedPage, handled: Handled, sitemaps: Sequence[str]) -> tuple[ParsedPage, Handled]:
+    """A page that brings the sitemaps of its origin along, as if its handler had followed them: for a rebuild."""
+    named = [Followed(url, SITEMAP) for url in sitemaps]
+    page = replace(page, links=tuple(dict.fromkeys((*sitemaps, *page.links))))
+    return page, replace(handled, followed=[*named, *handled.followed])
 
 
 def _attempt(page_request: PageRequest, failed: Failed) -> Deliver:

@@ -1,6 +1,7 @@
 """Outcomes: what the fetch stage passes to the committer as the end of one claim."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
@@ -36,6 +37,7 @@ class Committable(msgspec.Struct, kw_only=True):
     left: list[Candidate] | None = None
     fresh: int = 0  # candidates among its links: those that were not added lately. Counted for -vv only
     deferred: int = 0  # how many of these are kept, and not fetched; likewise
+    accepted: Callable[[], None] | None = None  # called once it is committed
     error: Exception | None = None  # raised because of its content while it was committed: it becomes a failure then
 
 

@@ -18,6 +18,7 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.html import ExpensiveLinksError, Markup, markup_of, parse_with_tree
 from crawler.content.parse_cost import BYTES_MAX, CHEAP_MS, INLINE_BYTES_MAX, Cost, cost_of
+from crawler.content.sitemap import looks_like_one
 from crawler.content.sniff import is_html
 from crawler.model import LINK_RULES, ParsedPage, Response
 from crawler.rules.identity import registrable_domain
@@ -31,6 +32,8 @@ PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
 SLOW_MS = 100  # of CPU time: after such a page in this process, those of its domain go to another until one is quick
 SLOW_DOMAINS_MAX = 10_000  # the ones that were slow most recently are kept
 HEAVY_MS = 1_000  # after such a page, a domain does not get the last process
+SITEMAP_BYTES_MAX = 64 * 1024  # of one that is read in this process: some ten milliseconds
+GZIP = b"\x1f\x8b"
 PROCESSES = 2
 PROCESS_IDLE_S = 60.0
 WORKER_TIMEOUT_S = 30.0  # wall clock; the kernel ends the worker after CPU_S, see parse_worker
@@ -116,9 +119,19 @@ class PageParser:
     takes long but ends: the parser releases the interpreter's lock, so the event loop runs meanwhile.
     """
 
-    def __init__(self, settings: Settings, queues: Queues | None = None, *, link_rules: int = LINK_RULES) -> None:
-        """`queues`: those that wait while a page is parsed apart, and after it for what it took."""
+    def __init__(
+        self,
+        settings: Settings,
+        queues: Queues | None = None,
+        *,
+        link_rules: int = LINK_RULES,
+        reads_feeds: bool = False,
+    ) -> None:
+        """`queues`: those that wait while a page is parsed apart, and after it for what it took. `reads_feeds`: are the
+        entries of sitemaps and feeds links?
+        """
         self._link_rules = link_rules
+        self._reads_feeds = reads_feeds
         self._links_max = settings.fetch.links_max
         self._bytes_max = settings.scope.url_bytes_max
         self._nofollow = settings.scope.nofollow
@@ -133,26 +146,33 @@ class PageParser:
         self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core
         self._slow: OrderedDict[str, SlowDomain] = OrderedDict()
 
-    async def parse(self, response: Response) -> ParsedPage:
+    async def parse(self, response: Response, *, is_sitemap: bool = False) -> ParsedPage:
         """Raises ParseKilledError when the body can't be parsed within its limits."""
-        return (await self.parse_with_tree(response))[0]
+        return (await self.parse_with_tree(response, is_sitemap=is_sitemap))[0]
 
     async def parse_with_tree(
-        self, response: Response, mark: InflightMark | None = None, *, guarded: bool = False, queue: str = ""
+        self,
+        response: Response,
+        mark: InflightMark | None = None,
+        *,
+        guarded: bool = False,
+        queue: str = "",
+        is_sitemap: bool = False,
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         """As `parse`, with the tree of HTML that was parsed inline.
 
         Parsing in a thread sets `mark`. `guarded`: never in this process. `queue`: the one that waits for it.
+        `is_sitemap`: it was asked for as one.
         """
         x_robots = "\n".join(
             value.decode("latin-1") for key, value in response.headers if key.lower() == b"x-robots-tag"
         )
         if self._slow and (slow := self._slow.get(_domain_of(response))) is not None:
             guarded = guarded or slow.is_underestimated
-        cost, markup = self._cost_of(response, guarded=guarded)
+        cost, markup = self._cost_of(response, guarded=guarded, is_sitemap=is_sitemap)
         if cost is Cost.CHEAP:
             await self._compute_limiter.wait_turn()
-            found, spent_ms = self._timed(response, x_robots, markup)
+            found, spent_ms = self._timed(response, x_robots, markup, is_sitemap=is_sitemap)
             if spent_ms >= CHARGED_MS:
                 self._charge(response, spent_ms, queue, is_underestimated=True)
             if found is not None:
@@ -166,11 +186,14 @@ class PageParser:
                 if found is not None:
                     return found[0], None
             del markup  # the process makes its own
-            return await self._in_worker(response, x_robots, queue), None
+            return await self._in_worker(response, x_robots, queue, is_sitemap=is_sitemap), None
 
-    def _cost_of(self, response: Response, *, guarded: bool) -> tuple[Cost, Markup | None]:
+    def _cost_of(self, response: Response, *, guarded: bool, is_sitemap: bool) -> tuple[Cost, Markup | None]:
         """The cost of a response, and its markup if it was needed to tell."""
         body, content_type = response.body, response.header("content-type")
+        if is_sitemap or (self._reads_feeds and not is_html(content_type, body) and looks_like_one(body)):
+            is_long = len(body) > SITEMAP_BYTES_MAX or body.startswith(GZIP)
+            return (Cost.EXPENSIVE if guarded or is_long else Cost.CHEAP), None
         if not is_html(content_type, body):
             return Cost.CHEAP, None  # only HTML is parsed
         if guarded or len(body) > BYTES_MAX:
@@ -179,18 +202,18 @@ class PageParser:
         return (Cost.EXPENSIVE if markup is None else cost_of(markup.body)), markup
 
     def _timed(
-        self, response: Response, x_robots: str, markup: Markup | None
+        self, response: Response, x_robots: str, markup: Markup | None, *, is_sitemap: bool = False
     ) -> tuple[tuple[ParsedPage, LexborHTMLParser | None] | None, int]:
         """What was found, None if its links are too expensive for this process, and the CPU time in ms."""
         began_ms = cpu_ms()
         try:
-            found = self._here(response, x_robots, markup)
+            found = self._here(response, x_robots, markup, is_sitemap=is_sitemap)
         except ExpensiveLinksError:
             found = None
         return found, cpu_ms() - began_ms
 
     def _here(
-        self, response: Response, x_robots: str, markup: Markup | None
+        self, response: Response, x_robots: str, markup: Markup | None, *, is_sitemap: bool
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         return parse_with_tree(
             response.url,
@@ -206,6 +229,8 @@ class PageParser:
             markup=markup,
             join_ms_max=CHEAP_MS,
             link_rules=self._link_rules,
+            reads_feeds=self._reads_feeds,
+            is_sitemap=is_sitemap,
         )
 
     @contextlib.contextmanager
@@ -235,7 +260,7 @@ class PageParser:
             self._queues.hold(queue)
             self._queues.release(queue, wait_ms=wait_ms)
 
-    async def _in_worker(self, response: Response, x_robots: str, queue: str) -> ParsedPage:
+    async def _in_worker(self, response: Response, x_robots: str, queue: str, *, is_sitemap: bool) -> ParsedPage:
         url, body = response.url, response.body
         content_type, refresh = response.header("content-type"), response.header("refresh")
         asked = (
@@ -249,6 +274,8 @@ class PageParser:
             self._bytes_max,
             self._agent,
             self._link_rules,
+            self._reads_feeds,
+            is_sitemap,
             CPU_S,
         )
         domain, spent_ms = _domain_of(response), CPU_S * 1000

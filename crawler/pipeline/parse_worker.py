@@ -33,9 +33,9 @@ def main() -> None:
 
 def answer(joins: JoinCache, request: bytes) -> bytes:
     """The parsed page for a request, and the CPU time that it took in ms."""
-    url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent, link_rules, cpu_s = (
-        msgspec.msgpack.decode(request)
-    )
+    asked = msgspec.msgpack.decode(request)
+    url, content_type, x_robots, refresh, body, links_max, nofollow, bytes_max, agent, link_rules = asked[:10]
+    reads_feeds, is_sitemap, cpu_s = asked[10:]
     began_s = _cpu_s()
     resource.setrlimit(resource.RLIMIT_CPU, (int(began_s) + cpu_s, resource.RLIM_INFINITY))
     page = parse_page(
@@ -50,6 +50,8 @@ def answer(joins: JoinCache, request: bytes) -> bytes:
         refresh=refresh,
         joins=joins,
         link_rules=link_rules,
+        reads_feeds=reads_feeds,
+        is_sitemap=is_sitemap,
     )
     return msgspec.msgpack.encode((page, int((_cpu_s() - began_s) * 1000)))
 

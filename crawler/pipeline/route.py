@@ -12,12 +12,12 @@ from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import AddOutcome, Candidate
+from crawler.model import SITEMAP, AddOutcome, Candidate
 from crawler.pipeline import url_lines
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.internal_errors import ContentSteps
 from crawler.pipeline.outcome import Committable
-from crawler.pipeline.router import Router, link_name
+from crawler.pipeline.router import Router, link_name, with_sitemaps
 from crawler.pipeline.run_book import RunBook
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.introductions import Introductions, cost
@@ -159,9 +159,11 @@ class RouteStage:
         outcome.scope_version = self.router.version
         digest = outcome.digest if outcome.response.status == 200 else ""
         led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
-        learned = self.traps.learn(claim, led_to, digest)
-        followed = outcome.handled.followed
-        found = router.links(claim, page.links, outcome.refused, learned, digest, followed) if page.links else []
+        learned = self.traps.learn(claim, () if claim.label == SITEMAP else led_to, digest)
+        links, followed = page.links, outcome.handled.followed
+        if page.sitemaps:
+            links, followed = with_sitemaps(links, followed, page.sitemaps)
+        found = router.links(claim, links, outcome.refused, learned, digest, followed) if links else []
         if outcome.redirect_to:
             target = router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
             if target is not None:

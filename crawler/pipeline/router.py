@@ -10,7 +10,7 @@ from crawler.frontier.crawl_record import CrawlRecord
 from crawler.frontier.deferred import CRAWL_URLS, DEPTH
 from crawler.frontier.placement import Placement
 from crawler.handlers.page import Followed
-from crawler.model import Candidate, Claim, RefusalReason
+from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, RefusalReason
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.trap_memory import deferral_reason
 from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
@@ -26,6 +26,7 @@ OUT_OF_SCOPE_MAX = 16_384  # URLs that are remembered as out of scope
 RECENT_OF_RUN = 4096  # URLs that are remembered for each run
 NO_BUDGET = BudgetSettings()
 NOT_FOLLOWED = Followed("")
+BEHIND = 16.0  # of sitemaps and their entries: links of pages come first, as if these were sixteen steps further away
 
 
 class Router:
@@ -149,29 +150,38 @@ class Router:
         `followed`: labels and priorities that its handler gave to some links. `learned`: trap state of the page's
         domain. `digest`: that of its body ("" for none). See rules/traps.
         """
-        depth = claim.depth + 1
+        is_of_sitemap = claim.label == SITEMAP
+        depth = 1 if is_of_sitemap else claim.depth + 1
         if self._depths is None and 0 <= self.scope.depth_max < depth:
             # Not marked as seen anywhere: a shorter path may lead there later.
             refused[RefusalReason.DEPTH] += sum(1 for url in links if self.scope.allows(url))
             return []
         if self._traps is not None:
             digest = self._traps.repeated(learned, digest)
-        signals, found_at = Signals(links=len(links)), wall_s()
+        signals, found_at = NO_SIGNALS if is_of_sitemap else Signals(links=len(links)), wall_s()
         followed_by_url = {one.url: one for one in reversed(followed)}  # the first one counts
         found = []
         for url in self._to_judge(claim, links, depth, refused):
+            link, at = followed_by_url.get(url, NOT_FOLLOWED), depth
+            if is_of_sitemap or link.label == SITEMAP:
+                at = _depth_of_sitemap(claim) if link.label == SITEMAP else depth
+                link = replace(link, priority=link.priority - BEHIND)
             if not self.scope.allows(url):
                 self._out_of_scope.add(url, 0)
                 refused[RefusalReason.SCOPE] += 1
-            elif self._depths is not None and 0 <= self._depth_max(url) < depth:
+            elif at > SITEMAP_DEPTH_MAX if link.label == SITEMAP else self._is_too_deep(url, depth):
                 refused[RefusalReason.DEPTH] += 1
             else:
-                link, number = followed_by_url.get(url, NOT_FOLLOWED), claim.seed_number
+                number = claim.seed_number
                 candidate = self.candidate(
-                    url, depth=depth, signals=signals, seed_number=number, followed=link, found_at=found_at
+                    url, depth=at, signals=signals, seed_number=number, followed=link, found_at=found_at
                 )
                 found.append(self._judged(claim, candidate, learned, digest))
         return found
+
+    def _is_too_deep(self, url: str, depth: int) -> bool:
+        """For a site with a limit of its own."""
+        return self._depths is not None and 0 <= self._depth_max(url) < depth
 
     def _to_judge(self, claim: Claim, links: Collection[str], depth: int, refused: Counter[str]) -> list[str]:
         """The links without those that were added or refused lately: most of a page's, on most sites."""
@@ -235,6 +245,18 @@ class Router:
             target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed
         )
         return found if claim.seed else self._judged(claim, found, learned, "")
+
+
+def with_sitemaps(
+    links: Sequence[str], followed: Sequence[Followed], sitemaps: Sequence[str]
+) -> tuple[tuple[str, ...], list[Followed]]:
+    """The links of a page and what its handler followed, and the sitemaps that it names, which come first."""
+    return tuple(dict.fromkeys((*sitemaps, *links))), [*(Followed(url, SITEMAP) for url in sitemaps), *followed]
+
+
+def _depth_of_sitemap(claim: Claim) -> int:
+    """Of one that this page, or this sitemap, names."""
+    return claim.depth + 1 if claim.label == SITEMAP else 1
 
 
 def link_name(place: int, domain: str) -> str:

@@ -69,9 +69,7 @@ async def admit_rebuild(
         )
     stored = await crawls.load()
     if stored is None:
-        await crawls.create_or_load(
-            _as_it_was(settings, was), origin=first_begun_at, hash_key=was[-1].hash_key, link_rules=was[-1].link_rules
-        )
+        await crawls.create_or_load(_as_it_was(settings, was), was[-1])
     elif was and stored.first_begun_at != first_begun_at:
         await _replace(crawls, name, stored, _as_it_was(settings, was), was[-1])
     elif was and stored.hash_key != was[-1].hash_key:
@@ -117,7 +115,7 @@ async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Sett
         raise ConflictError(
             f"another crawl {name!r} was started in the engine: empty the engine, and rebuild before anything crawls"
         )
-    await crawls.start_over(settings, origin=was.first_begun_at, hash_key=was.hash_key, link_rules=was.link_rules)
+    await crawls.start_over(settings, was)
 
 
 def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:

@@ -62,6 +62,11 @@ class KnownPage(NamedTuple):
     truncated: str = ""  # why its body is cut
     offset: int = -1  # of its record
 
+    @property
+    def is_sitemap(self) -> bool:
+        """Is it no page? Then it has no status, by which pages are counted."""
+        return self.status == 0
+
 
 class Orphan(NamedTuple):
     """A record that no commit names; `folder` is the caller's number for where it lies."""

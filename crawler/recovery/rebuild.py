@@ -364,5 +364,14 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
 def _page_of(e: CommitEntry) -> KnownPage:
     items, offset = e.items.count if e.items else 0, e.warc.offset if e.warc else -1
     return KnownPage(
-        e.depth, e.redirects, e.status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run, e.truncated, offset
+        e.depth,
+        e.redirects,
+        e.counted_status,
+        e.body_bytes,
+        e.fetch_ms,
+        e.seed_number,
+        items,
+        e.run,
+        e.truncated,
+        offset,
     )

@@ -14,29 +14,31 @@ from crawler.web.content_encoding import INCOMPLETE, inflate
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a page leads: its links, and its redirect's target ("": it has none)."""
+    """Where a page leads: its links, the sitemaps that it names, and its redirect's target ("": it has none)."""
 
     links: tuple[str, ...]
     redirect_to: str
+    sitemaps: tuple[str, ...] = ()
 
 
 class Rereader:
     """Parses archived responses by the settings and rules of the crawl. `close` ends its helper process."""
 
-    def __init__(self, settings: Settings, *, link_rules: int) -> None:
+    def __init__(self, settings: Settings, *, link_rules: int, reads_feeds: bool) -> None:
         self._fetch = settings.fetch
-        self._parser = PageParser(settings, link_rules=link_rules)
+        self._parser = PageParser(settings, link_rules=link_rules, reads_feeds=reads_feeds)
         self._follows_links = settings.scope.follow == "links"
 
     async def close(self) -> None:
         await self._parser.close()
 
-    async def read(self, url: str, stored: StoredResponse) -> Reread:
+    async def read(self, url: str, stored: StoredResponse, *, is_sitemap: bool = False) -> Reread:
         """Parse the response that was stored for the canonical `url`. Raises ParseKilledError when it can't be."""
         response, error = response_of(url, stored, self._fetch)
-        page = ParsedPage() if error else await self._parser.parse(response)
+        page = ParsedPage() if error else await self._parser.parse(response, is_sitemap=is_sitemap)
         target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
-        return Reread(links=page.links if self._follows_links else (), redirect_to=target or "")
+        follows = self._follows_links or is_sitemap
+        return Reread(links=page.links if follows else (), redirect_to=target or "", sitemaps=page.sitemaps)
 
 
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tuple[Response, str]:

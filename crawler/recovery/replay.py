@@ -21,9 +21,9 @@ from crawler.frontier.jobs import Jobs
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
-from crawler.model import Candidate, Claim
+from crawler.model import SITEMAP, Candidate, Claim
 from crawler.pipeline.parse import ParseKilledError
-from crawler.pipeline.router import Router
+from crawler.pipeline.router import Router, with_sitemaps
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import BATCH, Refill
@@ -161,7 +161,8 @@ class Replay:
             self._book.add_orphan(fp, url, folder, found.location)
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
-        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run)
+        label = SITEMAP if page.is_sitemap else ""
+        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run, label=label)
         children = await self._children(parent, found.stored)
         if children is not None:
             if found.location.offset != page.offset:
@@ -172,13 +173,14 @@ class Replay:
     async def _children(self, parent: Claim, stored: StoredResponse) -> list[Candidate] | None:
         """Where an archived page leads; None when it can't be parsed any more."""
         try:
-            page = await self._d.rereader.read(parent.url, stored)
+            page = await self._d.rereader.read(parent.url, stored, is_sitemap=parent.label == SITEMAP)
         except ParseKilledError as error:
             self._report.flaw(f"{parent.url}: {error}")
             return None
         refused: Counter[str] = Counter()  # counted when it was crawled
         router = self._routers[parent.run]
-        found = router.links(parent, page.links, refused)
+        links, followed = with_sitemaps(page.links, (), page.sitemaps)
+        found = router.links(parent, links, refused, followed=followed)
         target = router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
         return [*found, target] if target else found
 
@@ -220,7 +222,9 @@ class Replay:
             except ArchiveError as error:
                 self._report.flaw(str(error))
                 continue
-            parent = parent_of(orphan.url, record.depth, record.redirects, seed=bool(record.seed), run=record.run)
+            parent = parent_of(
+                orphan.url, record.depth, record.redirects, seed=bool(record.seed), run=record.run, label=record.label
+            )
             await self._refill.add(await self._children(parent, stored) or ())
         return len(found)
 
@@ -238,9 +242,11 @@ class Replay:
         return wanted
 
 
-def parent_of(url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "") -> Claim:
+def parent_of(
+    url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "", label: str = ""
+) -> Claim:
     """What routing needs of the page that it routes from."""
     return Claim(
         url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
-        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number, run=run,
+        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number, run=run, label=label,
     )  # fmt: skip

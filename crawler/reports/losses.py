@@ -10,7 +10,18 @@ from enum import StrEnum
 
 import msgspec
 
-from crawler.frontier.stats import CUT_BODY, DEAD, DEFERRED, ITEMS_INVALID, LINKS, LOST, NOT_DECODED, REFUSED, Totals
+from crawler.frontier.stats import (
+    CUT_BODY,
+    DEAD,
+    DEFERRED,
+    ITEMS_INVALID,
+    LINKS,
+    LOST,
+    NOT_DECODED,
+    OF_SITEMAP,
+    REFUSED,
+    Totals,
+)
 from crawler.model import FailureKind, RefusalReason
 from crawler.rules.printable import one_line
 from crawler.terminal.tables import shortened, table
@@ -85,6 +96,7 @@ _CUT: Mapping[str, str] = {
     f"{CUT_BODY}disconnect": "the host closed the connection within the body, at each attempt",
     NOT_DECODED: "the content coding of the body is wrong: what could be decoded is kept, links are not followed",
     LINKS: "links beyond fetch.links_max or 1 MiB of a page; 'crawler explain URL' of a page has its number",
+    OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",
 }
 # Kind -> advice by reason, and advice for reasons that have none.

@@ -1,6 +1,7 @@
 """The robots gate: whether a URL may be fetched, and with which delay between requests of its queue."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from crawler.errors import EngineError
@@ -12,10 +13,11 @@ from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.robots.reader import RobotsReader, RobotsResult, Working
 from crawler.rules.politeness import delay_ms
 from crawler.rules.site_rules import of_queues
-from crawler.rules.urls import origin_of
+from crawler.rules.urls import join, origin_of
 from crawler.settings import PolitenessSettings, SiteSettings
 
 log = logging.getLogger(__name__)
+ANNOUNCED_MAX = 10_000  # origins; what is forgotten is announced again, and known to the engine
 
 
 class RobotsGate:
@@ -31,7 +33,9 @@ class RobotsGate:
         *,
         overrides: Callable[[], Overrides],
         sites: Sequence[SiteSettings] = (),
+        reads_sitemaps: bool = False,
     ) -> None:
+        """`reads_sitemaps`: are those that robots.txt names a part of the crawl?"""
         self._frontier = frontier
         self._held = held
         self._cache = cache
@@ -40,6 +44,8 @@ class RobotsGate:
         self.min_delay_ms = int(settings.delay_s * 1000)
         self._own_delay_s = of_queues(sites, "delay_s")
         self._delay_max_ms = int(settings.delay_max_s * 1000)
+        self._reads_sitemaps = reads_sitemaps
+        self._announced: OrderedDict[str, None] = OrderedDict()  # origins whose sitemaps are in the frontier
 
     async def known(self, claim: Claim, *, is_delay_known: bool) -> RobotsEntry | None:
         """The valid entry of the claim's origin, read here or by another session. Raises EngineError.
@@ -57,6 +63,25 @@ class RobotsGate:
         """Does the cached robots.txt allow this URL? False when none is cached."""
         entry = self._cache.known(origin_of(url))
         return entry is not None and entry.rules is not None and entry.rules.allows(url)
+
+    def sitemaps(self, claim: Claim) -> list[str]:
+        """What the robots.txt of the claim's origin names, until a page has brought it into the frontier. Not for runs:
+        a job says which sitemap it reads.
+        """
+        origin = origin_of(claim.url)
+        if not self._reads_sitemaps or claim.run or origin in self._announced:
+            return []
+        entry = self._cache.known(origin)
+        if entry is None or entry.rules is None or not entry.rules.sitemaps:
+            return []
+        named = (join(f"{origin}/", value) for value in entry.rules.sitemaps)
+        return list(dict.fromkeys(url for url in named if url))
+
+    def announced(self, claim: Claim) -> None:
+        """The claim's page was committed with the sitemaps of its origin."""
+        self._announced[origin_of(claim.url)] = None
+        if len(self._announced) > ANNOUNCED_MAX:
+            self._announced.popitem(last=False)
 
     async def read(self, claim: Claim, before_send: Callable[[], None], *, working: Working) -> RobotsResult:
         """Use a turn of the claim's queue to read robots.txt of its origin. Raises EngineError, and what `before_send`

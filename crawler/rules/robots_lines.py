@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google does: the rest of a longer line is ignored
+SITEMAPS_MAX = 100  # that are kept of one file; large sites name some dozen, or an index
 DELAY_CHARS_MAX = 32  # a longer number is not a delay
 
 _BOM = b"\xef\xbb\xbf"
@@ -48,7 +49,7 @@ class LineReading:
         if key in _USER_AGENT:
             self._user_agent(value)
         elif key in _SITEMAP:
-            if value:
+            if value and len(self.sitemaps) < SITEMAPS_MAX:
                 self.sitemaps.append(value)
         elif key == "allow" or key in _DISALLOW:
             self.closing = True

@@ -81,6 +81,9 @@ class RobotsSettings(_Section, frozen=True):
     ttl_s: Positive = 86400.0
     body_bytes_max: Annotated[int, Meta(ge=512_000, le=COUNT_MAX)] = 512_000
     redirects_max: CountOrZero = 5
+    sitemaps: Literal["auto", "yes", "no"] = (
+        "auto"  # fetch what Sitemap lines name; auto: in crawls of domains or hosts
+    )
 
 
 class DnsSettings(_Section, frozen=True):
