@@ -33,6 +33,7 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
     file: str  # relative to the crawl folder
     reason: str
     is_tail: bool = False
+    part: tuple[int, int] = (0, 0)  # of a WARC file: the first byte, and the one after the last
 
 
 class ArchivedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +88,11 @@ def _size_of(path: Path) -> int:
 def walk_responses(folder: CrawlFolder) -> Iterator[ArchivedResponse | Flaw]:
     """All response records of all WARC files in order, and the unreadable parts. Memory: one record."""
     for name in warc_names(folder):
-        yield from _walk_warc(folder, name)
+        yield from walk_warc(folder, name)
 
 
-def _walk_warc(folder: CrawlFolder, name: str) -> Iterator[ArchivedResponse | Flaw]:
+def walk_warc(folder: CrawlFolder, name: str) -> Iterator[ArchivedResponse | Flaw]:
+    """The same of one file."""
     shown = f"{folder.warc.name}/{name}"
     try:
         file, is_open = _opened(folder.warc / name)
@@ -125,16 +127,17 @@ def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Itera
             following = next_member(data, start + 1)
             if following is None:
                 cut = f"its last {len(data) - start:,} bytes are not a whole record"
-                yield Flaw(file=shown, reason=cut, is_tail=is_open)
+                yield Flaw(file=shown, reason=cut, is_tail=is_open, part=(start, len(data)))
                 return
-            yield Flaw(file=shown, reason=f"damaged from byte {start:,} to {following:,}")
+            reason = f"damaged from byte {start:,} to {following:,}"
+            yield Flaw(file=shown, reason=reason, part=(start, following))
             start = following
             continue
         record, end = found
         try:
             stored = stored_response(record, f"{shown} at {start}")
         except ArchiveError as error:
-            yield Flaw(file=shown, reason=str(error))
+            yield Flaw(file=shown, reason=str(error), part=(start, end))
         else:
             if stored is not None:
                 location = WarcLocation(file=name, offset=start, length=end - start)

@@ -24,7 +24,7 @@ import msgspec
 
 from crawler.archive import cdxj, index_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.cdxj import is_footer, surt, to_entry
+from crawler.archive.cdxj import surt, to_entry
 from crawler.archive.checked_lines import DamagedLine, is_right
 from crawler.archive.crawl_folder import CrawlFolder, archive_error
 from crawler.model import CommitEntry
@@ -251,18 +251,19 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries of one segment, by its final name, and the place after them."""
+    """Entries of one segment, by its final name, and the place after them. `damaged`: lines, or the segment itself."""
 
     segment: str
     entries: list[CommitEntry]
     place: Place
-    damaged: int = 0  # lines
+    damaged: int = 0
 
 
 def new_chunks(folder: CrawlFolder, places: Mapping[str, Place]) -> Iterator[Chunk]:
     """The entries after these places, in chunks, one segment after the other; not those that were pruned.
 
-    Raises ArchiveError. Damaged lines are left out and counted: exports and audits report them.
+    Raises ArchiveError. Damaged lines are left out and counted: exports and audits report them. A sealed segment is
+    read from its first line to its footer, so that it counts as damaged when it is not what was written.
     """
     names = segment_names(folder)
     sealed = {name for name in names if not name.endswith(OPEN_SUFFIX)}
@@ -274,13 +275,14 @@ def new_chunks(folder: CrawlFolder, places: Mapping[str, Place]) -> Iterator[Chu
 
 def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool) -> Iterator[Chunk]:
     path = folder.index / (name if is_sealed else name + OPEN_SUFFIX)
-    offset = place.offset if place.is_sealed is is_sealed else 0
+    offset = place.offset if not is_sealed and not place.is_sealed else 0
+    check = cdxj.SegmentCheck()
     try:
         with path.open("rb") as file:
             file.seek(offset)
             while lines := [line for line in islice(file, CHUNK_LINES) if line.endswith(b"\n")]:
                 offset += sum(map(len, lines))
-                lines = [line for line in lines if not is_footer(line)]
+                lines = list(filter(check.is_entry, lines))
                 found = [entry for entry in map(to_entry, lines) if entry is not None]
                 place, damaged = Place(offset=offset, is_sealed=is_sealed), len(lines) - len(found)
                 entries = [entry for entry in found if not entry.pruned]
@@ -290,4 +292,5 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
     except OSError as error:
         raise archive_error("read", path, error) from None
     if is_sealed:
-        yield Chunk(segment=name, entries=[], place=Place(offset=offset, is_sealed=True, is_done=True))
+        place, damaged = Place(offset=offset, is_sealed=True, is_done=True), int(bool(check.flaw()))
+        yield Chunk(segment=name, entries=[], place=place, damaged=damaged)

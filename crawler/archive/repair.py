@@ -1,16 +1,21 @@
-"""Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name."""
+"""Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name.
+
+And takes damage out of WARC files, for a rebuild that has every page that it hit fetched again.
+"""
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from crawler.archive import index_writer, items, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, sync_directory
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, replace_durably, sync_directory
+from crawler.archive.folder_scan import ArchivedResponse, walk_warc
 from crawler.archive.warc_reader import members, next_member
+from crawler.model import CommitEntry, WarcLocation
 
 LOCK = "recover"
 WORK_FACTOR, WORK_BYTES_MIN = 16, 64 * 1024 * 1024  # limits of the search for whole members after damage
@@ -109,3 +114,79 @@ def _cut(path: Path, end: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def next_generation(name: str) -> str:
+    """The name of the file that has what stays of this one, of records or items: a number behind its serial."""
+    suffix = warc_writer.SUFFIX if name.endswith(warc_writer.SUFFIX) else items.SUFFIX
+    stem, _, serial = name.removesuffix(suffix).rpartition("-")
+    number, _, generation = serial.partition("p")
+    return f"{stem}-{number}p{int(generation or 0) + 1}{suffix}"
+
+
+class TakenOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A WARC file that was damaged. Names are relative to the crawl folder; `left`: of the file that has its records
+    now, "" if there was none.
+    """
+
+    file: str
+    left: str
+    damaged_bytes: int
+    kept_in: str
+
+
+_CHUNK_BYTES = 1 << 20
+KEPT_SUFFIX = ".damaged"
+
+
+def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolder]) -> TakenOut | None:
+    """Copy the whole records of a WARC file into a new one, and its damaged parts into the folder of logs; None if it
+    has no damage. `indexes`: folders with lines that name it.
+
+    May be repeated after a crash at any point: the old file goes last. Raises ArchiveError.
+    """
+    parts: list[tuple[int, int]] = []
+    offsets: list[int] = []
+    for found in walk_warc(folder, name):
+        if isinstance(found, ArchivedResponse):
+            offsets.append(found.location.offset)
+        elif found.part[1]:
+            parts.append(found.part)
+    path = folder.warc / name
+    if not parts or not path.exists():
+        return None
+    new_name, kept = next_generation(name), folder.log / f"{name}{KEPT_SUFFIX}"
+    try:
+        size = path.stat().st_size
+        whole = [(a, b) for (_, a), (b, _) in zip([(0, 0), *parts], [*parts, (size, size)], strict=True) if a < b]
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            replace_durably(kept, folder.tmp / kept.name, _chunks(data, parts))
+            if whole:
+                replace_durably(folder.warc / new_name, folder.tmp / new_name, _chunks(data, whole))
+        moved = {offset: offset - sum(b - a for a, b in parts if b <= offset) for offset in offsets}
+
+        def changed(entry: CommitEntry) -> CommitEntry:
+            warc = entry.warc
+            if warc is None or warc.file != name or warc.offset not in moved:
+                return entry
+            place = WarcLocation(file=new_name, offset=moved[warc.offset], length=warc.length)
+            return msgspec.structs.replace(entry, warc=place)
+
+        for one in indexes:
+            index_writer.change_lines(one, changed)
+        path.unlink()
+        sync_directory(folder.warc)
+    except OSError as error:
+        raise archive_error("repair", path, error) from None
+    return TakenOut(
+        file=f"{folder.warc.name}/{name}",
+        left=f"{folder.warc.name}/{new_name}" if whole else "",
+        damaged_bytes=sum(b - a for a, b in parts),
+        kept_in=f"{folder.log.name}/{kept.name}",
+    )
+
+
+def _chunks(data: mmap.mmap, parts: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    for start, end in parts:
+        for at in range(start, end, _CHUNK_BYTES):
+            yield data[at : min(at + _CHUNK_BYTES, end)]

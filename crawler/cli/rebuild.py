@@ -169,6 +169,10 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
         warn(flaw)
     if report.mended:
         warn(f"the index has the place of {counted(report.mended, 'record')} again, which bytes before it had moved")
+    for one in report.taken_out:
+        left = f"its records are in {one.left} now" if one.left else "it had no whole record"
+        damaged = counted(one.damaged_bytes, "damaged byte")
+        warn(f"{one.file} is mended: {damaged} taken out, and kept in {one.kept_in}; {left}")
     for hurt in report.journals_hurt:
         warn(f"its loss is accepted: {hurt}")
     if report.lines_lost:

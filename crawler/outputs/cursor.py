@@ -152,7 +152,7 @@ class Cursor:
             self._base.execute(
                 "INSERT INTO segments (name, offset, is_sealed, is_done, damaged) VALUES (?1, ?2, ?3, ?4, ?5) "
                 "ON CONFLICT (name) DO UPDATE SET offset = ?2, is_done = ?4, "
-                "damaged = ?5 + iif(is_sealed = ?3, damaged, 0), is_sealed = ?3",
+                "damaged = ?5 + iif(is_sealed = ?3 AND offset <= ?2, damaged, 0), is_sealed = ?3",
                 (chunk.segment, place.offset, place.is_sealed, place.is_done, chunk.damaged),
             )
 
@@ -195,10 +195,22 @@ class Cursor:
             records, visits = self._base.execute("SELECT ifnull(sum(lost), 0), count(lost) FROM seen").fetchone()
         return records, visits
 
-    def damaged(self) -> int:
-        """Lines of the index that could not be read."""
+    def retry_lost(self) -> None:
+        """Have what could not be read tried again, by reading the whole index again: what is known is no news."""
+        if not self.damaged() and not self.lost()[0]:
+            return
+        with self._errors(), self._whole():
+            self._base.execute("DELETE FROM segments")
+            self._base.execute("DELETE FROM seen WHERE lost > 0 AND records = 0")
+            self._sums = list(self._base.execute(_SUMS).fetchone())
+            self._note_sums()
         with self._errors():
-            return int(self._base.execute("SELECT ifnull(sum(damaged), 0) FROM segments").fetchone()[0])
+            self._load(self._base)
+
+    def damaged(self) -> dict[str, int]:
+        """Segments of the index with lines that could not be read, or that are not what was written: how many flaws."""
+        with self._errors():
+            return dict(self._base.execute("SELECT name, damaged FROM segments WHERE damaged > 0 ORDER BY name"))
 
     def commit(self, mark: Mark | None) -> None:
         """What was news since `begin` is in the target permanently, which ends at this mark."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from crawler.archive.crawl_folder import CrawlFolder, archive_error
-from crawler.archive.index_reader import MissingFile, new_chunks
+from crawler.archive.index_reader import MissingFile, new_chunks, segment_names
+from crawler.archive.index_writer import serials_missing
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.cursor import Cursor, cursor_path
 from crawler.outputs.export import difference, export
@@ -65,6 +66,7 @@ class Follower:
             path = cursor_path(self._folder.outputs, self.target, self._source.shape.name)
             self._held.enter_context(self._folder.exclusive(f"output-{path.stem}", LOCK_TIMEOUT_S))
         self._cursor = self._held.enter_context(contextlib.closing(Cursor(path)))
+        self._cursor.retry_lost()
         self._sink = self._opened(was_closed=self._cursor.was_closed)
         self._cursor.set_closed(is_closed=False)
 
@@ -205,7 +207,9 @@ class Follower:
         self._cursor.reset()
 
     def _reconcile(self) -> None:
-        """Count what is there. Raises OutputError when it is not what the index has, ArchiveError for a damaged one."""
+        """Count what is there. Raises OutputError when it is not what was taken from the index, and ArchiveError when
+        that was not all that the index must have: each segment, and as many lines as its footer says.
+        """
         for _ in range(CHANGES_MAX):
             try:
                 self._compare()
@@ -229,8 +233,12 @@ class Follower:
             raise _of_lost(self._source) or ArchiveError(
                 f"{records:,} {self._source.shape.name} of {pages:,} pages could not be read"
             )
-        if damaged := self._cursor.damaged():
-            raise ArchiveError(f"{counted(damaged, 'line')} of the index can't be read: 'crawler audit' names them")
+        if missing := serials_missing(self._folder, segment_names(self._folder)):
+            raise ArchiveError(f"{self._folder.index.name}/{missing[0]}: not found: 'crawler rebuild' mends it")
+        for name, flaws in self._cursor.damaged().items():
+            raise ArchiveError(
+                f"{self._folder.index.name}/{name} has {counted(flaws, 'flaw')}: 'crawler rebuild' names and mends them"
+            )
 
     def _pulse(self) -> None:
         """Counting takes its time, too."""

@@ -28,13 +28,14 @@ from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder_scan import warc_names
 from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
 from crawler.archive.index_writer import change_lines, drop_lines
 from crawler.archive.items import ItemFiles
 from crawler.archive.job_journal import JobJournal
 from crawler.archive.journal import Journal
 from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
-from crawler.archive.repair import recover_open_files
+from crawler.archive.repair import recover_open_files, take_damage_out
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_lock import is_abandoned
 from crawler.errors import ArchiveError
@@ -107,18 +108,20 @@ class Rebuild:
                 self._d.frontier, self._d.restoring, self._d.router, self._d.runs,
                 is_committed=lambda fp: book.page(fp) is not None,
             )  # fmt: skip
-            await self._add_seeds(book)
+            await self._read_seeds(book)
             await self._read_index(book)
-            await self._read_followed(book)
             replay = Replay(self._d, self._routers, refill, book, self._report, self._meter)
-            if self._report.flawed:
+            if self._refetch:  # also where lines are missing that nobody can miss: those of a torn tail
                 await replay.reopen_unindexed(self._folders)
+            await self._add_seeds()  # only now: they may be among what was forgotten
+            await self._read_followed(book)
             await replay.run(self._folders)
             if self._has_pruned and not self._refetch:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book, replay)
             self._mend_places(book)
+            self._take_damage_out()
             await self._d.crawls.count_from(self._scope_version)
             record, _ = await self._d.crawls.shared()
             self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
@@ -162,24 +165,26 @@ class Rebuild:
             await self._d.crawls.add_roots(opened[start : start + ROOTS_MAX])
         router.scope = router.scope.with_roots(opened)
 
-    async def _add_seeds(self, book: PageBook) -> None:
-        """Roots first: what belongs to the crawl is decided by the scope as it was last."""
+    async def _read_seeds(self, book: PageBook) -> None:
+        """Roots: what belongs to the crawl is decided by the scope as it was last. And which pages are seeds."""
         router = self._d.router
-        roots, count = set[str](), 0
+        roots = set[str]()
         for line in self._seed_lines():
             roots.add(line.root)
-            count += 1
+            if line.url and line.run == router.record.run:
+                self._report.seeds += 1
+                book.add_seed(router.fingerprints.of(line.url))
         await self._open(roots - {""})
         numbered = ((line.number, line.url) for line in self._seed_lines() if line.number)
         while some := dict(itertools.islice(numbered, SEEDS_AT_ONCE)):
             await self._d.seeds.restore(some)
-        self._meter.begin("adding seeds", "seed", count)
-        for number, line in enumerate(self._seed_lines()):
-            self._meter.reached(self._report.seeds, number)
-            if not line.url or line.run != router.record.run:
-                continue
-            self._report.seeds += 1
-            book.add_seed(router.fingerprints.of(line.url))
+
+    async def _add_seeds(self) -> None:
+        router = self._d.router
+        self._meter.begin("adding seeds", "seed", self._report.seeds)
+        ours = (line for line in self._seed_lines() if line.url and line.run == router.record.run)
+        for number, line in enumerate(ours):
+            self._meter.reached(number, number)
             if router.verdict(line.url, line.depth).allowed:
                 signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
                 seed = router.candidate(
@@ -319,6 +324,15 @@ class Rebuild:
         if book.moved:
             for folder in self._folders:
                 change_lines(folder, mended)
+
+    def _take_damage_out(self) -> None:
+        """By now the index names none of it."""
+        for folder in self._folders:
+            for name in warc_names(folder):
+                if f"{folder.root}/{folder.warc.name}/{name}" in self._report.hurt_files:
+                    taken = take_damage_out(folder, name, self._folders)
+                    if taken is not None:
+                        self._report.taken_out.append(taken)
 
     async def _unreadable(
         self, book: PageBook, replay: Replay, entry: CommitEntry, where: str, *, is_ours: bool

@@ -12,6 +12,7 @@ import msgspec
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.folder_scan import ArchivedResponse, ArchiveSize, Flaw, walk_responses
+from crawler.archive.repair import TakenOut
 from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.errors import ArchiveError
 from crawler.frontier.bulk_lookup import BulkLookup, UrlState
@@ -52,6 +53,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     elsewhere: int = 0  # committed pages whose records are in folders that were not given
     refetched: int = 0  # committed pages that can't be read again
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
+    hurt_files: set[str] = msgspec.field(default_factory=set)  # WARC files with damage
+    taken_out: list[TakenOut] = msgspec.field(default_factory=list)  # of them, those that have none any more
     flawed: int = 0
     flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
 
@@ -104,6 +107,7 @@ class Replay:
             for found in walk_responses(folder):
                 if isinstance(found, Flaw):
                     self._report.flaw(f"{folder.root}/{found.file}: {found.reason}")
+                    self._report.hurt_files.add(f"{folder.root}/{found.file}")
                     continue
                 self._report.records += 1
                 if self._report.records % PULSE == 0:
@@ -114,9 +118,11 @@ class Replay:
         await self._orphans(folders)
 
     async def reopen_unindexed(self, folders: Sequence[CrawlFolder]) -> None:
-        """For an index with damaged parts: what is archived, known as done, and named by no line, is forgotten by the
-        engine. What leads to it adds it again. Raises EngineError.
+        """What is archived, known as done, and named by no line of the index, is forgotten by the engine. What leads to
+        it adds it again. Raises EngineError.
         """
+        partitions = range(self._d.router.record.partitions)
+        logged = {entry.fingerprint for one in partitions for entry in await self._d.states.undrained(one)}
         found: list[DoneUrl] = []
         for folder in folders:
             for one in walk_responses(folder):
@@ -124,7 +130,10 @@ class Replay:
                     continue
                 url, run = one.stored.uri, self._book.run_at(one.location)
                 router = self._routers.get(run)
-                if router is not None and self._book.page(fp := router.fingerprints.of(url)) is None:
+                if router is None:
+                    continue
+                fp = router.fingerprints.of(url)
+                if self._book.page(fp) is None and fp not in logged:  # whoever is next writes the log into an index
                     page = KnownPage(0, 0, one.stored.status, len(one.stored.payload), 0, run=run)
                     found.append(self.done(url, fp, page))
                 if len(found) == BATCH:

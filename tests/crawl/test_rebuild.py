@@ -60,7 +60,7 @@ async def test_a_rebuild_tells_how_far_it_is_in_each_part(lab: WebLab) -> None:
     some, meter = await lab.crawl_some(150), HeardMeter()
     lab.engine.flush()
     report = await rebuild(lab.settings(), meter=meter)
-    assert [part.what for part in meter.parts] == ["adding seeds", "reading index", "reading archive", "checking URLs"]
+    assert [part.what for part in meter.parts] == ["reading index", "adding seeds", "reading archive", "checking URLs"]
     archive = meter.part("reading archive")
     assert archive.counts[-1] == report.records >= len(some.entries)
     assert archive.share > 0.9, "but for records that are no responses"

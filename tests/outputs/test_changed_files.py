@@ -1,6 +1,7 @@
 """Files that others replace, shorten or write to while a crawl writes them: all records, and nobody's loss."""
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -376,7 +377,7 @@ def test_damaged_lines_of_the_index_are_an_error_at_every_end(crawl: Crawl, tmp_
         with running(follower):
             pass
         assert isinstance(follower.problem, ArchiveError)
-        assert "1 line of the index can't be read" in str(follower.problem)
+        assert re.match(r"index/\S+\.cdxj has \d flaws?: ", str(follower.problem))
     assert len(urls(path)) == 20
 
 

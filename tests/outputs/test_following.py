@@ -10,16 +10,17 @@ import pytest
 
 from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_writer import IndexWriter
+from crawler.archive.items import ItemWriter
 from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import file_sinks, follow
 from crawler.outputs.cursor import Cursor, refuse_foreign
 from crawler.outputs.follow import Follower, Outputs
-from crawler.outputs.records import Pages
+from crawler.outputs.records import Items, Pages
 from crawler.outputs.sink import OutputAway, Row
 from crawler.outputs.sqlite import SqliteSink
 from tests.archive.archive_samples import entry
 from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
-from tests.outputs.samples import target
+from tests.outputs.samples import json_lines, target
 
 
 def test_a_file_has_each_page_soon_after_its_commit_in_the_order_of_commits(crawl: Crawl, tmp_path: Path) -> None:
@@ -112,6 +113,48 @@ def test_whatever_happens_to_a_cursor_each_record_is_there_once(crawl: Crawl, tm
         with running(crawl.follower(path)):
             pass
         assert sorted(urls(path)) == sorted(crawl.urls), seed
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "cut"])
+def test_a_segment_that_is_not_whole_ends_an_output_with_its_name(crawl: Crawl, tmp_path: Path, how: str) -> None:
+    crawl.add(9)
+    crawl.index.close()
+    (segment,) = crawl.folder.index.iterdir()
+    whole = segment.read_bytes()
+    segment.unlink()
+    if how != "removed":
+        segment.write_bytes(b"".join(whole.splitlines(keepends=True)[:4]) if how == "cut" else b"")
+    follower = crawl.follower(tmp_path / "out.jsonl")
+    with running(follower):
+        pass
+    assert isinstance(follower.problem, ArchiveError)
+    assert f"index/{segment.name}" in str(follower.problem)
+    segment.write_bytes(whole)
+    with running(follower := crawl.follower(tmp_path / "out.jsonl")):
+        pass
+    assert follower.problem is None
+    assert sorted(urls(tmp_path / "out.jsonl")) == sorted(crawl.urls)
+
+
+def test_items_that_could_not_be_read_come_once_they_are_there_again(crawl: Crawl, tmp_path: Path) -> None:
+    writer = ItemWriter(crawl.folder, "aa11")
+    places = [writer.add([b'{"n":%d}' % n]) for n in range(4)]
+    writer.close()
+    for number, place in enumerate(places):
+        crawl.index.add(entry(number, items=place))
+    crawl.index.close()
+    (file,) = crawl.folder.items.iterdir()
+    whole, path = file.read_bytes(), tmp_path / "items.jsonl"
+    file.write_bytes(whole[: places[2].offset] + b"\xff" * 30)
+    for is_whole in (False, False, True, True):
+        if is_whole:
+            file.write_bytes(whole)
+        follower = Follower(crawl.folder, target(path), Items(crawl.folder), warn=lambda _: None)
+        follower.open()
+        follower.start()
+        problem = follower.finish()
+        assert (problem is None) == is_whole
+        assert sorted(record["n"] for record in json_lines(path)) == list(range(4 if is_whole else 2))
 
 
 def test_a_look_without_news_writes_nothing(crawl: Crawl, tmp_path: Path) -> None:

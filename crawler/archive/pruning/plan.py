@@ -28,7 +28,7 @@ from crawler.archive.pruning.journal import Figures, Journal, PrunedFile
 from crawler.archive.pruning.layout import Layout
 from crawler.archive.pruning.scratch import ITEMS, WARC, FoundFile, Scratch
 from crawler.archive.read_marks import OutputsRead
-from crawler.archive.repair import session_of
+from crawler.archive.repair import next_generation, session_of
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.rules.meter import SILENT, Meter
@@ -104,7 +104,7 @@ class Planned:
             if batch and size + kept > BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append(PrunedFile(number, kind, name, next_generation(name, kind)))
+            batch.append(PrunedFile(number, kind, name, next_generation(name)))
             size += kept
         if batch:
             yield batch
@@ -308,14 +308,6 @@ class Planner:
 
 def _session_of(kind: str, name: str) -> str:
     return session_of(name.removesuffix(warc_writer.SUFFIX if kind == WARC else items.SUFFIX))
-
-
-def next_generation(name: str, kind: str) -> str:
-    """The name of the file that has what stays of this one: a number behind its serial."""
-    suffix = warc_writer.SUFFIX if kind == WARC else items.SUFFIX
-    stem, _, serial = name.removesuffix(suffix).rpartition("-")
-    number, _, generation = serial.partition("p")
-    return f"{stem}-{number}p{int(generation or 0) + 1}{suffix}"
 
 
 def runs_in(folder: CrawlFolder, undrained: Iterable[CommitEntry]) -> set[str]:
