@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, replace_durably
 from crawler.archive.job_journal import JobJournal
 from crawler.archive.seed_journal import SeedJournal
@@ -18,7 +19,7 @@ FILE = "bound.json"
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of bound.json. Times are wall clock, s, from the engine's record.
+    """The content of bound.json, behind which is a checksum. Times are wall clock, s, from the engine's record.
 
     `begun_at` is when the crawl began in this engine; `origin` is when it first began, before any rebuild (0: older
     releases did not write it).
@@ -42,7 +43,8 @@ def bound_to(folder: CrawlFolder) -> Bound | None:
     """The crawl that the folder is bound to; None when it is new, or bound.json is damaged."""
     path = folder.root / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Bound)
+        line = path.read_bytes().removesuffix(b"\n")
+        return None if is_right(line) is False else msgspec.json.decode(line, type=Bound)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -111,6 +113,6 @@ def bind(folder: CrawlFolder, bound: Bound) -> None:
     path = folder.root / FILE
     draft = folder.tmp / f"{FILE}.{secrets.token_hex(4)}"
     try:
-        replace_durably(path, draft, [msgspec.json.encode(bound)])
+        replace_durably(path, draft, [with_checksum(msgspec.json.encode(bound)), b"\n"])
     except OSError as error:
         raise archive_error("write", path, error) from None

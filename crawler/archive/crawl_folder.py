@@ -17,6 +17,7 @@ from typing import IO
 
 import msgspec
 
+from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
 LAYOUT = 3  # grows when a program could no longer read what another wrote
@@ -33,7 +34,7 @@ _ALLOWED_IN_EMPTY = frozenset({"lost+found"})  # the root of a new file system c
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of crawl.json."""
+    """The content of crawl.json, behind which is a checksum (see `checked_lines`); earlier releases wrote none."""
 
     crawl: str
     layout: int
@@ -313,9 +314,11 @@ def open_existing(path: str | os.PathLike[str]) -> CrawlFolder:
     except OSError as error:
         raise archive_error("read", file, error) from None
     try:
+        if is_right(msgspec.json.format(raw, indent=-1)) is False:
+            raise msgspec.DecodeError("its checksum is wrong")
         description = msgspec.json.decode(raw, type=Description)
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{file} is damaged: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ArchiveError(f"{file} is damaged ({error}): restore it from a copy") from None
     if not OLDEST_LAYOUT <= description.layout <= LAYOUT:
         whose = "a newer" if description.layout > LAYOUT else "an older"
         raise ConflictError(
@@ -360,7 +363,7 @@ def _raise_layout(folder: CrawlFolder) -> None:
 
 
 def _text_of(description: Description) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(description), indent=2) + b"\n"
+    return msgspec.json.format(with_checksum(msgspec.json.encode(description)), indent=2) + b"\n"
 
 
 def _make_writable(folder: CrawlFolder) -> None:

@@ -11,6 +11,7 @@ import heapq
 import mmap
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
@@ -226,15 +227,19 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def attempts(folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "") -> Iterator[Attempt]:
+def attempts(
+    folders: Sequence[CrawlFolder], *, url: str = "", domain: str = "", damaged: Counter[str] | None = None
+) -> Iterator[Attempt]:
     """Attempts at a canonical URL, or at all URLs of a domain, by time; those of one moment in any order.
 
-    Memory: a line of each session.
+    Damaged lines about it are left out, and counted in `damaged`, by file. Memory: a line of each session.
     """
     field, value = ("url", url) if url else ("domain", domain)
     needle = needle_of(field, value)
     found = (
-        _of_session(list(mine), needle) for folder in folders for _, mine in groupby(segments(folder), key=session_of)
+        _of_session(list(mine), needle, Counter[str]() if damaged is None else damaged)
+        for folder in folders
+        for _, mine in groupby(segments(folder), key=session_of)
     )
     for attempt in heapq.merge(*found, key=lambda attempt: attempt.last_at):
         if getattr(attempt, field) == value:
@@ -270,12 +275,14 @@ def kept_since(folders: Iterable[CrawlFolder]) -> float:
     return min((attempt.last_at for attempt in begins if attempt), default=0.0)
 
 
-def _of_session(paths: Sequence[Path], needle: bytes) -> Iterator[Attempt]:
+def _of_session(paths: Sequence[Path], needle: bytes, damaged: Counter[str]) -> Iterator[Attempt]:
     for path in paths:
         for line in _lines_with(path, needle):
             attempt = to_attempt(line)
             if attempt is not None:
                 yield attempt
+            else:
+                damaged[f"{path.parent.name}/{path.name}"] += 1
 
 
 def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:

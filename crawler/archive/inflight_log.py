@@ -13,6 +13,7 @@ import struct
 from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -23,11 +24,14 @@ from crawler.errors import ArchiveError
 SUFFIX = ".started"
 STALL_SUFFIX = ".stall"
 _SLOT_BYTES = 256
-# 1 while the event loop works on it, work outside the loop (an `Aside`), bytes of the URL, partition, fingerprint.
-_SLOT = struct.Struct("<BBHiq")
+# 1 while the event loop works on it, work outside the loop (an `Aside`); `_URL`; the CRC-32 of that and the URL; the URL.
+_FLAGS = 2
+_URL = struct.Struct("<Hiq")  # bytes of the URL, partition, fingerprint
+_CRC = struct.Struct("<I")
+_HEAD_BYTES = _FLAGS + _URL.size + _CRC.size
 _LOOP_LINE = "Event loop "  # before the stacks: the loop's thread
 _CURRENT_LINE = "Current thread "  # of faulthandler: the thread that was running
-SHOWN_BYTES_MAX = _SLOT_BYTES - _SLOT.size  # of a URL
+SHOWN_BYTES_MAX = _SLOT_BYTES - _HEAD_BYTES  # of a URL
 
 T = TypeVar("T")
 
@@ -57,8 +61,9 @@ class InflightMark:
     def set(self, partition: int, fingerprint: str, url: str) -> None:
         """Use the slot for this URL, which is not being processed yet."""
         shown, at = beginning_of(url), self._at
-        _SLOT.pack_into(self._map, at, 0, 0, len(shown), partition, int(fingerprint))
-        self._map[at + _SLOT.size : at + _SLOT.size + len(shown)] = shown
+        head = _URL.pack(len(shown), partition, int(fingerprint))
+        slot = b"\0\0" + head + _CRC.pack(crc32(shown, crc32(head))) + shown
+        self._map[at : at + len(slot)] = slot
 
     def __enter__(self) -> None:
         """The event loop works on the content until `__exit__`: for a section without `await`."""
@@ -158,12 +163,15 @@ class Suspect(msgspec.Struct, frozen=True):
 
 
 class DeadSession(msgspec.Struct, frozen=True):
-    """A session that died. `stacks`: of its threads when it stalled; "" when it ended otherwise."""
+    """A session that died. `stacks`: of its threads when it stalled; "" when it ended otherwise. `damaged`: records of
+    its log that were left out.
+    """
 
     session: str
     suspects: tuple[Suspect, ...]
     stacks: str
     path: Path
+    damaged: int = 0
 
     @property
     def blamed(self) -> tuple[Suspect, ...]:
@@ -204,7 +212,9 @@ def dead_sessions(sessions: Path) -> Iterator[DeadSession]:
             stacks = stall.read_text("utf-8", "replace") if stall.exists() else ""
             if _CURRENT_LINE not in stacks:
                 stacks = ""  # the file exists from the start
-            yield DeadSession(path.stem, tuple(_suspects(path.read_bytes())), stacks, path)
+            slots = list(_suspects(path.read_bytes()))
+            found = tuple(one for one in slots if one is not None)
+            yield DeadSession(path.stem, found, stacks, path, len(slots) - len(found))
 
 
 def loop_line(thread: int) -> str:
@@ -216,10 +226,17 @@ def _thread_in(line: str) -> str:
     return line.removeprefix(_LOOP_LINE).removeprefix(_CURRENT_LINE).partition(" ")[0]
 
 
-def _suspects(data: bytes) -> Iterator[Suspect]:
-    for at in range(0, len(data) - _SLOT_BYTES + 1, _SLOT_BYTES):
-        in_loop, aside, length, partition, fingerprint = _SLOT.unpack_from(data, at)
-        if in_loop or aside:
-            url = data[at + _SLOT.size : at + _SLOT.size + min(length, SHOWN_BYTES_MAX)]
-            shown = url.decode("utf-8", "replace")
-            yield Suspect(partition, str(fingerprint), shown, bool(in_loop), Aside(min(aside, Aside.HANDLER)))
+def _suspects(data: bytes) -> Iterator[Suspect | None]:
+    """What is in each slot in use; None: its record is damaged."""
+    for at in range(0, len(data), _SLOT_BYTES):
+        slot = data[at : at + _SLOT_BYTES]
+        if not any(slot[:_FLAGS]):
+            continue
+        head, crc = slot[_FLAGS : _HEAD_BYTES - _CRC.size], slot[_HEAD_BYTES - _CRC.size : _HEAD_BYTES]
+        length = int.from_bytes(head[:2], "little")
+        shown = slot[_HEAD_BYTES : _HEAD_BYTES + length]
+        if slot[0] > 1 or slot[1] > Aside.HANDLER or crc != _CRC.pack(crc32(shown, crc32(head))):
+            yield None
+            continue
+        _, partition, fingerprint = _URL.unpack(head)
+        yield Suspect(partition, str(fingerprint), shown.decode("utf-8", "replace"), bool(slot[0]), Aside(slot[1]))

@@ -1,16 +1,23 @@
 """Which segments of the index each output has read completely: a small file next to the cursor of the output.
 
-A cursor is a database that its writer locks, so others can't ask it. What no output waits for may be removed.
+A cursor is a database that its writer locks, so others can't ask it. What no output waits for may be removed. The file
+has one line, with a checksum: without it, or when it is damaged, nothing is read.
 """
 
 from pathlib import Path
 
+import msgspec
+
+from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.archive.crawl_folder import CrawlFolder, archive_error, replace_durably
 from crawler.errors import ArchiveError
 
 CURSOR_SUFFIX = ".cursor"
 SUFFIX = ".read"
-_WHOLE = "*"  # instead of names: its target was written whole, and nothing waits for it
+
+
+class _Noted(msgspec.Struct):
+    done: list[str] | None  # None: its target was written whole, and nothing waits for it
 
 
 class ReadMarks:
@@ -26,10 +33,9 @@ class ReadMarks:
         if done == self.noted:
             return
         draft = self._path.with_name(self._path.name + ".draft")
+        line = msgspec.json.encode(_Noted(None if done is None else sorted(done)))
         try:
-            replace_durably(
-                self._path, draft, (f"{name}\n".encode() for name in ([_WHOLE] if done is None else sorted(done)))
-            )
+            replace_durably(self._path, draft, [with_checksum(line), b"\n"])
         except OSError as error:
             raise archive_error("write", self._path, error) from None
         self.noted = done
@@ -54,9 +60,13 @@ class OutputsRead:
 def _noted(cursor: Path) -> frozenset[str] | None:
     path = cursor.with_name(cursor.name + SUFFIX)
     try:
-        lines = path.read_text("utf-8").splitlines()
-    except FileNotFoundError:
+        line = path.read_bytes().removesuffix(b"\n")
+        if not line.startswith(b"{"):  # of an earlier release: a name a line
+            names = line.decode("utf-8", "replace").splitlines()
+            return None if names == ["*"] else frozenset(names)
+        done = msgspec.json.decode(line, type=_Noted).done if is_right(line) else []
+    except (FileNotFoundError, msgspec.MsgspecError):
         return frozenset()  # its program was killed at once, or is of an earlier release
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ArchiveError(f"can't read {path}: {error}") from None
-    return None if lines == [_WHOLE] else frozenset(lines)
+    return None if done is None else frozenset(done)

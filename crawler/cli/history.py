@@ -1,7 +1,7 @@
 """`crawler history`: what became of each attempt at a URL, or at the URLs of a domain; from the crawl folder alone."""
 
 import argparse
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of, whole_type
@@ -79,11 +79,13 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted, moment
 
-    found = attempts(folders, url=url, domain=domain)
+    damaged = Counter[str]()
+    found = attempts(folders, url=url, domain=domain, damaged=damaged)
     if as_json:
         shown = found if limit is None else _in_order(deque(found, maxlen=limit))
         for one in shown:
             out_json(msgspec.to_builtins(ShownAttempt.of(one)))
+        _say_damaged(damaged)
         return
     numbered = deque(enumerate(found, start=1), maxlen=limit or SHOWN)
     since = kept_since(folders)
@@ -97,6 +99,15 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
     where = counted(len(folders), "folder")
     kept = f"History in {where} begins at {moment(since)}" if since else f"{where} without history"
     out(f"\n{kept}. The present state of a URL: crawler explain URL")
+    _say_damaged(damaged)
+
+
+def _say_damaged(damaged: "Counter[str]") -> None:
+    from crawler.terminal.printing import warn
+    from crawler.terminal.wording import counted
+
+    for file, lines in sorted(damaged.items()):
+        warn(f"{file}: {counted(lines, 'damaged line')} left out")
 
 
 def _in_order(found: "Iterable[Attempt]") -> "list[Attempt]":

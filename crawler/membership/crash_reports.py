@@ -37,6 +37,8 @@ class CrashReporter:
             deaths = GIVEN_UP_AT if one.is_certain else 1
             noted = await self._frontier.record_crash(one.session, by_partition, deaths=deaths)
             one.forget()
+            if one.damaged:
+                log.warning("session.log_damaged", extra={"dead": one.session, "records": one.damaged})
             urls = [suspect.url for suspect in one.blamed]
             if one.stacks:
                 log.error("session.stalled", extra={"dead": one.session, "urls": urls, "stacks": one.stacks})

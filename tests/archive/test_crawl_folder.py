@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import fcntl
 import json
@@ -15,6 +16,7 @@ from archive_samples import folder_in
 
 import crawler
 from crawler.archive import crawl_folder as folder_module
+from crawler.archive.crawl_binding import FILE, Bound, bind, bound_to
 from crawler.archive.crawl_folder import Holder, open_existing, open_or_create
 from crawler.archive.session_lock import Life, SessionLock, is_abandoned, life_at, life_of, sessions
 from crawler.errors import ArchiveError, ConflictError, UsageError
@@ -94,11 +96,21 @@ def test_a_file_in_the_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> N
             open_or_create(path)
 
 
-def test_a_damaged_description_is_a_usage_error(tmp_path: Path) -> None:
+def test_each_flipped_bit_of_what_identifies_a_folder_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
     made = folder_in(tmp_path)
-    (made.root / "crawl.json").write_text("{")
-    with pytest.raises(UsageError, match="damaged"):
-        open_or_create(made.root)
+    bound = Bound(name="main", begun_at=1.5, record={"hash_key": "AAECAw==", "partitions": 64})
+    bind(made, bound)
+    for path in (made.root / "crawl.json", made.root / FILE):
+        whole, noticed = path.read_bytes(), 0
+        for at in range(len(whole)):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+            with contextlib.suppress(ArchiveError):
+                assert open_existing(made.root).description == made.description
+                assert bound_to(made) in (bound, None)
+                noticed -= bound_to(made) == bound
+            noticed += 1
+        path.write_bytes(whole)
+        assert noticed > len(whole) * 0.8  # the others hit the name of the checksum, or blanks
 
 
 def test_reading_asks_for_a_crawl_folder_and_makes_nothing(tmp_path: Path) -> None:

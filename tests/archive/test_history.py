@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,15 @@ def written(tmp_path: Path, *found: Attempt, session: str = "aa11", bytes_max: i
         writer.add(one)
     writer.close()
     return folder
+
+
+def test_damaged_lines_are_left_out_and_counted_by_file(tmp_path: Path) -> None:
+    folder = written(tmp_path, *(attempt(n, domain="d.test") for n in range(3)))
+    (path,) = segments(folder)
+    path.write_bytes(path.read_bytes().replace(b'"epoch":3', b'"epoch":4', 1) + b'{"domain":"d.test", torn')
+    damaged = Counter[str]()
+    assert [one.fp for one in attempts([folder], domain="d.test", damaged=damaged)] == ["1", "2"]
+    assert damaged == {f"history/{path.name}": 1}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.crawl_folder import open_or_create
-from crawler.archive.inflight_log import Aside, InflightLog, InflightMark, dead_sessions, loop_line
+from crawler.archive.inflight_log import SUFFIX, Aside, InflightLog, InflightMark, dead_sessions, loop_line
 from crawler.archive.session_lock import SessionLock
 
 PROGRAM = """
@@ -41,7 +41,7 @@ def test_a_killed_session_leaves_behind_what_it_worked_on(tmp_path: Path) -> Non
     assert (dead.session, dead.stacks, dead.is_certain) == ("ann", "", False)
     found = {(s.partition, s.fingerprint, s.url, s.in_loop) for s in dead.suspects}
     assert found == {
-        (7, "-9223372036854775808", "http://a.test/" + 226 * "x", True),
+        (7, "-9223372036854775808", "http://a.test/" + 222 * "x", True),
         (1023, "9223372036854775807", "http://a.test/t", False),
     }
     dead.forget()
@@ -59,6 +59,26 @@ def test_the_log_of_a_living_session_is_left_alone(tmp_path: Path) -> None:
         assert [s.fingerprint for dead in dead_sessions(folder.sessions) for s in dead.suspects] == ["1"]
     log.close()
     assert list(dead_sessions(folder.sessions)) == []
+
+
+def test_a_damaged_record_is_left_out_and_counted_and_the_others_stay(tmp_path: Path) -> None:
+    folder = open_or_create(str(tmp_path / "c"))
+    log = InflightLog(folder, "ann", slots=2)
+    marks = [log.mark(), log.mark()]
+    for number, mark in enumerate(marks):
+        mark.set(number, str(-7 - number), f"http://a.test/{number}")
+    path = folder.sessions / f"ann{SUFFIX}"
+    with marks[0], marks[1]:
+        whole = path.read_bytes()
+    log.close()
+    for at in range(256, 256 + whole[256:].index(b"\0" * 30)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        (dead,) = dead_sessions(folder.sessions)
+        assert ([s.fingerprint for s in dead.suspects], dead.damaged) == (["-7"], 1), at
+    for length, counts in {0: (0, 0), 100: (1, 0), 256: (1, 0), 270: (1, 1), len(whole): (2, 0)}.items():
+        path.write_bytes(whole[:length])
+        (dead,) = dead_sessions(folder.sessions)
+        assert (len(dead.suspects), dead.damaged) == counts
 
 
 LOOP, THREAD = 0x7F01, 0x7F02

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.read_marks import OutputsRead
+from crawler.archive.read_marks import OutputsRead, ReadMarks
 from crawler.outputs.export import export
 from crawler.outputs.output_audit import compare
 from crawler.outputs.records import Items, Pages
 from crawler.rules.retention import PruneRule
-from tests.archive.archive_samples import AT
+from tests.archive.archive_samples import AT, folder_in
 from tests.archive.prune_lab import Page, archive, prune
 from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
 from tests.outputs.samples import json_lines, target
@@ -119,3 +119,20 @@ def test_exports_while_pages_are_removed_have_each_page_that_is_left_with_its_it
     assert counts == sorted(counts, reverse=True)
     assert {count % 2 for count in counts} == {0}
     assert len({*counts}) > 2
+
+
+def test_damaged_marks_of_what_was_read_mean_that_nothing_was(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.outputs.mkdir()
+    cursor = folder.outputs / "pages-lines-1.cursor"
+    cursor.write_bytes(b"")
+    ReadMarks(cursor).note(frozenset({"aa11-00001.cdxj"}))
+    path = cursor.with_name(cursor.name + ".read")
+    whole = path.read_bytes()
+    assert OutputsRead(folder).waiting_for("aa11-00001.cdxj") == []
+    for at in range(len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert OutputsRead(folder).waiting_for("aa11-00000.cdxj") == ["outputs/pages-lines-1.cursor"]
+    for earlier, waits in ((b"aa11-00001.cdxj\n", False), (b"*\n", False), (b"", True)):
+        path.write_bytes(earlier)
+        assert bool(OutputsRead(folder).waiting_for("aa11-00001.cdxj")) == waits
