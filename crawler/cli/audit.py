@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import KEYS
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import add_common, named_type, settings_of
 from crawler.errors import AuditFailed, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     p.add_argument(
-        "--web-log", action="append", default=[], metavar="[HOST=]FILE",
+        "--web-log", action="append", default=[], metavar="[HOST=]FILE", type=named_type,
         help="access log of the web server that was crawled, and its host where the lines don't tell it; may be "
         "repeated; .gz is unpacked",
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler.cli.options import duration_type, whole_type
+from crawler.cli.options import duration_type, named_type, whole_type
 from crawler.errors import CrawlerError, NoCrawlError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
 def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     """The option for the user's handlers."""
     parser.add_argument(
-        "--app", metavar="APP",
+        "--app", metavar="APP", type=named_type,
         help="pass pages to your own functions: shop.py, shop.py:app or package.module:app (docs/guide/handlers.md)",
     )  # fmt: skip
 
@@ -164,7 +164,9 @@ def add_instances(parser: argparse.ArgumentParser) -> None:
         help="run N processes that share the domains; those that crash are restarted, and 'crawler scale' changes N "
         "(default: one instance, in this process)",
     )  # fmt: skip
-    group.add_argument("--node", metavar="NAME", help="stable name of this instance (default: host name and slot)")
+    group.add_argument(
+        "--node", metavar="NAME", type=named_type, help="stable name of this instance (default: host name and slot)"
+    )
 
 
 def check_instances(arguments: argparse.Namespace) -> None:

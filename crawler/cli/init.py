@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crawler.cli.options import named_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         "of pages.",
         epilog=EPILOG,
     )
-    p.add_argument("folder", nargs="?", default=".", metavar="DIR", help="folder of the files (default: this one)")
+    p.add_argument(
+        "folder", nargs="?", default=".", metavar="DIR", type=named_type, help="folder of the files (default: this one)"
+    )
     p.set_defaults(run=run)
 
 

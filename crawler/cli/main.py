@@ -19,6 +19,7 @@ from crawler.redaction import redact
 
 SQLITE_FULL = 13  # as in sqlite3, which takes a while to import
 CAUSES_MAX = 20  # exceptions behind an exception that are looked at
+PATH_SHOWN = 60  # characters of one that is too long
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
 EXIT_CODES = """\
@@ -103,6 +104,8 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
             return _report_files()
         if _began_with(error, _is_full_disk):
             return _report_full_disk()
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _report_long_path(str(error.filename))
         return _report_bug(error, verbose=bool({"-v", "-vv", "--verbose"} & set(arguments)))
 
 
@@ -145,6 +148,13 @@ def _report_full_disk() -> int:
     """Where nobody knows the file: of a database for the time of a command, or what the output goes to."""
     sys.stderr.write("crawler: the disk is full; free some space and start again\n")
     return ArchiveError.exit_code
+
+
+def _report_long_path(path: str) -> int:
+    from crawler.terminal.printing import warn
+
+    warn(f"the path {path[:PATH_SHOWN]}... is too long: use another one")
+    return UsageError.exit_code
 
 
 class Ending:

@@ -44,18 +44,21 @@ def add_common(
     group = parser.add_argument_group("where the crawl is")
     several = "; may be repeated: the folders of all machines" if many_folders else ""
     group.add_argument(
-        "--dir", metavar="DIR", action="append" if many_folders else "store",
+        "--dir", metavar="DIR", type=named_type, action="append" if many_folders else "store",
         help=f"crawl folder: archive, index, embedded engine (default: crawl-data){several}",
     )  # fmt: skip
     group.add_argument(
         "--redis",
         metavar="URL",
+        type=named_type,
         help="use this Redis >= 7 or Valkey >= 7.2 instead of the embedded engine: redis://, rediss://, unix://, "
         "redis+cluster://, redis+sentinel://",
     )
     if has_name:
         group.add_argument("--name", metavar="NAME", help="name of the crawl in the engine (default: main)")
-    group.add_argument("--engine", metavar="PATH", help="path of another server program for the embedded engine")
+    group.add_argument(
+        "--engine", metavar="PATH", type=named_type, help="path of another server program for the embedded engine"
+    )
     add_settings(parser, verbose_help=verbose_help)
 
 
@@ -63,12 +66,24 @@ def add_settings(parser: argparse.ArgumentParser, *, verbose_help: str = LOG_EVE
     """How settings are given, for commands that need no crawl."""
     group = parser.add_argument_group("settings and messages")
     group.add_argument(
-        "--config", metavar="FILE", help="settings file in TOML (default: $CRAWLER_CONFIG); options override it"
+        "--config",
+        metavar="FILE",
+        type=named_type,
+        help="settings file in TOML (default: $CRAWLER_CONFIG); options override it",
     )
     group.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, like fetch.total_timeout_s=30"
     )
     group.add_argument("-v", "--verbose", action="count", default=0, help=verbose_help)
+
+
+def named_type(text: str) -> str:
+    """For argparse: a path or a name. An empty one is a variable of a script that has no value: without this, the
+    option would count as not given.
+    """
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; give it a value, or leave it out")
+    return text
 
 
 def count_type(least: int, most: int = COUNT_MAX, *, hint: str = "") -> Callable[[str], int]:

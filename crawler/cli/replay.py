@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         paths, command = _split(arguments.words)
     if not 0 <= arguments.port < 65536:
         raise UsageError(f"--port {arguments.port}: expected a number below 65536")
-    if bool(paths) == arguments.example:
+    if bool(paths) == arguments.example or not all(path.strip() for path in paths):
         raise UsageError("name WARC files or crawl folders to serve, or give --example (see 'crawler replay --help')")
     raise_file_limit()
     source, what, first = _example() if arguments.example else _recorded(paths)

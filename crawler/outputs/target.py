@@ -51,6 +51,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 def target_of(text: str) -> Target:
     """What -o names. Raises UsageError when nothing can be written there, as far as its name and place tell."""
+    if not text.strip():
+        raise UsageError(f"the name of an output is empty: name it {KNOWN}")
     if text == STDOUT:
         return Target(kind=TargetKind.STREAM, shown=STDOUT_SHOWN)
     if text.startswith(_POSTGRES):

@@ -107,6 +107,8 @@ def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[st
 
 
 def _check_readable(file: str) -> None:
+    if not file.strip():
+        raise UsageError("the name of a seed file is empty; give it a value, or leave -i out")
     try:
         with Path(file).open("rb"):
             pass
