@@ -19,7 +19,8 @@ from crawler.redaction import redact
 
 SQLITE_FULL = 13  # as in sqlite3, which takes a while to import
 CAUSES_MAX = 20  # exceptions behind an exception that are looked at
-PATH_SHOWN = 60  # characters of one that is too long
+UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP)  # whoever named such a path must change it
+PATH_SHOWN = 200  # characters
 INTERRUPTED = 130  # Ctrl-C in a command that has nothing to finish, as shells count it
 
 EXIT_CODES = """\
@@ -104,8 +105,8 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
             return _report_files()
         if _began_with(error, _is_full_disk):
             return _report_full_disk()
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            return _report_long_path(str(error.filename))
+        if isinstance(error, OSError) and error.errno in UNUSABLE and error.filename:
+            return _report_path(error)
         return _report_bug(error, verbose=bool({"-v", "-vv", "--verbose"} & set(arguments)))
 
 
@@ -150,10 +151,13 @@ def _report_full_disk() -> int:
     return ArchiveError.exit_code
 
 
-def _report_long_path(path: str) -> int:
+def _report_path(error: OSError) -> int:
+    """Of a path that was given: even a look at it may fail."""
     from crawler.terminal.printing import warn
 
-    warn(f"the path {path[:PATH_SHOWN]}... is too long: use another one")
+    path = str(error.filename)
+    shown = path if len(path) <= PATH_SHOWN else f"{path[:PATH_SHOWN]}..."
+    warn(f"can't use {shown}: {error.strerror}; use another path")
     return UsageError.exit_code
 
 

@@ -1,5 +1,6 @@
 """The first five minutes: what people forget or mistype is one line that says what to do, and costs nothing."""
 
+import errno
 import itertools
 import os
 import signal
@@ -7,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -84,9 +86,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["export", "-o", " "], "the name of an output is empty: name it .jsonl or .csv"),
         (["crawl", "http://a.test/", "-o", "."], ". is a folder; name a file in it"),
         (["crawl", "http://a.test/", "-o", "a\0b.jsonl"], "an argument has a NUL byte"),
-        (["crawl", "http://a.test/", "-o", "x" * 5000 + ".jsonl"], "... is too long: use another one"),
+        (["crawl", "http://a.test/", "-o", "x" * 5000 + ".jsonl"], "...: File name too long; use another path"),
         (["crawl", "http://a.test/", "--dir", "x" * 5000], "xxx... is too long: use another folder"),
-        (["init", "x" * 5000], "xxx... is too long: use another one"),
+        (["init", "x" * 5000], "xxx...: File name too long; use another path"),
         (["crawl", "-i", "x" * 5000], "File name too long"),
         (["crawl", "http://a.test/", "-o", "no/such.jsonl"], "folder does not exist: no"),
         (["crawl", "http://a.test/", "--pages", "0"], "leave it out for no limit"),
@@ -153,6 +155,19 @@ def test_a_folder_that_was_made_for_nothing_is_gone(command: str, programs: Nurs
         (here / "kept").mkdir()
         assert crawler(programs, command, "-", "--dir", "kept", cwd=here, stdin="not a url\n").code == USAGE
         assert (here / "kept" / "crawl.json").exists()
+
+
+def test_a_path_that_may_not_even_be_looked_at_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    line = "crawler: can't use /secret/a.jsonl: Permission denied; use another path\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", refuse)
+        assert said(capsys, "export", "-o", "/secret/a.jsonl") == (USAGE, line)
+    assert list(here.iterdir()) == []
 
 
 def test_an_engine_that_is_not_there_makes_no_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
