@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from crawler.archive.crawl_folder import CrawlFolder
@@ -17,7 +18,9 @@ from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.round_trip import unpacked
 from tests.outputs.samples import json_lines, target
 
-FILES = ("pages.jsonl", "pages.csv", "pages.jsonl.gz", "pages.csv.zst", "pages.sqlite", "pages.parquet")
+FILES = ["pages.jsonl", "pages.csv", "pages.jsonl.gz", "pages.csv.zst", "pages.sqlite"]
+if find_spec("pyarrow"):
+    FILES.append("pages.parquet")
 
 
 class Crawl:

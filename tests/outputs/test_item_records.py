@@ -2,7 +2,12 @@
 
 import csv
 import json
+import math
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import MissingFile
@@ -16,6 +21,9 @@ from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Items, rows_of
 from crawler.outputs.sink import Key
 from tests.archive.archive_samples import entry, folder_in
+from tests.outputs.growing import FILES
+from tests.outputs.round_trip import Shop, unpacked
+from tests.support.postgres import PostgresServer
 
 
 def shop(tmp_path: Path) -> CrawlFolder:
@@ -85,3 +93,48 @@ def test_pages_and_items_of_one_crawl_have_cursors_of_their_own(tmp_path: Path) 
     with closing(sqlite3.connect(path)) as base:
         assert base.execute("SELECT count(*) FROM items").fetchone() == (2,)
         assert base.execute("SELECT count(*) FROM pages").fetchone() == (4,)
+
+
+NUMBERS = {"whole": 1.5, "nan": math.nan, "high": math.inf, "low": -math.inf, "in": [math.nan, {"x": -math.inf}]}
+OTHERS = {"whole": math.inf, "nan": 2.5, "high": 3, "low": "text", "in": None}
+
+
+@pytest.mark.parametrize("name", [*FILES, "postgresql"])
+def test_numbers_that_json_does_not_have_are_null_in_every_format(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    """Alone in their column, or among values of it."""
+    place = Shop(tmp_path)
+    place.add([[NUMBERS], [OTHERS]])
+    path, text = tmp_path / name, str(tmp_path / name)
+    if name == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        text = server.url(server.new_database())
+    source = Items(place.folder)
+    export(place.folder, targets_of([text]), source)
+    source.close()
+    place.close()
+    names, nothing = list(NUMBERS), "" if ".csv" in path.suffixes else None
+    match path.suffix:
+        case ".sqlite":
+            with closing(sqlite3.connect(path)) as base:
+                rows = base.execute('SELECT whole, nan, high, low, "in" FROM items').fetchall()
+        case ".parquet":
+            pq = pytest.importorskip("pyarrow.parquet")
+            rows = [tuple(row[n] for n in names) for row in pq.read_table(path).to_pylist()]
+        case "":
+            import psycopg
+
+            with psycopg.connect(text) as server_base:
+                rows = server_base.execute('SELECT whole, nan, high, low, "in"::text FROM items').fetchall()
+        case _:
+            lines = unpacked(path).decode().splitlines()
+            found = csv.DictReader(lines) if nothing == "" else map(json.loads, lines)
+            rows = [tuple(one[n] for n in names) for one in found]
+    first = next(row for row in rows if row[0] not in (None, ""))
+    assert float(first[0]) == 1.5
+    assert first[1:4] == (nothing, nothing, nothing)
+    nested = json.loads(first[4]) if isinstance(first[4], str) else first[4]
+    assert nested == [None, {"x": None}]
+    (other,) = (row for row in rows if row is not first)
+    assert (other[0], float(other[1]), float(other[2]), other[3], other[4]) == (nothing, 2.5, 3.0, "text", nothing)
