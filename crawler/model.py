@@ -119,13 +119,24 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class Decoded(enum.IntEnum):
+    """How far the content codings of a body could be undone, from good to bad."""
+
+    CLEAN = 0  # as they were declared
+    WHOLE = 1  # all of it, though there are bytes behind it, or its checksum is wrong
+    UNSURE = 2  # what came, since nobody knows the coding; or that of one without a mark of its own, and more behind it
+    UNCODED = 3  # what came, since the coding was not applied
+    PART = 4  # it was cut or damaged: what comes before that
+    NOTHING = 5
+
+
 class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """One HTTP exchange as it happened.
 
     `body` is decompressed and cut at the limit; `raw_body` is what came over the wire after transfer coding, still
     content-coded (the same object as `body` when there was no content coding). `truncated` is "", "length", "time"
-    or "disconnect" (the values of WARC-Truncated). `decode_error` names a content coding that was wrong: `body` then
-    holds what could be decoded.
+    or "disconnect" (the values of WARC-Truncated). `decode_error` names a content coding that was wrong, and `decoded`
+    how far `body` is what was meant.
     """
 
     url: str
@@ -137,6 +148,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     body: bytes
     truncated: str = ""
     decode_error: str = ""
+    decoded: Decoded = Decoded.CLEAN
     request_head: bytes  # request line and headers as sent but for secrets, ending in an empty line
     remote_ip: str
     started_at: float  # wall clock, seconds
@@ -213,6 +225,7 @@ class ItemsLocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 SITEMAP = "+sitemap"  # the label of a URL that is fetched as a sitemap; handlers can't give it
+SITEMAP_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own bound
 SITEMAP_DEPTH_MAX = 3  # the first one is of depth 1: an index of indexes. The protocol knows one level, sites have two
 NO_MEDIA_TYPE = "unk"  # as CDX writers spell it
 
@@ -241,6 +254,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     redirects: int = 0
     redirect_to: str = ""
     truncated: str = ""
+    decode_error: str = ""  # what was wrong with its content coding
     noindex: bool = False
     links_dropped: int = msgspec.field(name="dropped", default=0)  # links beyond the bounds of a page
     node: str = ""

@@ -59,8 +59,8 @@ def _is_possible(entry: CommitEntry) -> bool:
 def pruned(entry: CommitEntry) -> CommitEntry:
     """What stays of a commit whose record and items are removed: its page remains done, and a rebuild can count it."""
     return msgspec.structs.replace(
-        entry.placed(None, None), mime=NO_MEDIA_TYPE, digest="", title="", truncated="", noindex=False, node="",
-        sequence=0, label=SITEMAP if entry.is_sitemap else "", times={}, pruned=True,
+        entry.placed(None, None), mime=NO_MEDIA_TYPE, digest="", title="", truncated="", decode_error="",
+        noindex=False, node="", sequence=0, label=SITEMAP if entry.is_sitemap else "", times={}, pruned=True,
     )  # fmt: skip
 
 

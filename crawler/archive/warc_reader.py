@@ -40,6 +40,10 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
         """First value of a header by its lower-case name; '' when absent."""
         return next((value for key, value in self.headers if key.lower() == name), "")
 
+    def listed(self, name: str) -> str:
+        """The values of a header that is a list, by its lower-case name (RFC 9110 5.3)."""
+        return ",".join([value for key, value in self.headers if key.lower() == name])
+
 
 def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     """The response record at this place. Raises ArchiveError when it is not there or not whole."""

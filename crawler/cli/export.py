@@ -34,7 +34,7 @@ examples:
   crawler export --text | jq -r 'select(.status == 200) | .title'
 
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
-truncated, warc_file, warc_offset, visit; of pages that a run of a job fetched: run;
+truncated, decode_error, warc_file, warc_offset, visit; of pages that a run of a job fetched: run;
 with --text: text; with --links: links; with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
@@ -168,7 +168,7 @@ def export_all(
     from crawler.outputs.export import export
     from crawler.outputs.file_sinks import NAME_SHOWN
     from crawler.outputs.target import TargetKind
-    from crawler.terminal.printing import say
+    from crawler.terminal.printing import say, warn
     from crawler.terminal.progress import progress
     from crawler.terminal.wording import counted
 
@@ -185,6 +185,8 @@ def export_all(
         say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
     elif of_run and not summary.by_status:
         say(f"no page of run {of_run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
+    for line in source.remarks():
+        warn(line)
     _say_missing(summary.missing)
 
 
@@ -201,10 +203,12 @@ def _say_missing(missing: "Sequence[MissingFile]") -> None:
 
 
 def decode(payload: bytes, coding: str) -> bytes:
-    """Undo a content coding, bounded. Raises ArchiveError."""
+    """Undo a content coding, bounded, as far as it can be. Raises UndecodableError when nothing of it can."""
+    from crawler.model import Decoded
+    from crawler.outputs.records import UndecodableError
     from crawler.web.content_encoding import inflate
 
     found = inflate(payload, coding, limit=BODY_BYTES_MAX, ratio_max=RATIO_MAX)
-    if found.error and not found.body:
-        raise ArchiveError(f"can't undo content coding {coding}: {found.error}")
+    if found.decoded is Decoded.NOTHING:
+        raise UndecodableError(found.error)
     return found.body

@@ -11,7 +11,7 @@ from crawler.frontier.codec import PendingUrl, pack
 from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
-from crawler.frontier.stats import CUT_BODY, LOST
+from crawler.frontier.stats import LOST
 from crawler.rules.identity import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
@@ -30,8 +30,8 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     seed_number: int = 0
     run: str = ""
     items: int = 0
-    truncated: str = ""  # why its body is cut
-    url: str = ""  # needed if it is
+    lost: str = ""  # why a part of it may be missing, of LOST
+    url: str = ""  # needed then
 
 
 class Restoring:
@@ -117,5 +117,5 @@ class Restoring:
 
 def _counted(url: DoneUrl) -> tuple[int | str, ...]:
     """The values that the scripts count."""
-    lost, example = (f"{LOST}{CUT_BODY}{url.truncated}", url.url) if url.truncated else ("", "")
+    lost, example = (f"{LOST}{url.lost}", url.url) if url.lost else ("", "")
     return url.status // 100, url.body_bytes, url.fetch_ms, url.run or url.seed_number, url.items, lost, example

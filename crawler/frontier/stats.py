@@ -29,6 +29,11 @@ CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "si
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 
 
+def lost_of(*, truncated: str, decode_error: str) -> str:
+    """The reason, of LOST, for which a part of a committed page may be missing; "": none. A page counts once."""
+    return f"{CUT_BODY}{truncated}" if truncated else NOT_DECODED if decode_error else ""
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all partitions. `status` by class ('2' ...), `errors` by failure kind, `refused` by reason."""
 

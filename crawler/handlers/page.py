@@ -73,6 +73,7 @@ class Page:
         self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
+        self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
         self._followed: list[Followed] = []
         self._followed_bytes = 0
         self._response = response

@@ -42,7 +42,7 @@ def page_content(
     if entry.warc is None or not (entry.content_type in _HTML or entry.content_type.startswith("text/")):
         return PageContent()
     record = read_record(folder, entry.warc)
-    body = decode(record.payload, record.header("content-encoding"))
+    body = decode(record.payload, record.listed("content-encoding"))
     content_type = record.header("content-type")
     charset = detect_charset(body, content_type)
     if entry.content_type not in _HTML:

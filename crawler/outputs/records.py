@@ -32,6 +32,7 @@ PAGE_COLUMNS = {
     "digest": ColumnType.TEXT,
     "redirect_to": ColumnType.TEXT,
     "truncated": ColumnType.TEXT,
+    "decode_error": ColumnType.TEXT,
     "warc_file": ColumnType.TEXT,
     "warc_offset": ColumnType.INT,
     "visit": ColumnType.INT,
@@ -39,7 +40,12 @@ PAGE_COLUMNS = {
 
 _decode = msgspec.json.Decoder(Record).decode
 
-Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError
+Decode = Callable[[bytes, str], bytes]  # (payload, Content-Encoding) -> body; raises ArchiveError, UndecodableError
+UNDECODABLE_SHOWN = 5  # pages that are named
+
+
+class UndecodableError(Exception):
+    """Nothing of a body can be decoded, though its record can be read: as the site sent it."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +73,10 @@ class RecordSource(Protocol):
         """The latter alone."""
         ...
 
+    def remarks(self) -> list[str]:
+        """Lines on what records lack, though the archive is whole."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -92,6 +102,8 @@ class Pages:
         self._folder, self._text, self._links = folder, text, links
         self._decode = decode or _refuse_coding
         self._unreadable: Counter[str] = Counter()
+        self._undecodable: list[str] = []  # the first of them
+        self._undecodable_count = 0
         more = {"text": ColumnType.TEXT} if text else {}
         self.shape = Shape(name="pages", columns=PAGE_COLUMNS | more | ({"links": ColumnType.JSON} if links else {}))
 
@@ -119,7 +131,7 @@ class Pages:
         return int(bound.record.get("link_rules", 0)) if bound and bound.record else LINK_RULES
 
     def _content(self, entry: CommitEntry) -> Record:
-        """The columns that need the archive; null when its record can't be read."""
+        """The columns that need the archive; null when its record can't be read, or nothing of its body decoded."""
         from crawler.outputs.content import page_content  # brings the HTML parser: only when asked for
 
         try:
@@ -129,6 +141,11 @@ class Pages:
             )  # fmt: skip
         except ArchiveError:
             self._unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
+            content = None
+        except UndecodableError as error:
+            self._undecodable_count += 1
+            if len(self._undecodable) < UNDECODABLE_SHOWN:
+                self._undecodable.append(f"{entry.url}: no content, its body can't be decoded ({error})")
             content = None
         found: Record = {}
         if self._text:
@@ -142,6 +159,10 @@ class Pages:
 
     def lost(self) -> list[MissingFile]:
         return _named(self._unreadable, "records not readable")
+
+    def remarks(self) -> list[str]:
+        more = self._undecodable_count - len(self._undecodable)
+        return [*self._undecodable, f"{more:,} more pages whose bodies can't be decoded"] if more else self._undecodable
 
     def close(self) -> None:
         """Nothing is held."""
@@ -173,6 +194,9 @@ class Items:
 
     def lost(self) -> list[MissingFile]:
         return _named(self._unreadable, "items not readable")
+
+    def remarks(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         self._files.close()
@@ -207,6 +231,7 @@ def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
         "digest": entry.digest,
         "redirect_to": entry.redirect_to,
         "truncated": entry.truncated,
+        "decode_error": entry.decode_error,
         "warc_file": f"{folder.warc.name}/{warc.file}" if warc else None,
         "warc_offset": warc.offset if warc else None,
         "visit": entry.visit,

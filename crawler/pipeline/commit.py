@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
-from crawler.frontier.stats import CUT_BODY, ITEMS_INVALID, LINKS, LOST, NOT_DECODED, OF_SITEMAP
+from crawler.frontier.stats import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, lost_of
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
@@ -283,6 +283,7 @@ class Committer:
             digest=outcome.digest,
             redirect_to=outcome.redirect_to,
             truncated=response.truncated,
+            decode_error=response.decode_error,
             noindex=outcome.page.noindex,
             links_dropped=outcome.page.links_dropped,
             node=self._node,
@@ -363,10 +364,8 @@ def _counts(outcome: Committable) -> dict[str, int]:
         ITEMS_INVALID: outcome.handled.invalid_count,
         LOST_LINKS: outcome.page.links_dropped,
     }
-    if response.truncated:
-        found[f"{LOST}{CUT_BODY}{response.truncated}"] = 1
-    if response.decode_error:
-        found[f"{LOST}{NOT_DECODED}"] = 1
+    if lost := lost_of(truncated=response.truncated, decode_error=response.decode_error):
+        found[f"{LOST}{lost}"] = 1
     if outcome.page.flaw and response.status == HTTPStatus.OK:
         found[f"{LOST}{OF_SITEMAP}"] = 1
     return {name: n for name, n in found.items() if n}

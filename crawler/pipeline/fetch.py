@@ -18,8 +18,10 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import (
     REDIRECTS,
     SITEMAP,
+    SITEMAP_BYTES_MAX,
     UNSENT,
     Claim,
+    Decoded,
     Failure,
     FailureKind,
     FetchResult,
@@ -66,7 +68,6 @@ from crawler.web.fetcher import Fetcher
 log = logging.getLogger(__name__)
 
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
-SITEMAP_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own bound
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 BEAT_PAUSE_S = 0.2  # while the heartbeat is late
 
@@ -444,7 +445,7 @@ class FetchStage:
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
         """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
-        if response.decode_error:
+        if response.decoded is Decoded.NOTHING:
             return ParsedPage(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP

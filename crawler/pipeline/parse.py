@@ -32,7 +32,7 @@ PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
 SLOW_MS = 100  # of CPU time: after such a page in this process, those of its domain go to another until one is quick
 SLOW_DOMAINS_MAX = 10_000  # the ones that were slow most recently are kept
 HEAVY_MS = 1_000  # after such a page, a domain does not get the last process
-SITEMAP_BYTES_MAX = 64 * 1024  # of one that is read in this process: some ten milliseconds
+SITEMAP_INLINE_BYTES = 64 * 1024  # of one that is read in this process: some ten milliseconds
 GZIP = b"\x1f\x8b"
 PROCESSES = 2
 PROCESS_IDLE_S = 60.0
@@ -192,7 +192,7 @@ class PageParser:
         """The cost of a response, and its markup if it was needed to tell."""
         body, content_type = response.body, response.header("content-type")
         if is_sitemap or (self._reads_feeds and not is_html(content_type, body) and looks_like_one(body)):
-            is_long = len(body) > SITEMAP_BYTES_MAX or body.startswith(GZIP)
+            is_long = len(body) > SITEMAP_INLINE_BYTES or body.startswith(GZIP)
             return (Cost.EXPENSIVE if guarded or is_long else Cost.CHEAP), None
         if not is_html(content_type, body):
             return Cost.CHEAP, None  # only HTML is parsed

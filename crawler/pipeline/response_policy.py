@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import msgspec
 
 from crawler.frontier.frontier import Settlement
-from crawler.model import UNANSWERED, UNSENT, Claim, FailureKind, FetchResult, Response
+from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import Failed
 from crawler.pipeline.schedule import DOUBTS, QueueSlot
 from crawler.pipeline.turn import SetAside
 from crawler.robots.reader import RobotsResult
 from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealth, HostHealthRules
 from crawler.rules.politeness import UNMEASURED, adapt, recovered, slowed, wait_ms
-from crawler.rules.retry import decide, failure_of, jitter_of
+from crawler.rules.retry import decide, failure_of, is_unreadable, jitter_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import Settings
@@ -260,14 +260,15 @@ class ResponsePolicy:
 
     def judged(self, claim: Claim, result: FetchResult, settled: Settlement) -> Failed | None:
         """The failure of a page request; None when it gave a result. An incomplete body is a failure as long as there
-        are attempts left.
+        are attempts left, one of which nothing can be decoded is one in the end, too.
         """
         kind = _kind_of(result)
         if kind is None:
             return None
         detail = result.failure.detail if result.failure else _detail_of(result.response)
         failed = self.failed(claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
-        return None if kind is FailureKind.BODY and failed.retry_in_ms < 0 else failed
+        is_result = kind is FailureKind.BODY and failed.retry_in_ms < 0
+        return None if is_result and not (result.response and is_unreadable(result.response)) else failed
 
     def failed(
         self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, *, retry_after_ms: int = 0
@@ -325,7 +326,12 @@ def _recall_of(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> Recal
 def _detail_of(response: Response | None) -> str:
     assert response is not None
     if failure_of(response) is FailureKind.BODY:
-        return response.decode_error or f"the body was cut off by {response.truncated}"
+        is_coding = response.decoded >= Decoded.PART
+        return (
+            f"Content-Encoding: {response.decode_error}"
+            if is_coding
+            else f"the body was cut off by {response.truncated}"
+        )
     return f"status {response.status}"
 
 

@@ -96,7 +96,7 @@ def _oddities(outcome: Committable) -> Iterator[str]:
     if outcome.page.links_dropped:
         yield f"{counted(outcome.page.links_dropped, 'link')} beyond fetch.links_max left out"
     if outcome.response.decode_error:
-        yield f"can't be decoded: {outcome.response.decode_error}"
+        yield f"Content-Encoding: {outcome.response.decode_error}"
 
 
 def _links(outcome: Committable) -> Iterator[str]:

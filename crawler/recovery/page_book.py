@@ -20,7 +20,7 @@ _TABLES = """
 CREATE TABLE pages (
     fp INTEGER PRIMARY KEY, depth INTEGER NOT NULL, redirects INTEGER NOT NULL, status INTEGER NOT NULL,
     bytes INTEGER NOT NULL, fetch_ms INTEGER NOT NULL, seed INTEGER NOT NULL,
-    items INTEGER NOT NULL, run TEXT NOT NULL, truncated TEXT NOT NULL, offset INTEGER NOT NULL,
+    items INTEGER NOT NULL, run TEXT NOT NULL, lost TEXT NOT NULL, offset INTEGER NOT NULL,
     found INTEGER NOT NULL DEFAULT 0, is_there INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE elsewhere (
@@ -59,7 +59,7 @@ class KnownPage(NamedTuple):
     seed_number: int = 0
     items: int = 0
     run: str = ""  # that it was fetched for; "": the crawl itself
-    truncated: str = ""  # why its body is cut
+    lost: str = ""  # why a part of it may be missing, as its commit counted it
     offset: int = -1  # of its record
 
     @property
@@ -101,8 +101,7 @@ class PageBook:
 
     def page(self, fingerprint: str) -> KnownPage | None:
         row = self._db.execute(
-            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, truncated, offset FROM pages "
-            "WHERE fp = ?",
+            "SELECT depth, redirects, status, bytes, fetch_ms, seed, items, run, lost, offset FROM pages WHERE fp = ?",
             (int(fingerprint),),
         ).fetchone()
         return KnownPage(*row) if row else None

@@ -39,6 +39,7 @@ from crawler.archive.repair import recover_open_files, take_damage_out
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_lock import is_abandoned
 from crawler.errors import ArchiveError
+from crawler.frontier.stats import lost_of
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
 from crawler.recovery.crawl_identity import bound_of
@@ -377,15 +378,7 @@ def _file_of(entry: CommitEntry, *, is_lost: bool) -> str:
 
 def _page_of(e: CommitEntry) -> KnownPage:
     items, offset = e.items.count if e.items else 0, e.warc.offset if e.warc else -1
+    lost = lost_of(truncated=e.truncated, decode_error=e.decode_error)
     return KnownPage(
-        e.depth,
-        e.redirects,
-        e.counted_status,
-        e.body_bytes,
-        e.fetch_ms,
-        e.seed_number,
-        items,
-        e.run,
-        e.truncated,
-        offset,
+        e.depth, e.redirects, e.counted_status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run, lost, offset
     )

@@ -7,10 +7,10 @@ import msgspec
 
 from crawler.archive.warc_reader import StoredResponse
 from crawler.content.html import redirect_target
-from crawler.model import REDIRECTS, ParsedPage, Response
+from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
 from crawler.pipeline.parse import PageParser
 from crawler.settings import FetchSettings, Settings
-from crawler.web.content_encoding import INCOMPLETE, inflate
+from crawler.web.content_encoding import inflate
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,32 +34,32 @@ class Rereader:
 
     async def read(self, url: str, stored: StoredResponse, *, is_sitemap: bool = False) -> Reread:
         """Parse the response that was stored for the canonical `url`. Raises ParseKilledError when it can't be."""
-        response, error = response_of(url, stored, self._fetch)
-        page = ParsedPage() if error else await self._parser.parse(response, is_sitemap=is_sitemap)
+        response = response_of(url, stored, self._fetch, bytes_max=SITEMAP_BYTES_MAX if is_sitemap else 0)
+        nothing = response.decoded is Decoded.NOTHING
+        page = ParsedPage() if nothing else await self._parser.parse(response, is_sitemap=is_sitemap)
         target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
         follows = self._follows_links or is_sitemap
         return Reread(links=page.links if follows else (), redirect_to=target or "", sitemaps=page.sitemaps)
 
 
-def response_of(url: str, stored: StoredResponse, settings: FetchSettings) -> tuple[Response, str]:
-    """The archived exchange as the parser takes it, and why its content coding could not be undone ("": it could)."""
-    coding, body, error = stored.header("content-encoding"), stored.payload, ""
-    if coding and body:
-        inflated = inflate(body, coding, limit=settings.body_bytes_max, ratio_max=settings.inflate_ratio_max)
-        body, error = inflated.body, "" if stored.truncated and inflated.error == INCOMPLETE else inflated.error
+def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:
+    """The archived exchange as the parser takes it. `bytes_max`: of the decoded body (default: fetch.body_bytes_max)."""
+    coding, limit = stored.listed("content-encoding"), bytes_max or settings.body_bytes_max
+    found = inflate(stored.payload, coding, limit=limit, ratio_max=settings.inflate_ratio_max).of_cut(stored.truncated)
     version, _, rest = stored.status_line.partition(" ")
-    response = Response(
+    return Response(
         url=url,
         status=stored.status,
         reason=rest[4:].encode("latin-1").decode("utf-8", "surrogateescape"),
         http_version=version.removeprefix("HTTP/"),
         headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
         raw_body=stored.payload,
-        body=body,
+        body=found.body,
         truncated=stored.truncated,
+        decode_error=found.error,
+        decoded=found.decoded,
         request_head=b"",
         remote_ip="",
         started_at=0.0,
         fetch_ms=0,
     )
-    return response, error

@@ -199,7 +199,7 @@ class Replay:
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
             body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, run=page.run,
-            items=page.items, truncated=page.truncated, url=url,
+            items=page.items, lost=page.lost, url=url,
         )  # fmt: skip
 
     # --- archived, and never committed ---

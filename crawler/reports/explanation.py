@@ -360,8 +360,9 @@ def _robots(robots: RobotsFact) -> str:
 def _commit(entry: CommitEntry) -> str:
     to = f" -> {entry.redirect_to}" if entry.redirect_to else ""
     place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ", pruned" if entry.pruned else ""
+    odd = f", Content-Encoding: {entry.decode_error}" if entry.decode_error else ""
     left = f", {counted(entry.links_dropped, 'link')} beyond fetch.links_max left out" if entry.links_dropped else ""
-    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{place}{left}"
+    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{odd}{place}{left}"
 
 
 def _next(where: UrlLocation) -> str:

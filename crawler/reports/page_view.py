@@ -104,6 +104,7 @@ def as_json(visit: PageView) -> dict[str, Any]:
         "bytes": len(response.body),
         "bytes_on_the_wire": len(response.raw_body),
         "truncated": response.truncated,
+        "decode_error": response.decode_error,
         "title": visit.page.title,
         "canonical": visit.page.canonical,
         "charset": visit.page.charset,
@@ -131,7 +132,7 @@ def _found(visit: PageView) -> dict[str, str]:
 def _body(response: Response) -> str:
     sent = f", {size(len(response.raw_body))} on the wire" if len(response.raw_body) != len(response.body) else ""
     cut = f", cut: {response.truncated}" if response.truncated else ""
-    lied = f", {response.decode_error}" if response.decode_error else ""
+    lied = f", Content-Encoding: {response.decode_error}" if response.decode_error else ""
     return f"{size(len(response.body))}{sent}{cut}{lied}"
 
 

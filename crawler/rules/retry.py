@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from crawler.model import FailureKind, Response
+from crawler.model import REDIRECTS, Decoded, FailureKind, Response
 from crawler.settings import RetrySettings
 
 # No second attempt can change these.
@@ -80,11 +80,20 @@ def failure_of_status(status: int) -> FailureKind | None:
 
 
 def failure_of(response: Response) -> FailureKind | None:
-    """The failure that a response counts as, if any. An incomplete body is one, and is kept if retries fail, too."""
+    """The failure that a response counts as, if any. An incomplete body is one, and is kept if retries fail, too.
+
+    A content coding that is only odd is none: the next attempt would bring the same. Nor is that of a redirect's body.
+    """
     kind = failure_of_status(response.status)
-    if kind is None and (response.truncated in INTERRUPTED or response.decode_error):
+    is_damaged = response.decoded >= Decoded.PART and response.status not in REDIRECTS
+    if kind is None and (response.truncated in INTERRUPTED or is_damaged):
         return FailureKind.BODY
     return kind
+
+
+def is_unreadable(response: Response) -> bool:
+    """Is it a page of which nothing can be decoded? Then it is not a result. Other statuses are, without a body."""
+    return response.decoded is Decoded.NOTHING and 200 <= response.status < 300
 
 
 def jitter_of(key: str, nth: int) -> float:

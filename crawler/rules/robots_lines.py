@@ -15,6 +15,7 @@ _USER_AGENT = frozenset(("user-agent", "useragent", "user agent"))
 _DISALLOW = frozenset(("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"))
 _SITEMAP = frozenset(("sitemap", "sitemaps", "site-map"))
 _CRAWL_DELAY = frozenset(("crawl-delay", "crawldelay", "crawl delay"))
+_KEYS = frozenset(("allow", *_USER_AGENT, *_DISALLOW, *_SITEMAP, *_CRAWL_DELAY))
 _TWO_WORDS = frozenset(("allow", *_USER_AGENT, *_DISALLOW))  # a missing colon is forgiven for these
 
 
@@ -103,6 +104,20 @@ def lines_of(body: bytes, *, is_cut: bool = False) -> Iterator[tuple[int, bytes]
     for number, line in enumerate(lines, 1):
         if line:
             yield number, line[:LINE_BYTES_MAX].replace(b"\0", b"")
+
+
+def is_like_robots(body: bytes) -> bool:
+    """Is it text (UTF-8, no NUL) with a line that robots.txt files have, or without any line but comments?
+
+    A file in a coding that nobody knows must not be taken for one that forbids nothing.
+    """
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.end < len(body) or error.reason != "unexpected end of data":  # else it was cut in a character
+            return False
+    keys = [_key_and_value(line)[0] for _, line in lines_of(body) if line.partition(b"#")[0].strip()]
+    return b"\0" not in body and (not keys or not _KEYS.isdisjoint(keys))
 
 
 def _key_and_value(line: bytes) -> tuple[str, str]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from crawler.model import Response
-from crawler.rules.robots_lines import LineReading, Rule, lines_of, token_of
+from crawler.model import Decoded, Response
+from crawler.rules.robots_lines import LineReading, Rule, is_like_robots, lines_of, token_of
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -182,7 +182,7 @@ def policy_of(response: Response) -> tuple[Policy, str]:
 
     The missing part of a file may forbid any page. So an incomplete file counts as unreachable (RFC 9309 2.3.1.4) and
     is fetched again; only a file that is cut at our limit is parsed, to the end of its last whole line (2.5,
-    `is_cut_at_limit`).
+    `is_cut_at_limit`). Bytes behind a whole content coding, or a wrong checksum, take nothing from it.
     """
     policy = robots_policy(response.status)
     if policy == "disallow_all":
@@ -198,7 +198,8 @@ def is_cut_at_limit(response: Response) -> bool:
 
 def _missing_of(response: Response) -> str:
     """Why the body is not the whole file; "" when it is, or when it is as much as must be read."""
-    if response.decode_error:
+    is_doubtful = response.decoded is Decoded.UNSURE and not is_like_robots(response.body)
+    if response.decoded >= Decoded.UNCODED or is_doubtful:
         return f"its body can't be decoded: {response.decode_error}"
     if is_cut_at_limit(response):
         return "" if len(response.body) >= READ_BYTES_MIN else "its body was cut at the limit and holds too little"

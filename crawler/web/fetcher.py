@@ -21,7 +21,7 @@ from crawler.web import address_guard
 from crawler.web.bytes_in_flight import FREE_BYTES, Share
 from crawler.web.connection import IDLE, Connection
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
-from crawler.web.content_encoding import INCOMPLETE, inflate
+from crawler.web.content_encoding import Inflated, inflate
 from crawler.web.request_headers import KEPT_OUT, Additions, SiteHeaders
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response_head import Head
@@ -120,7 +120,7 @@ class Fetcher:
             if failure is not None or answer is None:
                 stale = failure is _STALE
                 return FetchResult(url=url, failure=failure, stale_connection=stale, fetch_ms=fetch_ms)
-            body, truncated, decode_error, share = await self._decode(answer, raw, truncated, body_limit, share)
+            found, share = await self._decode(answer, raw, truncated, body_limit, share)
             response = Response(
                 url=url,
                 status=answer.status,
@@ -128,9 +128,10 @@ class Fetcher:
                 http_version="1.0" if answer.http_version == "1.0" else "1.1",
                 headers=answer.headers,
                 raw_body=raw,
-                body=body,
-                truncated=truncated,
-                decode_error=decode_error,
+                body=found.body,
+                truncated=truncated or ("length" if found.truncated else ""),
+                decode_error=found.error,
+                decoded=found.decoded,
                 request_head=kept_head,
                 remote_ip=connection.remote_ip,
                 started_at=started_at,
@@ -288,14 +289,13 @@ class Fetcher:
 
     async def _decode(
         self, answer: Head, raw: bytes, truncated: str, limit: int, share: Share | None
-    ) -> tuple[bytes, str, str, Share | None]:
-        """(body, truncated, decode_error, share). An incomplete coding is not an error if the transfer was cut, too.
-
-        When there is no room for large bodies, only small ones are decoded at once.
+    ) -> tuple[Inflated, Share | None]:
+        """The body without its content coding, and the share. When there is no room for large bodies, only small ones
+        are decoded at once.
         """
-        coding = answer.get(b"content-encoding")
+        coding = answer.listed(b"content-encoding")
         if not coding or not raw:
-            return raw, truncated, "", share
+            return Inflated(raw, truncated=False, error=""), share
         assert self._pool is not None
         ratio_max, in_flight = self._settings.fetch.inflate_ratio_max, self._pool.bytes_in_flight
         inflated = None
@@ -306,8 +306,7 @@ class Fetcher:
             else:
                 inflated = small
         inflated = inflated or inflate(raw, coding, limit=limit, ratio_max=ratio_max)
-        error = "" if truncated and inflated.error == INCOMPLETE else inflated.error
-        return inflated.body, truncated or ("length" if inflated.truncated else ""), error, share
+        return inflated.of_cut(truncated), share
 
 
 def _ends_idleness(answer: Head | None) -> bool:

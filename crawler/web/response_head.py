@@ -69,6 +69,12 @@ class Head(msgspec.Struct):
         value = self.by_name.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def listed(self, name: bytes) -> str:
+        """The values of a header that is a list, by its lower-case name (RFC 9110 5.3)."""
+        if name not in self.by_name:
+            return ""
+        return b",".join([value for key, value in self.headers if key.lower() == name]).decode("latin-1")
+
     def all_of(self, name: bytes) -> set[bytes]:
         """The different values of a header, by its lower-case name."""
         return {value for key, value in self.headers if key.lower() == name}

@@ -371,7 +371,8 @@ async def test_what_was_given_up_or_forbidden_is_tried_again_and_what_was_cut_is
     tmp_path: Path, engine: Engine
 ) -> None:
     pages = {
-        (A, "/"): page("/broken", "/private", "/large"),
+        (A, "/"): page("/broken", "/private", "/large", "/odd"),
+        (A, "/odd"): Resource(body="whole", headers={"Content-Encoding": "none"}),
         (A, "/large"): Resource(body="x" * 5_000),
         (A, "/broken"): Resource(fails=1_000_000),
         (A, "/robots.txt"): Resource(body="User-agent: *\nDisallow: /private", content_type="text/plain"),
@@ -380,7 +381,7 @@ async def test_what_was_given_up_or_forbidden_is_tried_again_and_what_was_cut_is
         settings = lab.settings(fetch__body_bytes_max=4_000)
         await crawl(settings, [lab.site.url(A)])
         before = await totals(settings)
-        assert (before.dead, before.refused["robots"], before.lost) == (1, 1, {"body:length": 1})
+        assert (before.dead, before.refused["robots"], before.lost) == (1, 1, {"body:length": 1, "decode_error": 1})
         async with open_crawl(settings, create=False) as opened_before:
             listed = await losses(opened_before)
         engine.flush()
@@ -389,7 +390,7 @@ async def test_what_was_given_up_or_forbidden_is_tried_again_and_what_was_cut_is
         assert (await totals(settings)).lost == before.lost
         await crawl(settings, [])
         after = await totals(settings)
-        assert (after.dead, after.refused["robots"], after.fetched) == (1, 1, 2)
+        assert (after.dead, after.refused["robots"], after.fetched) == (1, 1, 3)
         async with open_crawl(settings, create=False) as opened_after:
             assert await losses(opened_after) == listed
 

@@ -9,7 +9,7 @@ from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_folder import open_existing
 from crawler.model import SITEMAP
 from crawler.outputs.records import Pages
-from crawler.pipeline.parse import SITEMAP_BYTES_MAX
+from crawler.pipeline.parse import SITEMAP_INLINE_BYTES
 from crawler.reports.losses import losses_of
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import Lab, audit, rebuild
@@ -117,7 +117,7 @@ async def test_a_long_sitemap_is_read_in_a_process_and_what_is_missing_of_it_is_
         (HOST, "/a"): page("a"),
         (HOST, "/b"): page("b"),
     }
-    assert len(web[HOST, "/long.xml"].body) > SITEMAP_BYTES_MAX
+    assert len(web[HOST, "/long.xml"].body) > SITEMAP_INLINE_BYTES
     with serve_resources(web) as site:
         async with lab_names() as dns:
             settings = Lab(site, dns, engine, tmp_path).settings(scope__mode="domain", scope__exclude=("/private/",))

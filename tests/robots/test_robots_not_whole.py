@@ -3,10 +3,12 @@
 # ruff: noqa: E501 - a table reads best with one row to a line
 import gzip
 import zlib
+from base64 import b64encode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import brotli
 import pytest
 
 from crawler.model import Claim, FailureKind
@@ -47,9 +49,12 @@ NOT_WHOLE: dict[str, tuple[Step, ...]] = {
     "an endless chunk extension": (CHUNKED + b"5;", Repeat(b"a" * 65536)),
     "plain text said to be gzip": (coded(b"gzip", RULES),),
     "gzip said to be br": (coded(b"br", GZIPPED),),
-    "an unknown coding": (coded(b"aes128gcm", RULES),),
+    "an unknown coding": (coded(b"aes128gcm", b"\x00\x8f" + RULES),),
+    "text without a rule in an unknown coding": (coded(b"base64", b64encode(RULES)),),
+    "gzip cut before its last rule": (coded(b"gzip", gzip.compress(RULES + b"# a comment\nDisallow: /")[:-12]),),
+    "a member of gzip behind it that is cut": (coded(b"gzip", GZIPPED + GZIPPED[:5]),),
+    "brotli that was text": (coded(b"br", RULES),),
     "gzip cut short": (coded(b"gzip", GZIPPED[:-20]),),
-    "gzip with a wrong checksum": (coded(b"gzip", GZIPPED[:-8] + b"\0\0\0\0" + GZIPPED[-4:]),),
     "gzip cut by the connection": (plain(GZIPPED[:-20], length=len(GZIPPED), more=b"Content-Encoding: gzip\r\n"), Close()),
     "gzip whose header has no end": (coded(b"gzip", b"\x1f\x8b\x08\x08\0\0\0\0\0\xff" + b"a" * 600_000),),
     "gzip members that hold nothing": (coded(b"gzip", gzip.compress(b"") * 40_000),),
@@ -62,6 +67,11 @@ NOT_WHOLE: dict[str, tuple[Step, ...]] = {
 }  # fmt: skip
 
 WHOLE: dict[str, tuple[Step, ...]] = {
+    "gzip with a wrong checksum": (coded(b"gzip", GZIPPED[:-8] + b"\0\0\0\0" + GZIPPED[-4:]),),
+    "gzip with bytes behind it": (coded(b"gzip", GZIPPED + b"<!-- cached -->"),),
+    "brotli with bytes behind it": (coded(b"br", brotli.compress(RULES * 100) + b"\n"),),
+    "an unknown coding of text with rules": (coded(b"utf-8", RULES),),
+    "two codings, one of them unknown": (coded(b"aws-chunked, gzip", GZIPPED),),
     "a length": (plain(RULES),),
     "until the end of the connection": (OK + b"\r\n" + RULES, Close()),
     "chunks": (CHUNKED + b"%x\r\n" % len(RULES) + RULES + b"\r\n0\r\n\r\n",),
@@ -77,6 +87,7 @@ WHOLE: dict[str, tuple[Step, ...]] = {
 WITHOUT_RULES: dict[str, tuple[Step, ...]] = {
     "empty": (plain(b""),),
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n",),
+    "comments in an unknown coding": (coded(b"none", b"# nothing to forbid\n\n"),),
     "reset content": (plain(b"", head=b"HTTP/1.1 205 Reset Content\r\n"),),
     "a page that is cut and was not found": (plain(b"gone", length=500, head=b"HTTP/1.1 404 Not Found\r\n"), Close()),
 }  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.model import FailureKind, Response
+from crawler.model import Decoded, FailureKind, Response
 from crawler.rules.retry import JITTER, PERMANENT, decide, failure_of, failure_of_status, jitter_of, policy_of
 from crawler.settings import RetrySettings
 from crawler.settings.schema import RetryHost
@@ -109,6 +109,9 @@ def test_server_errors_are_failures_and_everything_else_is_a_result() -> None:
     assert {status: failure_of_status(status) for status in table} == table
 
 
+DECODED = {"": Decoded.CLEAN, "not gzip": Decoded.UNCODED, "incomplete": Decoded.PART, "unknown": Decoded.NOTHING}
+
+
 @pytest.mark.parametrize(
     ("status", "truncated", "decode_error", "kind"),
     [
@@ -116,7 +119,10 @@ def test_server_errors_are_failures_and_everything_else_is_a_result() -> None:
         (200, "length", "", None),
         (200, "time", "", FailureKind.BODY),
         (404, "disconnect", "", FailureKind.BODY),
-        (200, "", "gzip: not gzip", FailureKind.BODY),
+        (200, "", "not gzip", None),
+        (200, "", "incomplete", FailureKind.BODY),
+        (404, "", "unknown", FailureKind.BODY),
+        (301, "", "incomplete", None),
         (500, "time", "", FailureKind.SERVER_ERROR),
     ],
 )
@@ -125,6 +131,7 @@ def test_a_body_that_did_not_come_whole_is_a_failure_unless_it_was_too_long(
 ) -> None:
     response = Response(
         url="http://a.test/", status=status, reason="", http_version="1.1", headers=(), raw_body=b"", body=b"",
-        truncated=truncated, decode_error=decode_error, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=0,
+        truncated=truncated, decode_error=decode_error,
+        decoded=DECODED[decode_error], request_head=b"", remote_ip="", started_at=0.0, fetch_ms=0,
     )  # fmt: skip
     assert failure_of(response) is kind

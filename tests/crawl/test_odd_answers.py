@@ -1,0 +1,118 @@
+"""Sites whose answers are slightly wrong: their pages are read as browsers read them, and what lacks is counted."""
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+
+import brotli
+import pytest
+
+from crawler.app.open_crawl import open_crawl
+from crawler.cli.main import main
+from crawler.reports.losses import Kind
+from crawler.service.overview import losses
+from crawler.settings import Settings
+from tests.crawl.harness import crawl, entries_of, settings_of
+from tests.support.hostile_server import HostileServer, Step
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+PAGE = b"<title>odd</title><p>text</p>" + b"<p>more</p>" * 20
+
+
+def coded(coding: str, body: bytes, *, status: bytes = b"200 OK") -> tuple[bytes]:
+    head = b"HTTP/1.1 %b\r\nContent-Type: text/html\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n"
+    return (head % (status, coding.encode(), len(body)) + body,)
+
+
+def linking(to: str) -> bytes:
+    return PAGE + f'<a href="{to}">next</a>'.encode()
+
+
+def packed(to: str) -> bytes:
+    return gzip.compress(linking(to))
+
+
+# A chain: each page is found on the one before it.
+READABLE: dict[str, tuple[str, bytes, str]] = {
+    "/none": ("none", linking("/aws"), "unknown coding 'none'"),
+    "/aws": ("aws-chunked, gzip", packed("/plain"), "unknown coding 'aws-chunked'"),
+    "/plain": ("gzip", linking("/tail"), "not gzip, as it was said to be"),
+    "/tail": ("gzip", packed("/sum") + b"<!-- cached -->", "trailing garbage"),
+    "/sum": ("gzip", packed("/cut")[:-8] + bytes(8), "a wrong checksum"),
+    "/cut": ("gzip", packed("/br")[:-9], "incomplete"),
+    "/br": ("br", brotli.compress(linking("/end")) + b"\n", "trailing garbage"),
+}
+NOTHING: dict[str, tuple[Step, ...]] = {
+    "/text-as-br": coded("br", PAGE),
+    "/not-there": coded("br", PAGE, status=b"404 Not Found"),
+}
+
+
+def web() -> dict[str, tuple[Step, ...]]:
+    found: dict[str, tuple[Step, ...]] = {path: coded(coding, body) for path, (coding, body, _) in READABLE.items()}
+    home = b"".join(b'<a href="%b">x</a>' % path.encode() for path in ("/none", *NOTHING))
+    return found | NOTHING | {
+        "/": (OK + b"Content-Length: %d\r\n\r\n" % len(home) + home,),
+        "/end": (OK + b"Content-Length: 3\r\n\r\nend",),
+        "/robots.txt": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",),
+    }  # fmt: skip
+
+
+async def losses_in(settings: Settings) -> dict[tuple[str, str], int]:
+    async with open_crawl(settings, create=False) as opened:
+        return {(one.kind, one.reason): one.count for one in await losses(opened)}
+
+
+async def test_pages_in_odd_codings_are_read_marked_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with HostileServer(by_path=web()) as server:
+        settings = settings_of(tmp_path / "c", fetch__concurrency=1)
+        await crawl(settings, [server.url])
+        requests = server.paths
+    pages = {entry.url.removeprefix(server.url[:-1]): entry for entry in entries_of(tmp_path / "c")}
+    assert pages.keys() == {"/", "/end", "/not-there", *READABLE}
+    errors = {path: entry.decode_error for path, entry in pages.items()}
+    assert {path: errors[path] for path in READABLE} == {path: error for path, (_, _, error) in READABLE.items()}
+    assert {pages[path].title for path in READABLE} == {"odd"}
+    assert errors["/end"] == ""
+    assert pages["/not-there"].status == 404
+    again = {"/cut", *NOTHING}  # what another attempt may mend; all else is asked for once
+    assert {path: requests.count(path) for path in [*READABLE, *NOTHING]} == {
+        path: 2 if path in again else 1 for path in [*READABLE, *NOTHING]
+    }
+    expected = {(Kind.CUT, "decode_error"): len(READABLE) + 1, (Kind.GIVEN_UP, "body"): 1}
+    assert await losses_in(settings) == expected
+
+    folder = str(tmp_path / "c")
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["export", "--text", "--links", "--dir", folder]) == 0
+    shown = capsys.readouterr()
+    rows = {row["url"].removeprefix(server.url[:-1]): row for row in map(json.loads, shown.out.splitlines())}
+    assert rows["/tail"]["links"] == [f"{server.url}sum"]
+    assert rows["/tail"]["decode_error"] == "trailing garbage"
+    assert rows["/plain"]["text"].startswith("text")
+    assert rows["/not-there"]["text"] is None
+    assert f"{server.url}not-there: no content, its body can't be decoded" in shown.err
+    assert "could not be read" not in shown.err
+
+    assert await asyncio.to_thread(main, ["dead", "show", f"{server.url}text-as-br", "--dir", folder]) == 0
+    assert "Content-Encoding: " in capsys.readouterr().out
+
+
+RULES = b"User-agent: *\nDisallow: /" + b"x" * 40 + b"\nDisallow: /\n"
+STORED = gzip.compress(RULES, 0, mtime=0)
+BEFORE_THE_RULE = STORED.index(b"\nDisallow: /\n") + 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [STORED[:BEFORE_THE_RULE], STORED[: BEFORE_THE_RULE + 5], STORED[:-8], STORED[:-1], gzip.compress(RULES)[:-9]],
+)
+async def test_a_robots_txt_that_is_cut_before_a_rule_lets_nothing_through(body: bytes, tmp_path: Path) -> None:
+    steps = {"/robots.txt": coded("gzip", body), "/": coded("gzip", PAGE)}
+    async with HostileServer(by_path=steps) as server:
+        done = await crawl(settings_of(tmp_path / "c"), [server.url])
+        assert done.entries == []
+        assert set(server.paths) == {"/robots.txt"}
