@@ -31,6 +31,7 @@ from crawler.rules.url_parser import (
     parsed_beyond,
     scalar,
 )
+from crawler.settings.expressions import Expressions
 
 BYTES_MAX = 8192  # longer ones are dropped: only traps produce them
 
@@ -39,6 +40,7 @@ _NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped
 _ABSOLUTE = _HTTP + _NEVER
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _OCTET = re.compile("%[0-9A-Fa-f]{2}")
+_OCTETS_BEYOND = re.compile("(?:%[89A-F][0-9A-F])+")
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})").search
 
 _CACHED_JOINS_MAX = 20_000  # over all folders; about 200 bytes each
@@ -70,6 +72,20 @@ def canonicalize(raw: str, *, bytes_max: int = BYTES_MAX) -> str:
     if len(href) > bytes_max:
         raise InvalidUrl(raw, "too long")
     return href
+
+
+def without_comment(line: str) -> str:
+    """The URL in a line as people write it, which ends before a blank and `#`: `http://a.test/ # the shop`."""
+    for comment in " #", "\t#":
+        line = line.partition(comment)[0]
+    return line.strip()
+
+
+def refuse_fields(line: str) -> None:
+    """Raises InvalidUrl for a URL with fields behind a tab (lists of other crawlers): parsers would join them."""
+    if "\t" in line.strip():
+        url = line.strip().partition("\t")[0]
+        raise InvalidUrl(line, f"has fields behind a tab: give {url} alone ('cut -f1' keeps the URLs of a file)")
 
 
 def refuse_credentials(raw: str) -> None:
@@ -163,6 +179,30 @@ def _without_fragment(href: str) -> str:
     """Cut the fragment, but keep its `#` after a blank: parsers strip a blank at the end."""
     bare, mark, _ = href.partition("#")
     return bare + mark if bare and bare[-1] <= " " else bare
+
+
+def found_in_url(expressions: Expressions, url: str) -> list[int]:
+    """The numbers of the expressions that match a canonical URL; those beyond ASCII also as people read it."""
+    found = expressions.found_in(url)
+    if expressions.beyond_ascii and (text := readable(url)) != url:
+        found += [n for n in expressions.found_in(text) if n in expressions.beyond_ascii and n not in found]
+    return found
+
+
+def readable(url: str) -> str:
+    """A canonical URL with international names and octets of UTF-8 beyond ASCII decoded; no other octet is."""
+    if "xn--" in url:
+        from ada_url import idna
+
+        host = host_of(url)
+        labels = [idna.decode(label) if label.startswith("xn--") else label for label in host.split(".")]
+        url = url.replace(host, ".".join(labels), 1)
+    return _OCTETS_BEYOND.sub(_decode_utf_8, url) if "%" in url else url
+
+
+def _decode_utf_8(match: re.Match[str]) -> str:
+    text = bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "surrogateescape")
+    return "".join([f"%{ord(c) - 0xDC00:02X}" if "\udc80" <= c <= "\udcff" else c for c in text])
 
 
 def split(href: str) -> UrlParts:

@@ -20,7 +20,7 @@ from crawler.frontier.seed_counts import Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind
 from crawler.pipeline.router import Router
 from crawler.rules.priority import NO_SIGNALS, Signals
-from crawler.rules.urls import canonicalize, refuse_credentials
+from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
@@ -60,8 +60,9 @@ class SeedReport(msgspec.Struct, kw_only=True):
 
     def canonical(self, given: GivenUrl, bytes_max: int) -> str | None:
         """The URL that was given; None, and noted, when it can't be a seed."""
-        text = given.text.strip()
+        text = without_comment(given.text)
         try:
+            refuse_fields(text)
             refuse_credentials(text)
             return canonicalize(text, bytes_max=bytes_max)
         except InvalidUrl as error:

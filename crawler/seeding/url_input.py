@@ -1,7 +1,7 @@
 """URLs as people give them: arguments, files, standard input; each with where it stood.
 
 Lines are read as they come, so a stream that never ends is taken in while it flows. Knows nothing of URLs but that
-empty lines and lines beginning with # are none.
+empty lines, lines beginning with # and what follows a blank and # are none.
 """
 
 import argparse
@@ -95,10 +95,11 @@ def _scheme_of(authority: str) -> str:
 
 def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[str]]:
     """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
+    from crawler.rules.urls import without_comment
     from crawler.seeding.seeder import GivenUrl
 
     given = enumerate(arguments.urls, 1)
-    plain = [GivenUrl(f"argument {n}", _with_scheme(url.strip())) for n, url in given if url != STDIN]
+    plain = [GivenUrl(f"argument {n}", _with_scheme(without_comment(url))) for n, url in given if url != STDIN]
     files = list(arguments.inputs) + ([STDIN] if STDIN in arguments.urls else [])
     for file in files:
         if file != STDIN:
@@ -161,8 +162,10 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _text(line: bytes) -> str:
+    from crawler.rules.urls import without_comment
+
     text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
-    return "" if text.startswith("#") else text
+    return "" if text.startswith("#") else without_comment(text)
 
 
 def _of_host(text: str) -> str:

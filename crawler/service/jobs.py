@@ -34,7 +34,7 @@ from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_sp
 from crawler.rules.names import check_job, check_user
 from crawler.rules.runs import name_of, total_of
 from crawler.rules.schedule_text import PreviewRow, describe, preview
-from crawler.rules.urls import canonicalize, refuse_credentials
+from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 
 TRIES = 20  # of a change, while others change the same job
@@ -109,7 +109,8 @@ def _canonical_urls(crawl: OpenCrawl, given: Iterable[str]) -> list[str]:
 def _canonical(crawl: OpenCrawl, text: str) -> str:
     try:
         refuse_credentials(text)
-        return canonicalize(text.strip(), bytes_max=crawl.settings.scope.url_bytes_max)
+        refuse_fields(without_comment(text))
+        return canonicalize(without_comment(text), bytes_max=crawl.settings.scope.url_bytes_max)
     except InvalidUrl as error:
         raise InvalidUrl(text, error.reason) from None
 

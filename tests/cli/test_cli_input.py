@@ -260,6 +260,22 @@ def test_seeds_are_counted_by_what_became_of_them(programs: Nursery, tmp_path: P
     assert pending == 2
 
 
+def test_comments_behind_seeds_are_cut_and_fields_behind_a_tab_are_refused(programs: Nursery, tmp_path: Path) -> None:
+    file, folder = tmp_path / "seeds.txt", str(tmp_path / "c")
+    file.write_text(
+        "http://a.test/ # the shop\nhttp://b.test/x#y\t# y\nhttp://c.test/\tnutch.score=10\thl=en\n"
+        "d.test # a host\nhttp://a.test/ b#c\n e.test\thl=en\n"
+    )
+    ran = in_process(programs, "seed", "-i", str(file), "http://a.test/ # again", "--dir", folder)
+    assert ran.out == "4 new, 1 already seen, 0 out of scope, 2 invalid\n"
+    why = "has fields behind a tab: give {} alone ('cut -f1' keeps the URLs of a file)"
+    assert f"{file} line 3: 'http://c.test/\\tnutch.score=10\\thl=en': {why.format('http://c.test/')}" in ran.err
+    assert f"{file} line 6: 'e.test\\thl=en': {why.format('e.test')}" in ran.err
+    for url in "http://a.test/", "http://a.test/%20b", "http://b.test/x", "https://d.test/":
+        explained = json.loads(in_process(programs, "explain", url, "--dir", folder, "--json").out)
+        assert explained["seen"], url
+
+
 def test_a_stream_of_seeds_is_taken_in_while_it_flows(programs: Nursery, tmp_path: Path) -> None:
     folder = str(tmp_path / "c")
     command = [sys.executable, "-m", "crawler", "seed", "-", "--dir", folder]
