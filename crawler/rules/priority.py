@@ -12,6 +12,7 @@ from math import exp2, log2
 
 import msgspec
 
+from crawler.rules.urls import found_in_url
 from crawler.settings import OrderSettings
 from crawler.settings.expressions import Expressions
 
@@ -73,7 +74,7 @@ class Ordering(msgspec.Struct, frozen=True, kw_only=True):
             return -float(depth)
         value = -s.depth_weight * depth
         if self.rules:
-            value += sum(s.rules[number].add for number in sorted(self.rules.found_in(url)))
+            value += sum(s.rules[number].add for number in sorted(found_in_url(self.rules, url)))
         if signals.links > 1:
             value -= s.links_weight * log2(signals.links)
         if signals.sitemap_priority is not None:

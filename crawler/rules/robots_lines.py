@@ -1,5 +1,6 @@
 """The lines of a robots.txt: which groups they open, and the rules for our agent (RFC 9309). Pure."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -77,16 +78,29 @@ class LineReading:
 
     def _crawl_delay(self, value: str) -> None:
         """Applies to the agents named since the last delay: unlike rules, it is often written once for each agent."""
-        try:
-            delay_s = float(value) if len(value) <= DELAY_CHARS_MAX else math.nan
-        except ValueError:
-            return
+        delay_s = _seconds(value)
         if not math.isfinite(delay_s) or delay_s < 0:
             return
         for group in self.open:
             if group.delay_s is None or not any(group is other for other in self.delayed):
                 group.delay_s = max(delay_s, group.delay_s or 0.0)
         self.delayed = list(self.open)
+
+
+def _seconds(value: str) -> float:
+    """The number in a delay, also with a unit or a remark behind it: "2s", "2 seconds", "1 min"; NaN for none."""
+    if len(value) > DELAY_CHARS_MAX:
+        return math.nan
+    with contextlib.suppress(ValueError):
+        return float(value)
+    unit = value.lstrip("0123456789.")
+    try:
+        number = float(value[: len(value) - len(unit)])
+    except ValueError:
+        return math.nan
+    words = unit.strip().lower()
+    scale = 0.001 if words.startswith(("ms", "milli")) else 60.0 if words.startswith("m") else 1.0
+    return number * scale
 
 
 def lines_of(body: bytes, *, is_cut: bool = False) -> Iterator[tuple[int, bytes]]:

@@ -11,7 +11,7 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
 from crawler.rules.identity import registrable_domain
-from crawler.rules.urls import authority_of, host_of
+from crawler.rules.urls import authority_of, found_in_url, host_of
 from crawler.settings import ScopeSettings
 from crawler.settings.expressions import NO_EXPRESSIONS, Expressions
 
@@ -84,17 +84,17 @@ class ScopeRules:
 
     def allows(self, url: str) -> bool:
         """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not checked."""
-        if self.exclude and self.exclude.found_in(url):
+        if self.exclude and found_in_url(self.exclude, url):
             return False
-        if self.include and not self.include.found_in(url):
+        if self.include and not found_in_url(self.include, url):
             return False
         return self._in_roots(url)
 
     def verdict(self, url: str, depth: int, redirects: int = 0, *, depth_max: int | None = None) -> ScopeVerdict:
         """Verdict on a canonical URL found at `depth` (seeds 0) after `redirects` hops; `depth_max`: its own limit."""
-        if self.exclude and (found := self.exclude.found_in(url)):
+        if self.exclude and (found := found_in_url(self.exclude, url)):
             return _refused(RefusalReason.SCOPE, f"exclude /{self.exclude.patterns[min(found)]}/")
-        if self.include and not self.include.found_in(url):
+        if self.include and not found_in_url(self.include, url):
             return _refused(RefusalReason.SCOPE, "no include matches")
         if not self._in_roots(url):
             return _refused(RefusalReason.SCOPE, f"no seed is in {self.root_of(url).replace(':', ' ', 1)}")

@@ -8,10 +8,11 @@
     https://shop.example:8443/    scheme and port count if they are given
 
 In the host, * stays within a label, unless it is the first one; in the path, it also matches slashes. Hosts are
-compared in lower case, paths exactly.
+compared in lower case, paths exactly. What is beyond ASCII is written as people read it: bücher.example/café/*
 """
 
 import re
+from urllib.parse import quote
 
 import msgspec
 
@@ -39,7 +40,8 @@ class UrlPattern(msgspec.Struct, frozen=True):
         scheme, rest = _scheme_of(text.strip())
         authority, slash, path = rest.partition("/")
         host, colon, port = authority.partition(":")
-        labels = host.removesuffix(".").lower().split(".")
+        labels = [_as_sent(label) for label in host.removesuffix(".").lower().split(".")]
+        path = "".join([c if c.isascii() else quote(c) for c in path])
         if not all(_LABEL.fullmatch(label) for label in labels):
             raise UsageError(f"pattern {text!r}: expected HOST/PATH, like *.example.com/product/*")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
@@ -88,6 +90,15 @@ class UrlPattern(msgspec.Struct, frozen=True):
         """Does a canonical URL match?"""
         parts = split(url)
         return self.fits_origin(parts) and self.fits_target(parts.target)
+
+
+def _as_sent(label: str) -> str:
+    """A label of a host as URLs have it; one with a star stays."""
+    if label.isascii() or "*" in label:
+        return label
+    from ada_url import idna
+
+    return idna.encode(label).decode()
 
 
 def _scheme_of(text: str) -> tuple[str, str]:

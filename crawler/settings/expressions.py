@@ -29,9 +29,12 @@ _UNSUPPORTED = {
 
 
 class Expressions:
-    """Some expressions. Those that are found anywhere in a text match; ^ and $ anchor."""
+    """Some expressions. Those that are found anywhere in a text match; ^ and $ anchor.
 
-    __slots__ = ("_set", "patterns")
+    `beyond_ascii`: the numbers of those that have other characters, which no URL has as it is sent.
+    """
+
+    __slots__ = ("_set", "beyond_ascii", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         """Raises ValueError, saying which one is wrong and why."""
@@ -40,6 +43,7 @@ class Expressions:
             if fault := fault_of(pattern):
                 raise ValueError(f"{pattern!r}: {fault}")
         self._set = _set_of(self.patterns) if self.patterns else None
+        self.beyond_ascii = frozenset(n for n, pattern in enumerate(self.patterns) if not pattern.isascii())
 
     def __bool__(self) -> bool:
         return self._set is not None

@@ -137,7 +137,9 @@ def page_text(data: bytes) -> None:
 TRAPS = TrapRules(TrapSettings())
 SCOPE = ScopeRules.of(
     ScopeSettings(
-        mode="any", include=(r"/(a+)+b|.*.*=x$", r"^https?://[^/]*site"), exclude=(r"(a|a)*c$", r"(\w+\s?)*$$x")
+        mode="any",
+        include=(r"/(a+)+b|.*.*=x$", r"^https?://[^/]*site"),
+        exclude=(r"(a|a)*c$", r"(\w+\s?)*$$x", "(é|é)*z$"),
     )
 )
 PRIORITY = Ordering.of(OrderSettings(order="priority", rules=(PriorityRule(match=r"(x+x+)+y|(a|aa)+$", add=1.0),)), 0.0)

@@ -1,10 +1,13 @@
 """What belongs to a crawl, and the words that say why."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
 from crawler.rules.scope import ScopeRules
+from crawler.rules.urls import canonicalize, readable
 from crawler.settings import ScopeSettings
 
 SEED = "https://www.example.co.uk:8443/docs/a/index.html?x=/y/z"
@@ -122,3 +125,35 @@ def test_remembered_authorities_do_not_change_the_verdict():
     assert rules.allows("http://example.com/docs/1")
     assert not rules.allows("http://example.com/other")
     assert rules.allows("http://example.com/docs/2")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url", "matches"),
+    [
+        ("/café/", "http://a.test/caf%C3%A9/x", True),
+        ("/café/", "http://a.test/caf%E9/x", False),
+        ("café|plain", "http://a.test/plain", True),
+        ("^https://bücher\\.", "https://xn--bcher-kva.example/", True),
+        ("новости/\\d+$", "http://a.test/%D0%BD%D0%BE%D0%B2%D0%BE%D1%81%D1%82%D0%B8/7", True),
+        ("[а-я]{4}", "http://xn--e1afmkfd.xn--p1ai/", True),
+        ("é%FF", "http://a.test/%C3%A9%FF", True),
+        ("é/x", "http://a.test/%C3%A9%2Fx", False),
+        ("é a", "http://a.test/%C3%A9%20a", False),
+        ("xn--", "https://xn--bcher-kva.example/", True),
+        ("%C3%A9", "http://a.test/%C3%A9", True),
+    ],
+)
+def test_patterns_beyond_ascii_are_compared_with_urls_as_people_read_them(
+    pattern: str, url: str, matches: bool
+) -> None:
+    included, left_out = (
+        ScopeRules.of(ScopeSettings(mode="any", **{key: (pattern,)})) for key in ("include", "exclude")
+    )
+    assert included.allows(url) is included.verdict(url, 0).allowed is matches
+    assert left_out.allows(url) is left_out.verdict(url, 0).allowed is not matches
+
+
+@given(st.text(max_size=60))
+def test_a_url_as_people_read_it_is_the_same_url(path: str) -> None:
+    url = canonicalize(f"http://xn--bcher-kva.test/{path}")
+    assert canonicalize(readable(url)) == url

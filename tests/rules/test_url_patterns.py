@@ -33,6 +33,11 @@ FIT = [
     ("shop.example:8443", "https://shop.example/x", False),
     ("shop.example:443/x", "https://shop.example/x", True),
     ("*", "http://127.0.0.1/x", True),
+    ("Bücher.example/café/*", "https://bücher.example/café/1", True),
+    ("*.Bücher.example", "https://de.xn--bcher-kva.example/", True),
+    ("bucher.example", "https://bücher.example/", False),
+    ("shop.example/café?x=é", "https://shop.example/caf%C3%A9?x=%C3%A9", True),
+    ("shop.example/café", "https://shop.example/caf%E9", False),
     ("127.0.0.1/doc/*", "http://127.0.0.1:8000/doc/index.html", True),
 ]
 
