@@ -29,12 +29,14 @@ EPILOG = """\
 examples:
   crawler export -o pages.jsonl -o pages.csv.gz
   crawler export --items -o items.jsonl
+  crawler export --unless noindex -o pages.parquet
   crawler export --text main --since 1d -o articles.parquet
   crawler export -o 'postgresql://crawler@db.example/web?table=pages'
   crawler export --text | jq -r 'select(.status == 200) | .title'
 
 fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
-truncated, decode_error, warc_file, warc_offset, visit; of pages that a run of a job fetched: run;
+truncated, decode_error, noindex, warc_file, warc_offset, visit; of pages that a run of a job
+fetched: run;
 with --text: text; with --links: links; with --items: those of the items
 
 exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
@@ -67,6 +69,11 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
     )  # fmt: skip
     p.add_argument("--run", dest="of_run", metavar="ID", default="", help="only pages that this run of a job fetched")
+    p.add_argument(
+        "--unless", action="append", default=[], choices=("noindex", "truncated"),
+        help="leave out pages that ask search engines not to show them (noindex), or whose body was cut (truncated); "
+        "may be repeated",
+    )  # fmt: skip
     add_common(p)
     p.set_defaults(run=run, takes_urls=False)
 
@@ -141,7 +148,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.items:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
     with contextlib.closing(source):
-        export_all(folder, targets, source, since=arguments.since, of_run=arguments.of_run, verbose=arguments.verbose)
+        export_all(
+            folder, targets, source, since=arguments.since, of_run=arguments.of_run, unless=arguments.unless,
+            verbose=arguments.verbose,
+        )  # fmt: skip
     return 0
 
 
@@ -162,7 +172,7 @@ def _check_content(arguments: argparse.Namespace) -> None:
 
 def export_all(
     folder: "CrawlFolder", targets: Sequence["Target"], source: "RecordSource", *, since: float = 0.0,
-    of_run: str = "", verbose: bool = False,
+    of_run: str = "", unless: Sequence[str] = (), verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.outputs.export import export
@@ -174,13 +184,15 @@ def export_all(
 
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
-        summary = export(folder, targets, source, since=since, run=of_run, meter=meter)
+        summary = export(folder, targets, source, since=since, run=of_run, unless=unless, meter=meter)
     places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
         say(f"{what} written to {', '.join(places)}")
     for field, column in summary.renamed.items():
         say(f"field {field[:NAME_SHOWN]!r} is column {column!r}")
+    if summary.left_out:
+        say(f"{counted(summary.left_out, 'page')} left out (--unless {', '.join(unless)})")
     if summary.pruned:
         say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
     elif of_run and not summary.by_status:

@@ -32,6 +32,7 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     by_status: dict[int, int]  # of the pages that they are of
     pruned: int = 0  # pages of the run that was asked for that are not there any more
+    left_out: int = 0  # pages with a mark
     missing: list[MissingFile] = msgspec.field(default_factory=list)
     marks: dict[str, Mark] = {}  # of files, by the names of their targets
     renamed: dict[str, str] = {}  # fields whose columns in a table have other names
@@ -44,12 +45,14 @@ def export(
     *,
     since: float = 0.0,
     run: str = "",
+    unless: Sequence[str] = (),
     stdout: IO[bytes] | None = None,
     is_alone: bool = False,
     meter: Meter = SILENT,
 ) -> ExportSummary:
     """Write the records of all pages that were committed at `since` (wall time, seconds) or later; with `run`, only
-    those of this run of a job.
+    those of this run of a job; `unless`: without those that have one of these marks
+    (noindex, truncated).
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
     before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
@@ -67,8 +70,8 @@ def export(
                 stack.enter_context(writing(one.path, one.shown, str(folder.root.resolve())))
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
-        pruned = Counter[str]()
-        rows = _rows(reader, source, since, run, by_status, pruned, meter)
+        pruned, left_out = Counter[str](), Counter[str]()
+        rows = _rows(reader, source, since, run, unless, by_status, pruned, left_out, meter)
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
@@ -86,6 +89,7 @@ def export(
         records=records,
         by_status=dict(sorted(by_status.items())),
         pruned=pruned[run],
+        left_out=left_out.total(),
         missing=source.missing(reader),
         marks=marks,
         renamed=renamed,
@@ -118,17 +122,24 @@ def _rows(
     source: RecordSource,
     since: float,
     run: str,
+    unless: Sequence[str],
     by_status: Counter[int],
     pruned: Counter[str],
+    left_out: Counter[str],
     meter: Meter,
 ) -> Iterator[Row]:
-    """Counts pages by status, and by run those that were pruned, if they are of the `run` that is asked for."""
+    """Counts pages by status, those that are left out by mark, and by run those that were pruned, if they are of the
+    `run` that is asked for.
+    """
     meter.begin("exporting", "page", index_bytes(reader.folder))
     for number, entry in enumerate(reader.entries(pruned=bool(run)), 1):
         if entry.pruned:
             pruned[entry.run] += 1
         elif committed_at(entry) >= since and run in ("", entry.run):
-            by_status[entry.status] += not entry.is_sitemap
-            yield from rows_of(source, entry)
+            if mark := next((one for one in unless if getattr(entry, one)), ""):
+                left_out[mark] += 1
+            else:
+                by_status[entry.status] += not entry.is_sitemap
+                yield from rows_of(source, entry)
         if number % PULSE == 0:
             meter.reached(number, reader.bytes_read)

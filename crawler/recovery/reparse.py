@@ -43,7 +43,7 @@ class Rereader:
 
 
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:
-    """The archived exchange as the parser takes it. `bytes_max`: of the decoded body (default: fetch.body_bytes_max)."""
+    """The archived exchange as the parser takes it. `bytes_max`: of the decoded body, if not fetch.body_bytes_max."""
     coding, limit = stored.listed("content-encoding"), bytes_max or settings.body_bytes_max
     found = inflate(stored.payload, coding, limit=limit, ratio_max=settings.inflate_ratio_max).of_cut(stored.truncated)
     version, _, rest = stored.status_line.partition(" ")

@@ -71,6 +71,22 @@ def test_pages_of_a_run_name_it_and_can_be_written_alone(tmp_path: Path) -> None
     assert sum(b'"run"' in line for line in lines) == 2, "others have no byte of it"
 
 
+def test_pages_with_a_mark_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    folder, target = folder_in(tmp_path), tmp_path / "pages.jsonl"
+    index = IndexWriter(folder, "aa11")
+    for number, marks in enumerate(
+        ({}, {"noindex": True}, {"truncated": "length"}, {"noindex": True, "truncated": "time"})
+    ):
+        index.add(replace(entry(number), **marks))
+    index.close()
+    for unless, numbers in ((), {0, 1, 2, 3}), (("noindex",), {0, 2}), (("noindex", "truncated"), {0}):
+        summary = exporting.export(folder, targets_of([str(target)]), Pages(folder), unless=unless)
+        records = [json.loads(line) for line in target.read_text().splitlines()]
+        assert {record["url"] for record in records} == {entry(number).url for number in numbers}
+        assert (summary.records, summary.left_out) == (len(numbers), 4 - len(numbers))
+        assert all(record["noindex"] is (record["url"] in (entry(1).url, entry(3).url)) for record in records)
+
+
 def test_csv_says_the_same_as_json_lines_in_one_pass(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11")
