@@ -1,9 +1,14 @@
 import errno
 import json
 import os
+import random
 import re
+import signal
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from archive_samples import AT, archived, entry, folder_in
@@ -15,6 +20,7 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.folder_scan import Flaw, walk_lines
 from crawler.archive.index_reader import IndexReader, MissingFile, find_url, read_entries
 from crawler.archive.index_writer import IndexWriter, seal, serials_missing
+from crawler.archive.repair import recover_open_files
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry, WarcLocation
 
@@ -326,6 +332,73 @@ def test_an_archive_file_that_can_not_be_reached_is_named_with_its_entries(tmp_p
     reader = IndexReader(folder)
     assert len(list(reader.entries())) == 5
     assert reader.missing == [MissingFile("warc/gone.warc.gz", "not found", 3)]
+
+
+STEPS = frozenset(
+    {"open", "write", "writelines", "flush", "close", "fsync", "fdatasync", "replace", "unlink", "with_footer"}
+)
+KILLED = 60  # entries; each fourth is synced, a segment has twenty of them
+
+
+def killed_at(step: int, work: Callable[[], None]) -> int:
+    """Do the work in another process, which gets SIGKILL before this step of it; how many it did at most. A step is a
+    call that touches a file, or a line that is handed to one.
+    """
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    done = 0
+
+    def profile(frame: Any, event: str, called: Any) -> None:
+        nonlocal done
+        name = called.__name__ if event == "c_call" else frame.f_code.co_name if event == "call" else ""
+        if name in STEPS:
+            done += 1
+            if done == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        os.fsync = os.fdatasync = lambda _: None  # a killed process loses nothing that it wrote
+        sys.setprofile(profile)
+        work()
+        sys.setprofile(None)
+    finally:
+        os._exit(0)
+
+
+def write_some(folder: CrawlFolder, known: int) -> None:
+    """Write entries, and tell behind `known` how many are synced."""
+    index = IndexWriter(folder, "aa11", lines_max=20)
+    for number in range(KILLED):
+        index.add(entry(number, title="long " * 40))
+        if number % 4 == 3:
+            index.sync()
+            os.pwrite(known, b"%d " % (number + 1), 0)
+    index.close()
+
+
+@pytest.mark.parametrize(
+    "cases", [range(24), *(pytest.param(range(n, n + 100), marks=pytest.mark.slow) for n in range(0, 500, 100))]
+)
+def test_a_kill_anywhere_between_data_footer_and_name_is_no_damage(tmp_path: Path, cases: range) -> None:
+    """Nor is one of those who recover what it left; and all that was synced is there."""
+    cut_off = 0
+    for case in cases:
+        folder, chance = folder_in(tmp_path / str(case)), random.Random(case)
+        known = os.open(tmp_path / "known", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        cut_off += killed_at(chance.randint(1, 190), lambda folder=folder, known=known: write_some(folder, known)) != 0
+        durable = int(os.pread(known, 10, 0) or 0)
+        os.close(known)
+        for step in (0, chance.randint(1, 36), chance.randint(1, 36), 10**9):
+            if step:
+                killed_at(step, lambda folder=folder: recover_open_files(folder, lambda _: True) and None)
+            reader = IndexReader(folder)
+            found = keys(list(reader.entries()))
+            assert reader.missing == [], case
+            assert {*keys([entry(n) for n in range(durable)])} <= {*found}, case
+            assert [one for one in walk_lines(folder) if isinstance(one, Flaw) and not one.is_tail] == [], case
+        assert not list(folder.index.glob("*.open"))
+    assert cut_off > len(cases) / 2
 
 
 def test_gaps_are_seen_per_session_also_when_its_name_has_dashes(tmp_path: Path) -> None:
