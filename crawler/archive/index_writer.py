@@ -126,46 +126,39 @@ def _noted_last(folder: CrawlFolder) -> dict[str, int]:
     return found
 
 
-def drop_lines(folder: CrawlFolder, is_dropped: Callable[[CommitEntry], bool]) -> None:
-    """Remove lines from all sealed segments, and those that are damaged, after writing them to `log/refetched.cdxj`. In
-    place of a missing segment comes one without lines.
+def change_lines(
+    folder: CrawlFolder, change: Callable[[CommitEntry], CommitEntry | None], *, mends: bool = False
+) -> None:
+    """Replace entries in all sealed segments: one that `change` returns itself stays, one without a result goes.
 
-    May be repeated after a crash at any point: each segment is replaced atomically. Raises ArchiveError.
+    With `mends` damaged lines go, too, and in place of a missing segment comes one without lines; what goes is written
+    to `log/refetched.cdxj` before. Else segments with damage are left alone. May be repeated after a crash at any
+    point: each segment is replaced atomically. Raises ArchiveError.
     """
     names = {path.name.removesuffix(OPEN_SUFFIX) for path in folder.index.glob(f"*{SUFFIX}*")}
-    for path in sorted([*folder.index.glob(f"*{SUFFIX}"), *map(folder.index.joinpath, serials_missing(folder, names))]):
-        left: list[bytes] = []
-        gone: list[bytes] = []
-        check = SegmentCheck()
+    missing = map(folder.index.joinpath, serials_missing(folder, names) if mends else ())
+    for path in sorted([*folder.index.glob(f"*{SUFFIX}"), *missing]):
+        left, gone = list[bytes](), list[bytes]()
+        check, is_changed, is_damaged = SegmentCheck(), False, False
         try:
             with path.open("rb") if path.exists() else contextlib.nullcontext(()) as lines:
                 for line in filter(check.is_entry, lines):
                     entry = to_entry(line) if line.endswith(b"\n") else None
-                    (gone if entry is None or is_dropped(entry) else left).append(line)
+                    after = change(entry) if entry is not None else None
+                    is_damaged |= entry is None
+                    is_changed |= after is not entry
+                    if after is None:
+                        gone.append(line)
+                    else:
+                        left.append(line if after is entry else to_line(after))
+            is_damaged = is_damaged or bool(check.flaw())
+            if is_damaged and not mends:
+                continue
             if gone:
                 with open(folder.log / DROPPED, "ab", opener=open_private) as kept:
                     write_durably(kept, gone)
-            if gone or check.flaw():
-                replace_segment(folder, path, list(dict.fromkeys(left)))  # a line may have been copied over another
-        except OSError as error:
-            raise archive_error("write", path, error) from None
-
-
-def change_lines(folder: CrawlFolder, change: Callable[[CommitEntry], CommitEntry]) -> None:
-    """Replace entries in all sealed segments; one that `change` returns itself stays. Segments with damage are left
-    alone. May be repeated after a crash at any point. Raises ArchiveError.
-    """
-    for path in sorted(folder.index.glob(f"*{SUFFIX}")):
-        check, is_changed, lines = SegmentCheck(), False, list[bytes]()
-        try:
-            with path.open("rb") as file:
-                for line in filter(check.is_entry, file):
-                    entry = to_entry(line)
-                    after = change(entry) if entry is not None else entry
-                    is_changed |= after is not entry
-                    lines.append(line if after is None or after is entry else to_line(after))
-            if is_changed and not check.flaw():
-                replace_segment(folder, path, sorted(lines))
+            if is_changed or is_damaged:
+                replace_segment(folder, path, sorted(set(left)))  # a line may have been copied over another
         except OSError as error:
             raise archive_error("write", path, error) from None
 

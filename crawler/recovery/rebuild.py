@@ -30,7 +30,7 @@ from crawler.archive.crawl_binding import bind
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.folder_scan import warc_names
 from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
-from crawler.archive.index_writer import change_lines, drop_lines
+from crawler.archive.index_writer import change_lines
 from crawler.archive.items import ItemFiles
 from crawler.archive.job_journal import JobJournal
 from crawler.archive.journal import Journal
@@ -305,12 +305,13 @@ class Rebuild:
     def _drop_lines(self, book: PageBook, here: frozenset[str]) -> None:
         """What is fetched again gets a line of its own, of which nothing is lost. By now the engine has its URL."""
 
-        def is_dropped(entry: CommitEntry) -> bool:
+        def left(entry: CommitEntry) -> CommitEntry | None:
             has_files = entry.warc is not None or entry.items is not None
-            return (has_files or entry.pruned) and entry.session in here and book.is_named(entry.fingerprint)
+            is_ours = (has_files or entry.pruned) and entry.session in here
+            return None if is_ours and book.is_named(entry.fingerprint) else entry
 
         for folder in self._folders:
-            drop_lines(folder, is_dropped)
+            change_lines(folder, left, mends=True)
 
     def _mend_places(self, book: PageBook) -> None:
         """Lines whose record is elsewhere in a file, because bytes were put into it or cut out of it, get its place."""
