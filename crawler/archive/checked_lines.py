@@ -42,12 +42,14 @@ def with_checksum(line: bytes) -> bytes:
     return b'%b%b%08x"}' % (before, _NAME, crc32(before))
 
 
+def has_checksum(line: bytes) -> bool:
+    """Does a line (without its line feed) end with a checksum, right or not?"""
+    return line.startswith(_NAME, -_LENGTH) and line.endswith(b'"}')
+
+
 def is_right(line: bytes) -> bool | None:
     """Is the checksum of a line (without its line feed) right? None: it has none."""
-    end = line[-_LENGTH:]
-    if not (end.startswith(_NAME) and end.endswith(b'"}')):
-        return None
-    return end[len(_NAME) : -2] == b"%08x" % crc32(line[:-_LENGTH])
+    return line[-10:-2] == b"%08x" % crc32(line[:-_LENGTH]) if has_checksum(line) else None
 
 
 def without_checksum(line: bytes) -> bytes:

@@ -15,7 +15,7 @@ from isal import isal_zlib
 
 from crawler.archive import cdxj, index_writer, warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.checked_lines import DamagedLine
+from crawler.archive.checked_lines import DamagedLine, has_checksum
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.index_reader import segment_names
 from crawler.archive.warc_reader import Buffer, StoredResponse, next_member, stored_response
@@ -49,6 +49,7 @@ class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
     segment: str
     entry: CommitEntry
     length: int
+    has_checksum: bool  # lines of earlier releases have none
 
 
 def warc_names(folder: CrawlFolder) -> list[str]:
@@ -187,7 +188,8 @@ def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]
                 if check.is_entry(line):
                     entry = cdxj.to_entry(line) if line.endswith(b"\n") else None
                     if entry is not None:
-                        yield IndexLine(segment=final, entry=entry, length=len(line))
+                        checked = has_checksum(line[:-1])
+                        yield IndexLine(segment=final, entry=entry, length=len(line), has_checksum=checked)
                     elif is_open and not line.endswith(b"\n"):
                         yield Flaw(file=shown, reason="a torn last line", is_tail=True)
                     else:

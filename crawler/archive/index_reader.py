@@ -50,6 +50,7 @@ class IndexReader:
         self._archives_missing: Counter[str] = Counter()
         self._archives_found: set[str] = set()
         self.bytes_read = 0  # of `index_bytes`
+        self.unchecked = 0  # lines without a checksum
 
     @property
     def missing(self) -> list[MissingFile]:
@@ -132,7 +133,9 @@ class IndexReader:
         offset = 0
         for number, line in enumerate(lines, 1):
             if check.is_entry(line):
-                if line.endswith(b"}\n") and (is_right(line[:-1]) or to_entry(line) is not None):
+                proof = is_right(line[:-1]) if line.endswith(b"}\n") else False
+                if proof or (proof is None and to_entry(line) is not None):
+                    self.unchecked += proof is None
                     yield line
                 else:
                     self._report(name, str(DamagedLine(number, offset, line)))
@@ -190,6 +193,11 @@ def archive_path(folder: CrawlFolder, name: str) -> Path | None:
         if candidate.exists():  # tried twice, because it may be renamed in between
             return candidate
     return None
+
+
+def unchecked_text(lines: int) -> str:
+    """What is said, once, of an index that earlier releases wrote."""
+    return f"{lines:,} lines of the index have no checksum (an earlier release wrote them): damage may go unnoticed"
 
 
 def segment_names(folder: CrawlFolder) -> list[str]:

@@ -24,8 +24,7 @@ from crawler.errors import ArchiveError
 SUFFIX = ".started"
 STALL_SUFFIX = ".stall"
 _SLOT_BYTES = 256
-# 1 while the event loop works on it, work outside the loop (an `Aside`); `_URL`; the CRC-32 of that and the URL; the
-# URL.
+# A slot: 1 while the event loop works on it; an `Aside`; `_URL`; the CRC-32 of that and of the URL; the URL.
 _FLAGS = 2
 _URL = struct.Struct("<Hiq")  # bytes of the URL, partition, fingerprint
 _CRC = struct.Struct("<I")

@@ -16,7 +16,7 @@ from crawler.archive.folder_scan import (
     walk_responses,
     warc_names,
 )
-from crawler.archive.index_reader import index_bytes
+from crawler.archive.index_reader import index_bytes, unchecked_text
 from crawler.archive.items import ItemFiles
 from crawler.archive.job_journal import journals_in
 from crawler.archive.warc_record import payload_digest, safe_uri
@@ -53,7 +53,7 @@ class ArchiveJudge:
     def read_index(self, *, is_late: bool = False) -> None:
         """All lines of all segments. A second time, `is_late`, brings what was committed since."""
         segments = set()
-        count = position = 0
+        count = position = unchecked = 0
         total = sum(map(index_bytes, self._folders))
         self._meter.begin("reading index", "line", total)
         with contextlib.ExitStack() as stack:
@@ -64,6 +64,7 @@ class ArchiveJudge:
                         count, position = count + 1, position + line.length
                         self._meter.reached(count, position)
                         segments.add(line.segment)
+                        unchecked += not line.has_checksum
                         self.add_commit(line.entry, is_late=is_late)
                         if not is_late:
                             self._items(line.entry, item_files)
@@ -71,6 +72,8 @@ class ArchiveJudge:
                         self._flaw(folder, line)
         self._meter.reached(count, total)  # footers and damaged lines are no commits
         self._report.segments = len(segments)
+        if unchecked and not is_late:
+            self._report.notes.append(unchecked_text(unchecked))
 
     def _items(self, entry: CommitEntry, item_files: Sequence[ItemFiles]) -> None:
         """Whether what the page's handler yielded can be read in one of the folders."""

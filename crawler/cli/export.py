@@ -175,6 +175,7 @@ def export_all(
     of_run: str = "", unless: Sequence[str] = (), verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
+    from crawler.archive.index_reader import unchecked_text
     from crawler.outputs.export import export
     from crawler.outputs.file_sinks import NAME_SHOWN
     from crawler.outputs.target import TargetKind
@@ -199,6 +200,8 @@ def export_all(
         say(f"no page of run {of_run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
     for line in source.remarks():
         warn(line)
+    if summary.unchecked:
+        say(unchecked_text(summary.unchecked))
     _say_missing(summary.missing)
 
 

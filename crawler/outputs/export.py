@@ -34,6 +34,7 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
     pruned: int = 0  # pages of the run that was asked for that are not there any more
     left_out: int = 0  # pages with a mark
     missing: list[MissingFile] = msgspec.field(default_factory=list)
+    unchecked: int = 0  # lines of the index without a checksum
     marks: dict[str, Mark] = {}  # of files, by the names of their targets
     renamed: dict[str, str] = {}  # fields whose columns in a table have other names
 
@@ -91,6 +92,7 @@ def export(
         pruned=pruned[run],
         left_out=left_out.total(),
         missing=source.missing(reader),
+        unchecked=reader.unchecked,
         marks=marks,
         renamed=renamed,
     )

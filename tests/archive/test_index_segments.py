@@ -294,7 +294,7 @@ def test_lines_of_an_earlier_release_are_read_without_checksums(tmp_path: Path) 
     (folder.index / "aa11-00000.cdxj").write_bytes(b"".join(sorted(lines)))
     reader = IndexReader(folder)
     assert sorted(keys(list(reader.entries()))) == sorted(keys([entry(n) for n in range(3)]))
-    assert reader.missing == []
+    assert (reader.missing, reader.unchecked) == ([], 3)
     for found in (b'"fp":"5e3x"', b'"fp":"99999999999999999999"', b'"fq":"1"'):
         assert to_entry(re.sub(rb'"fp":"[^"]*"', found, lines[0])) is None
 
