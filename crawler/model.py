@@ -8,6 +8,8 @@ import enum
 
 import msgspec
 
+from crawler.media_type import media_type
+
 MEDIA_TYPE_MAX = 255  # characters: two names of 127 and a slash (RFC 6838 4.2)
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})  # statuses whose Location is followed
@@ -165,7 +167,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     @property
     def content_type(self) -> str:
         """Media type in lower case without parameters; '' when absent. Cut, because it is stored with each page."""
-        return self.header("content-type").partition(";")[0].strip().lower()[:MEDIA_TYPE_MAX]
+        return media_type(self.listed("content-type"))[:MEDIA_TYPE_MAX]
+
+    def listed(self, name: str) -> str:
+        """The values of a header that is a list, by its lower-case name, joined (RFC 9110 5.3); '' when absent."""
+        wanted = name.encode("latin-1")
+        return ",".join([value.decode("latin-1").strip() for key, value in self.headers if key.lower() == wanted])
 
 
 class FetchResult(msgspec.Struct, frozen=True, kw_only=True):

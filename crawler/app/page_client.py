@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.content.html import extract_text, redirect_target
-from crawler.content.sniff import is_html
+from crawler.media_type import declared_type, is_html
 from crawler.model import REDIRECTS, Failure, FailureKind
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
@@ -117,6 +117,6 @@ async def _read(visit: PageView, settings: Settings) -> PageView:
         return msgspec.structs.replace(visit, note=str(error))
     finally:
         await parser.close()
-    html = is_html(response.header("content-type"), response.body)
+    html = is_html(declared_type(response), response.body)
     text = extract_text(response.body, page.charset) if html else ""
     return msgspec.structs.replace(visit, page=page, text=text)

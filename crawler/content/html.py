@@ -22,8 +22,9 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import is_unicode, with_query_in
 from crawler.content.sitemap import URLS_MAX, looks_like_one, parse_sitemap
-from crawler.content.sniff import decode, detect_charset, is_html
+from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
+from crawler.media_type import is_html
 from crawler.model import LINK_RULES, ParsedPage
 from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all
 
@@ -137,7 +138,8 @@ def parse_with_tree(
 ) -> tuple[ParsedPage, LexborHTMLParser | None]:
     """Parse one body: what was found, and the tree if it is HTML.
 
-    `url` is canonical. The headers are as received ("" when absent, several lines of X-Robots-Tag joined by newlines).
+    `url` is canonical. `content_type` is as `declared_type` has it, the other headers are as received ("" when absent,
+    several lines of X-Robots-Tag joined by newlines).
     `bytes_max` bounds each link, `links_max` their number. `agent` is our product token, which directives may name.
     `joins` is shared by the calls of one crawl. A Refresh header is one more link. `markup`: as of `markup_of`, if the
     caller has it. `link_rules`: those of the crawl (see LINK_RULES). `is_sitemap`: it was asked for as one, and is read

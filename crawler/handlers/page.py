@@ -12,9 +12,10 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import with_query_in
 from crawler.content.html import LINK_BYTES_MAX, extract_text
-from crawler.content.sniff import decode, detect_charset, is_html
+from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.handlers.failing import storable
+from crawler.media_type import declared_type, is_html
 from crawler.model import ParsedPage, Response
 from crawler.rules.urls import canonicalize, join
 
@@ -97,7 +98,7 @@ class Page:
     @cached_property
     def charset(self) -> str:
         """Of the body, as it was found out."""
-        return self._charset or detect_charset(self.body, self._response.header("content-type"))
+        return self._charset or detect_charset(self.body, declared_type(self._response))
 
     @cached_property
     def html(self) -> LexborHTMLParser:
@@ -133,7 +134,7 @@ class Page:
 
     @property
     def _is_html(self) -> bool:
-        return is_html(self._response.header("content-type"), self.body)
+        return is_html(declared_type(self._response), self.body)
 
     def json(self) -> Any:
         """The body as JSON. Raises ValueError when it is none."""

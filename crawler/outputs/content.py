@@ -13,10 +13,11 @@ from crawler.archive.warc_reader import read_record
 from crawler.content.html import extract_text, main_text, parse_page
 from crawler.content.sniff import decode as decode_charset
 from crawler.content.sniff import detect_charset
+from crawler.media_type import declared_type, is_html, is_text, media_type
 from crawler.model import CommitEntry
 from crawler.rules.urls import JoinCache
 
-_HTML = frozenset({"text/html", "application/xhtml+xml", ""})
+_WITH_TEXT = frozenset({"application/xhtml+xml", "application/xml"})
 _LINKS_MAX = 100_000
 _URL_BYTES_MAX = 8192
 
@@ -39,14 +40,16 @@ def page_content(
     link_rules: int,
 ) -> PageContent:
     """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
-    if entry.warc is None or not (entry.content_type in _HTML or entry.content_type.startswith("text/")):
+    kind = entry.content_type
+    if entry.warc is None or not ("/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT):
         return PageContent()
     record = read_record(folder, entry.warc)
     body = decode(record.payload, record.listed("content-encoding"))
-    content_type = record.header("content-type")
+    content_type = declared_type(record)
     charset = detect_charset(body, content_type)
-    if entry.content_type not in _HTML:
-        return PageContent(text=decode_charset(body, charset) if text else "")
+    if not is_html(content_type, body):
+        is_shown = media_type(content_type).startswith("text/") or (not media_type(content_type) and is_text(body))
+        return PageContent(text=decode_charset(body, charset) if text and is_shown else "")
     found: tuple[str, ...] = ()
     if links:
         found = parse_page(

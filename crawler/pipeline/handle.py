@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, InflightMark
-from crawler.content.sniff import is_html
 from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import end_users_tasks, guard_tasks
 from crawler.handlers.threads import Threads
+from crawler.media_type import declared_type, is_html
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.pipeline.hooks import DomainsDone, Hooks
@@ -80,7 +80,7 @@ class HandlerStage:
         handler = _handler_of(app, claim, response)
         if handler is None and not self._hooks.has_listeners("fetch"):
             return NOTHING_HANDLED
-        is_expensive = tree is None and is_html(response.header("content-type"), response.body)
+        is_expensive = tree is None and is_html(declared_type(response), response.body)
         page = HandlersPage(
             response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, run=claim.run,
             tree=tree, labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,

@@ -19,7 +19,7 @@ from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.html import ExpensiveLinksError, Markup, markup_of, parse_with_tree
 from crawler.content.parse_cost import BYTES_MAX, CHEAP_MS, INLINE_BYTES_MAX, Cost, cost_of
 from crawler.content.sitemap import looks_like_one
-from crawler.content.sniff import is_html
+from crawler.media_type import declared_type, is_html
 from crawler.model import LINK_RULES, ParsedPage, Response
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import JoinCache, host_of
@@ -190,7 +190,7 @@ class PageParser:
 
     def _cost_of(self, response: Response, *, guarded: bool, is_sitemap: bool) -> tuple[Cost, Markup | None]:
         """The cost of a response, and its markup if it was needed to tell."""
-        body, content_type = response.body, response.header("content-type")
+        body, content_type = response.body, declared_type(response)
         if is_sitemap or (self._reads_feeds and not is_html(content_type, body) and looks_like_one(body)):
             is_long = len(body) > SITEMAP_INLINE_BYTES or body.startswith(GZIP)
             return (Cost.EXPENSIVE if guarded or is_long else Cost.CHEAP), None
@@ -217,7 +217,7 @@ class PageParser:
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
         return parse_with_tree(
             response.url,
-            response.header("content-type"),
+            declared_type(response),
             x_robots,
             response.body,
             links_max=self._links_max,
@@ -262,7 +262,7 @@ class PageParser:
 
     async def _in_worker(self, response: Response, x_robots: str, queue: str, *, is_sitemap: bool) -> ParsedPage:
         url, body = response.url, response.body
-        content_type, refresh = response.header("content-type"), response.header("refresh")
+        content_type, refresh = declared_type(response), response.header("refresh")
         asked = (
             url,
             content_type,

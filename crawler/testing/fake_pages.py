@@ -13,6 +13,7 @@ from crawler.handlers.calling import is_plain, items_of, stream_of
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
 from crawler.handlers.page import FOLLOW_MAX, Followed, Page
+from crawler.media_type import declared_type
 from crawler.model import Response
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import canonicalize, host_of
@@ -48,7 +49,7 @@ def fake_page(
         request_head=b"", remote_ip="127.0.0.1", started_at=time.time(), fetch_ms=0,
     )  # fmt: skip
     parsed, tree = parse_with_tree(
-        url, response.header("content-type"), response.header("x-robots-tag"), content,
+        url, declared_type(response), response.header("x-robots-tag"), content,
         links_max=FOLLOW_MAX, obey_nofollow=True, bytes_max=URL_BYTES_MAX, agent=AGENT,
         refresh=response.header("refresh"),
     )  # fmt: skip

@@ -12,6 +12,7 @@ import brotli
 import zstandard
 from isal import isal_zlib
 
+from crawler.media_type import is_text
 from crawler.model import Decoded
 
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
@@ -34,8 +35,6 @@ _GZIP_HEAD_BYTES, _GZIP_TRAILER_BYTES = 10, 8
 _ZSTD_MAGIC, _ZSTD_SKIPPED_MAGIC = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"  # before the latter, 0x50 to 0x5f
 _ZSTD_HEADER_BYTES_MAX, _ZSTD_CHECKSUM_BYTES, _ZSTD_HAS_CHECKSUM = 18, 4, 4
 _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16  # flags of its header; higher ones are reserved
-_TEXT_BYTES = 512  # looked at to tell text from what is coded, which has a control character among as many
-_CONTROLS = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})
 
 
 class Inflated(NamedTuple):
@@ -115,12 +114,6 @@ def inflate(raw: bytes, content_encoding: str, *, limit: int, ratio_max: int) ->
             error, decoded = "", Decoded.CLEAN
         return Inflated(body[:limit], truncated=True, error=error, decoded=decoded)
     return Inflated(body, truncated=False, error=error, decoded=decoded)
-
-
-def is_text(data: bytes) -> bool:
-    """Whether the first bytes have no character that is not text (WHATWG MIME Sniffing 3, "binary data byte")."""
-    head = data[:_TEXT_BYTES]
-    return len(head.translate(None, _CONTROLS)) == len(head)
 
 
 # --- gzip ---

@@ -11,7 +11,7 @@ from crawler.content.html import (
     refresh_target,
     robots_header,
 )
-from crawler.content.sniff import is_html
+from crawler.media_type import is_html
 from crawler.process_tuning import keep_freed_memory
 
 URL = "http://h.test/d/page.html"

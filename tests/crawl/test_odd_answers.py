@@ -101,14 +101,38 @@ async def test_pages_in_odd_codings_are_read_marked_and_counted(
     assert "Content-Encoding: " in capsys.readouterr().out
 
 
+# Content-Type of each page of a chain; None: there is none.
+TYPES = ("text/html charset=utf-8", "text/html,text/html", "html", "charset=utf-8", "text", "*/*", None, "text/html;")
+
+
+async def test_pages_in_odd_types_lead_to_others(tmp_path: Path) -> None:
+    steps: dict[str, tuple[Step, ...]] = {"/robots.txt": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",)}
+    for n, kind in enumerate(TYPES):
+        body = linking(f"/{n + 1}")
+        head = b"" if kind is None else b"Content-Type: %b\r\n" % kind.encode()
+        steps[f"/{n}"] = (b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body),)
+    end = linking("/never")
+    steps[f"/{len(TYPES)}"] = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: html\r\nX-Content-Type-Options: nosniff\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(end), end),
+    )
+    async with HostileServer(by_path=steps) as server:
+        done = await crawl(settings_of(tmp_path / "c"), [f"{server.url}0"])
+        assert server.paths == ["/robots.txt", *(f"/{n}" for n in range(len(TYPES) + 1))]
+    assert [entry.title for entry in sorted(done.entries, key=lambda entry: entry.depth)] == ["odd"] * len(TYPES) + [""]
+    assert {entry.mime for entry in done.entries} == {"text/html", "unk"}
+
+
 RULES = b"User-agent: *\nDisallow: /" + b"x" * 40 + b"\nDisallow: /\n"
 STORED = gzip.compress(RULES, 0, mtime=0)
+PACKED = gzip.compress(RULES, mtime=0)
 BEFORE_THE_RULE = STORED.index(b"\nDisallow: /\n") + 1
 
 
 @pytest.mark.parametrize(
     "body",
-    [STORED[:BEFORE_THE_RULE], STORED[: BEFORE_THE_RULE + 5], STORED[:-8], STORED[:-1], gzip.compress(RULES)[:-9]],
+    [STORED[:BEFORE_THE_RULE], STORED[: BEFORE_THE_RULE + 5], STORED[:-8], STORED[:-1], PACKED[:-9]],
+    ids=["stored, before the rule", "stored, in the rule", "without trailer", "without its last byte", "packed"],
 )
 async def test_a_robots_txt_that_is_cut_before_a_rule_lets_nothing_through(body: bytes, tmp_path: Path) -> None:
     steps = {"/robots.txt": coded("gzip", body), "/": coded("gzip", PAGE)}

@@ -9,8 +9,9 @@ from crawler.archive.warc_reader import stored_response
 from crawler.archive.warc_web import _parsed as recorded_response
 from crawler.audit.access_log import parse_line
 from crawler.content.html import redirect_target, refresh_target, robots_header
-from crawler.content.sniff import detect_charset, is_html, media_type
+from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
+from crawler.media_type import is_html, media_type
 from crawler.rules.retry import retry_after_ms
 from crawler.web.response_head import BadHead
 from tests.growth.reading import (

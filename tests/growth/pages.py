@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from crawler.content.charset import with_query_in
 from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
-from crawler.content.sniff import decode, detect_charset, is_html
+from crawler.content.sniff import decode, detect_charset
+from crawler.media_type import is_html
 from crawler.outputs.line_formats import _safe
 from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
