@@ -4,11 +4,13 @@ Most commands only look into the engine: what only an instance needs (the web, t
 together in build.py, which imports it.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.session_lock import SessionLock
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
+from crawler.errors import ArchiveError
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.frontier.dead_letters import DeadLetters
@@ -180,6 +183,26 @@ def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: T
     return Router(crawl.record, scope, recent, s.traps, budget=s.budget, sites=s.sites, admits_urls=admits_urls)
 
 
+async def leads_to(crawl: OpenCrawl, url: str) -> tuple[Sequence[str], str] | None:
+    """The links of a committed page, and the target of its redirect; None if its record is not in this folder."""
+    from crawler.archive.index_reader import find_url
+    from crawler.archive.warc_reader import read_record
+    from crawler.pipeline.parse import ParseKilledError
+    from crawler.recovery.reparse import Rereader
+
+    for entry in await asyncio.to_thread(find_url, crawl.folder, url):
+        if entry.warc is None or entry.run:
+            continue
+        rereader = Rereader(crawl.settings, crawl.record)
+        with contextlib.suppress(ArchiveError, ParseKilledError):
+            try:
+                found = await rereader.read(url, await asyncio.to_thread(read_record, crawl.folder, entry.warc))
+                return found.links, found.redirect_to
+            finally:
+                await rereader.close()
+    return None
+
+
 def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = None) -> "Seeder":
     """Adds seeds to this crawl."""
     from crawler.archive.seed_journal import SeedJournal
@@ -193,6 +216,7 @@ def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = No
         seeds=crawl.seeds,
         letters=crawl.letters,
         journal=SeedJournal(crawl.folder, crawl.keys.crawl_name, crawl.record.first_begun_at),
+        leads_to=partial(leads_to, crawl),
         depth=depth,
         priority=priority,
         url_bytes_max=crawl.settings.scope.url_bytes_max,

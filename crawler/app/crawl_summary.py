@@ -1,16 +1,19 @@
 """The summary of `crawler crawl`: a table of domains, where the results are, or why there are none."""
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.stats import Totals
+from crawler.frontier.stats import SEED_LED_AWAY, Totals
 from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view
 from crawler.reports.losses import Loss, losses_lines
+from crawler.rules.printable import one_line
+from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import canonicalize
 from crawler.runtime.clock import wall_s
 from crawler.seeding.seeder import GivenUrl
@@ -19,6 +22,7 @@ from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20
 SEEDS_SHOWN = 5  # that failed
+LED_AWAY_SHOWN = 3  # targets of seeds that redirect to other sites
 LETTERS_LOOKED_AT = 200
 SAME_COMMAND = "run the same command to retry"
 
@@ -42,14 +46,41 @@ async def summary(
     if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
         why = "budget" if over else "finished"
     lines = [finish_line(new, seconds, why), "", domain_table(shown)]
+    away, is_all = await _led_away(crawl, totals)
+    if is_all:
+        lines = [away, "", *lines]
     count = await stats.domain_count()
     if count > len(shown):
         lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
     if kept := pending_text(over):
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
-    lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(losses), *_places(crawl, outputs)]
+    others = [one for one in losses if one.reason != SEED_LED_AWAY]
+    lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
+    lines += [away] if away and not is_all else []
+    lines += _places(crawl, outputs)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
+
+
+async def _led_away(crawl: OpenCrawl, totals: Totals) -> tuple[str, bool]:
+    """Which seeds redirect to other sites, and what to do; "" for none. Second: was nothing else fetched?"""
+    if not totals.lost.get(SEED_LED_AWAY):
+        return "", False
+    record, roots = await crawl.crawls.shared()
+    away = ScopeRules.of(record.scope, roots).led_away()
+    if not away:
+        return "", False
+    is_all = totals.fetched - totals.status.get("3", 0) <= len(away)
+    some, more = away[:LED_AWAY_SHOWN], len(away) - LED_AWAY_SHOWN
+    names = ", ".join(f"{seed} -> {target}" for seed, target in some) + (
+        f", and {number(more)} more" if more > 0 else ""
+    )
+    who = "Each seed redirects" if is_all else counted(len(away), "seed redirects", "seeds redirect")
+    command = f"{program()} seed{_where(crawl)} {shlex.join(target for _, target in some)}"
+    return one_line(
+        f"{who} out of the scope, so only the page there is fetched: {names}. To crawl its site: {command}, and the "
+        "same command again."
+    ), is_all
 
 
 def _items(totals: Totals, app: str) -> list[str]:
@@ -65,10 +96,14 @@ def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
     if outputs:
         lines.append(f"Results: {', '.join(outputs)}")
     else:
-        where = "" if folder.root == Path("crawl-data") else f" --dir {folder.root}"
         what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
-        lines.append(f"Export with: {program()} export{where} {what}")
+        lines.append(f"Export with: {program()} export{_where(crawl)} {what}")
     return lines
+
+
+def _where(crawl: OpenCrawl) -> str:
+    root = crawl.folder.root
+    return "" if root == Path("crawl-data") else f" --dir {root}"
 
 
 async def failure_of_all(crawl: OpenCrawl, totals: Totals) -> NothingFetchedError:

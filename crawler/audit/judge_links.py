@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.ledger import Commit
 from crawler.frontier.crawl_record import CrawlRecord, ScopeHistory
-from crawler.model import Candidate, Claim
+from crawler.handlers.page import Followed
+from crawler.model import SITEMAP, Candidate, Claim
 from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.router import Router
+from crawler.pipeline.router import Router, parent_of, with_sitemaps
 from crawler.recovery.reparse import Rereader
 from crawler.rules.identity import registrable_domain
 from crawler.rules.runs import RunRecord
@@ -63,13 +64,16 @@ class LinkRules:
     def _router(self, rules: CrawlRules, scope: ScopeSettings) -> Router:
         return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent, sites=self._sites)
 
-    def required(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
+    def required(
+        self, commit: Commit, links: tuple[str, ...], target: str | None, followed: Sequence[Followed] = ()
+    ) -> list[Candidate]:
         """Where the links and the redirect of a committed page must have gone, but for what was told lately."""
         if commit.run:
-            return self._required_of_run(commit, links, target)
+            return self._required_of_run(commit, links, target, followed)
         router, claim = self._router_at(commit.scope), _claim_of(commit)
         refused: Counter[str] = Counter()
-        found = [c for c in router.links(claim, links, refused) if self._was_open(c.url, commit.scope)]
+        judged = router.links(claim, links, refused, followed=followed)
+        found = [c for c in judged if self._was_open(c.url, commit.scope)]
         if target:
             candidate = router.redirect(claim, target, refused)
             # A seed's redirect opens the scope for its target by itself.
@@ -79,7 +83,9 @@ class LinkRules:
             self._recent.add(candidate.url, candidate.depth)
         return found
 
-    def _required_of_run(self, commit: Commit, links: tuple[str, ...], target: str | None) -> list[Candidate]:
+    def _required_of_run(
+        self, commit: Commit, links: tuple[str, ...], target: str | None, followed: Sequence[Followed]
+    ) -> list[Candidate]:
         """Nobody knows when the roots of a run were opened. So only links within the page's own root are required: that
         one was open.
         """
@@ -89,7 +95,7 @@ class LinkRules:
         router, claim, refused = self._router_of(record, commit.scope), _claim_of(commit), Counter[str]()
         scope = router.scope
         own = scope.of_run(scope.mode, [scope.root_of(commit.url)], scope.depth_max)
-        found = [c for c in router.links(claim, links, refused) if own.allows(c.url)]
+        found = [c for c in router.links(claim, links, refused, followed=followed) if own.allows(c.url)]
         if target:
             candidate = router.redirect(claim, target, refused)
             if candidate is not None and (commit.depth == 0 or own.allows(target)):
@@ -124,6 +130,7 @@ class LinkRules:
         authority = authority_of(url)
         roots = ["any:*", f"host:{authority}", f"domain:{registrable_domain(host_of(url))}"]
         roots += [prefix for prefix in self._prefixes if url.startswith(prefix[7:])]
+        roots.append(self.router.scope.root_holding(url))
         return any(root in self._roots and self._opened.get(root, 0) <= version for root in roots)
 
 
@@ -133,24 +140,18 @@ class LinkReader:
     def __init__(self, rules: CrawlRules, settings: Settings, runs: Mapping[str, RunRecord] | None = None) -> None:
         """`runs`: see `LinkRules`."""
         self.rules = LinkRules(rules, settings.sites, runs=runs, run_depth_max=settings.budget.depth or -1)
-        self._rereader = Rereader(
-            msgspec.structs.replace(settings, scope=rules.record.scope),
-            link_rules=rules.record.link_rules,
-            reads_feeds=rules.record.sitemaps,
-        )
+        self._rereader = Rereader(settings, rules.record)
 
     async def close(self) -> None:
         await self._rereader.close()
 
     async def required(self, commit: Commit, stored: StoredResponse) -> list[Candidate]:
         """The URLs that this page must have led to. Raises ParseKilledError when it can't be parsed."""
-        page = await self._rereader.read(commit.url, stored)
-        return self.rules.required(commit, page.links, page.redirect_to or None)
+        page = await self._rereader.read(commit.url, stored, is_sitemap=commit.label == SITEMAP)
+        links, followed = with_sitemaps(page.links, (), page.sitemaps)
+        return self.rules.required(commit, links, page.redirect_to or None, followed)
 
 
 def _claim_of(commit: Commit) -> Claim:
-    return Claim(
-        url=commit.url, fingerprint=str(commit.fp), visit=commit.visit, partition=commit.partition, epoch=0, token="",
-        domain="", queue="", depth=commit.depth, redirects=commit.redirects, attempts=0, deliveries=0, seed=False,
-        run=commit.run,
-    )  # fmt: skip
+    depth, redirects = commit.depth, commit.redirects
+    return parent_of(commit.url, depth, redirects, seed=False, run=commit.run, label=commit.label)

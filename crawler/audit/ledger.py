@@ -25,7 +25,7 @@ CREATE TABLE commits (
     redirects INTEGER NOT NULL, scope INTEGER NOT NULL, digest TEXT NOT NULL, truncated TEXT NOT NULL,
     session TEXT NOT NULL, node TEXT NOT NULL, epoch INTEGER NOT NULL, fetched REAL NOT NULL, archived REAL NOT NULL,
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
-    late INTEGER NOT NULL, run TEXT NOT NULL, pruned INTEGER NOT NULL, found INTEGER NOT NULL DEFAULT 0,
+    late INTEGER NOT NULL, run TEXT NOT NULL, pruned INTEGER NOT NULL, label TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0,
     UNIQUE (fp, visit, session, epoch, fetched, digest, file, offset)
 );
 CREATE INDEX commits_by_record ON commits (file, offset);
@@ -60,6 +60,7 @@ class Commit(NamedTuple):
     truncated: str
     length: int
     run: str  # of a job, "": of the crawl itself
+    label: str = ""
 
 
 class Link(NamedTuple):
@@ -96,11 +97,11 @@ class LoggedRequest(NamedTuple):
 _ADD_COMMIT = """
 INSERT OR IGNORE INTO commits (
     fp, visit, partition, page, url, status, depth, redirects, scope, digest, truncated, session, node, epoch, fetched,
-    archived, file, offset, length, late, run, pruned
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    archived, file, offset, length, late, run, pruned, label
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COMMITS_AT = """
-SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run
+SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run, label
 FROM commits WHERE file = ? AND offset = ?
 """
 _COUNT_RUN_PAGES = """
@@ -158,7 +159,7 @@ class Ledger:
             entry.redirects, entry.scope_version, entry.digest, entry.truncated, entry.session, entry.node,
             entry.epoch, entry.fetched_at, entry.times.get("archived", entry.fetched_at),
             self.file_id(where.file) if entry.warc else 0, where.offset, where.length, is_late,
-            entry.run, entry.pruned,
+            entry.run, entry.pruned, entry.label,
         )  # fmt: skip
         self.db.execute(_ADD_COMMIT, row)
 

@@ -146,7 +146,7 @@ class CrawlSession:
         """Add what was given. Raises UsageError when there is nothing to begin with."""
         seeder = make_seeder(crawl)
         report = await self._add(seeder)
-        for line in complaints(report):
+        for line in (*complaints(report), *report.unread_notes):
             self._warn(line)
         for url, rule in report.out_of_scope_rules:
             self._warn(f"{url}: out of scope: {rule}")

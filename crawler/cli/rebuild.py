@@ -135,7 +135,6 @@ async def _rebuild(
 
 
 def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
-    import msgspec
 
     from crawler.app.crawl import make_router
     from crawler.frontier.restore import Restoring
@@ -155,11 +154,7 @@ def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
         # What a budget of URLs would take in, the next instance takes up.
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),
         runs=crawl.runs,
-        rereader=Rereader(
-            msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),
-            link_rules=crawl.record.link_rules,
-            reads_feeds=crawl.record.sitemaps,
-        ),
+        rereader=Rereader(crawl.settings, crawl.record),
     )
 
 

@@ -219,6 +219,8 @@ def _print(report: "SeedReport", foreign: int, *, at: float, as_json: bool) -> N
         return
     for url, rule in report.out_of_scope_rules:
         warn(f"{url}: out of scope: {rule}")
+    for line in report.unread_notes:
+        warn(line)
     more = f", {foreign:,} of other domains left out" if foreign else ""
     retried = f"{report.retried:,} retried, " if report.retried else ""
     out(

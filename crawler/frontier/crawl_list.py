@@ -8,7 +8,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.crawl_record import REMOVED, CrawlRecord, RemovalMark
+from crawler.frontier.crawl_record import REMOVED, CrawlRecord, RemovalMark, record_of
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 
 _encode = msgspec.json.Encoder().encode
@@ -106,6 +106,6 @@ def _listed(name: str, raw: bytes) -> ListedCrawl:
     if found.get("layout") == REMOVED:
         found = {**msgspec.json.decode(found["was"]), "layout": REMOVED}
     layout = int(found["layout"])
-    record = msgspec.json.decode(raw, type=CrawlRecord) if layout == LAYOUT else None
+    record = record_of(found) if layout == LAYOUT else None
     begun_at = float(found.get("origin") or found.get("begun_at") or 0.0)
     return ListedCrawl(name=name, layout=layout, begun_at=begun_at, record=record)

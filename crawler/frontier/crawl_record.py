@@ -4,6 +4,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -61,6 +62,17 @@ class RemovalMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 REMOVED = 0  # the layout of a mark
+
+
+def scope_of(stored: Mapping[str, Any]) -> ScopeSettings:
+    """A stored scope. One of a release that did not know how to treat redirected seeds followed them everywhere."""
+    return msgspec.convert({"redirected_seeds": "follow", **stored}, ScopeSettings)
+
+
+def record_of(stored: Mapping[str, Any]) -> CrawlRecord:
+    """A stored record, which may be of an earlier release. Raises ValidationError for what is none."""
+    found = msgspec.convert(stored, CrawlRecord)
+    return msgspec.structs.replace(found, scope=scope_of(stored["scope"]))
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +135,8 @@ class Crawls:
         raw = await self._engine.command("HGET", self._keys.crawl, "record")
         if raw is None:
             return None
-        layout = msgspec.json.decode(raw).get("layout")
+        stored = msgspec.json.decode(raw)
+        layout = stored.get("layout")
         if layout == REMOVED:
             raise ConflictError(
                 f"crawl {self._keys.crawl_name!r} is being removed: "
@@ -134,7 +147,7 @@ class Crawls:
                 f"crawl {self._keys.crawl_name!r} has layout {layout}, this release needs layout {LAYOUT}: "
                 "use the release that created it, or another --name"
             )
-        return msgspec.json.decode(raw, type=CrawlRecord)
+        return record_of(stored)
 
     async def create_or_load(self, settings: Settings, was: CrawlRecord | None = None) -> CrawlRecord:
         """The stored crawl, created from the settings when there is none. The number of partitions never changes.
@@ -225,7 +238,7 @@ class Crawls:
             if kind == "root":
                 roots[what] = int(value)
             else:
-                rules.append((int(what), msgspec.json.decode(value, type=ScopeSettings)))
+                rules.append((int(what), scope_of(msgspec.json.decode(value))))
         return ScopeHistory(roots=roots, rules=tuple(sorted(rules, key=lambda rule: rule[0])))
 
     async def shared(self) -> tuple[CrawlRecord, frozenset[str]]:

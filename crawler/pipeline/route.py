@@ -12,7 +12,7 @@ from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import SITEMAP, AddOutcome, Candidate
+from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.pipeline import url_lines
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.internal_errors import ContentSteps
@@ -172,15 +172,14 @@ class RouteStage:
         return found
 
     async def _open_scope(self, group: Sequence[Committable]) -> None:
-        """Add the targets of redirected seeds to the scope, since the seeds are in it.
+        """Add to the scope what the answers of seeds open, as a redirect within their site does.
 
         A seed that is out of scope here was added a moment ago: the engine has its root, this instance not yet.
         """
         seeds = [outcome for outcome in group if outcome.claim.seed]
-        if any(self._content.attempt(outcome, self._root_beyond, outcome.claim.url) for outcome in seeds):
+        if any(self._content.attempt(outcome, self._is_beyond, outcome.claim) for outcome in seeds):
             self.router.follow(*await until_answered(self._crawls.shared))
-        targets = [outcome for outcome in seeds if outcome.redirect_to and outcome.error is None]
-        roots = {root for o in targets if (root := self._content.attempt(o, self._root_beyond, o.redirect_to))}
+        roots = {root for outcome in seeds if (root := self._opened_by(outcome))}
         if roots:
             await until_answered(partial(self._crawls.add_roots, roots))
             self.router.scope = self.router.scope.with_roots(roots)
@@ -192,12 +191,10 @@ class RouteStage:
         await until_answered(partial(self._runs.learn, {outcome.claim.run for outcome in group}))
         for outcome in group:
             claim = outcome.claim
-            if self._content.attempt(outcome, self._root_beyond, claim.url, claim.run):
+            if self._content.attempt(outcome, self._is_beyond, claim):
                 await until_answered(partial(self._runs.learn_again, claim.run))
-            if claim.seed and outcome.redirect_to and outcome.error is None:
-                root = self._content.attempt(outcome, self._root_beyond, outcome.redirect_to, claim.run)
-                if root:
-                    await until_answered(partial(self._runs.open, claim.run, root))
+            if claim.seed and (root := self._opened_by(outcome)):
+                await until_answered(partial(self._runs.open, claim.run, root))
 
     async def _touch(self, pages: Sequence[Committable], away: dict[int, list[Candidate]]) -> None:
         """Note the partitions that are to get URLs of runs. Those of runs that have ended are dropped."""
@@ -212,13 +209,20 @@ class RouteStage:
         for outcome in pages:
             outcome.own = [candidate for candidate in outcome.own if candidate.run not in ended]
 
-    def _root_beyond(self, url: str, run: str = "") -> str:
-        """The root that would take a URL into the scope; "" when the URL is in scope."""
-        router = self._runs.router_of(run) if run else self.router
-        if router is None:
+    def _is_beyond(self, claim: Claim) -> bool:
+        router = self._runs.router_of(claim.run)
+        return router is not None and not router.scope.allows(claim.url)
+
+    def _opened_by(self, outcome: Committable) -> str:
+        """The root that the answer of a seed adds to the scope of its crawl or run; "" for none."""
+        router = self._runs.router_of(outcome.claim.run)
+        if router is None or outcome.error is not None:
             return ""
-        scope = router.scope
-        return "" if scope.allows(url) else scope.root_of(url)
+        answer = self._content.attempt(outcome, router.scope.answered, outcome.claim.url, outcome.redirect_to)
+        if answer is None:
+            return ""
+        outcome.leads_away = answer.leads_away
+        return answer.root
 
     async def _add(self, away: dict[int, list[Candidate]]) -> tuple[list[Candidate], dict[int, list[Candidate]]]:
         """Add until every partition has accepted its URLs or has no room for them: the acks of their pages wait for

@@ -262,3 +262,13 @@ def _depth_of_sitemap(claim: Claim) -> int:
 def link_name(place: int, domain: str) -> str:
     """The key in the recent URLs of a link between domains."""
     return f"{place} {domain}"
+
+
+def parent_of(
+    url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "", label: str = ""
+) -> Claim:
+    """What routing needs of the page that it routes from."""
+    return Claim(
+        url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
+        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number, run=run, label=label,
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from crawler.archive.crawl_binding import (
 )
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.errors import ConflictError, NoCrawlError, UsageError
-from crawler.frontier.crawl_record import CrawlRecord, Crawls
+from crawler.frontier.crawl_record import CrawlRecord, Crawls, record_of
 from crawler.settings import Settings
 
 
@@ -97,7 +97,7 @@ def _records(folders: Sequence[CrawlFolder], bounds: Sequence[Bound]) -> list[Cr
     the index which URLs were seen.
     """
     try:
-        records = [msgspec.convert(bound.record, CrawlRecord) for bound in bounds]
+        records = [record_of(bound.record) for bound in bounds]
     except msgspec.MsgspecError:
         records = []
     if not records:

@@ -42,11 +42,12 @@ from crawler.errors import ArchiveError
 from crawler.frontier.stats import lost_of
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
+from crawler.pipeline.router import parent_of
 from crawler.recovery.crawl_identity import bound_of
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
-from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay, parent_of
+from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay
 from crawler.rules.meter import SILENT, Meter
 from crawler.rules.priority import Signals
 from crawler.terminal.wording import counted
@@ -207,8 +208,8 @@ class Rebuild:
             yield entry
 
     async def _read_index(self, book: PageBook) -> None:
-        """Remember every committed page. What a seed redirected to opened the scope, as the seed did."""
-        router, roots = self._d.router, set[str]()
+        """Remember every committed page. The answers of seeds opened the scope, as the seeds did."""
+        router, answers = self._d.router, list[tuple[str, str]]()
         for folder in self._folders:
             reader = IndexReader(folder)
             async for entry in self._entries(reader, pruned=True):
@@ -222,10 +223,11 @@ class Rebuild:
                 self._has_pruned |= entry.pruned
                 self._scope_version = max(self._scope_version, entry.scope_version)
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
-                if entry.redirect_to and not entry.run and self._is_seed(book, entry):
-                    book.add_seed(router.fingerprints.of(entry.redirect_to))
-                    if not router.scope.allows(entry.redirect_to):
-                        roots.add(router.scope.root_of(entry.redirect_to))
+                if not entry.run and self._is_seed(book, entry):
+                    if entry.redirect_to:
+                        book.add_seed(router.fingerprints.of(entry.redirect_to))
+                    if entry.redirect_to or router.record.scope.mode == "prefix":
+                        answers.append((entry.url, entry.redirect_to))
             for missing in reader.missing:
                 if missing.file.startswith(f"{folder.index.name}/"):  # records are looked for one by one
                     self._report.flaw(f"{folder.root}/{missing.file}: {missing.reason}")
@@ -234,7 +236,22 @@ class Rebuild:
                 f"the index has unreadable parts ({self._report.flaws[0]}), whose pages would be fetched "
                 "again: restore the files and run this again, or add --refetch"
             )
-        await self._open(roots)
+        await self._open_by(answers)
+
+    async def _open_by(self, answers: Sequence[tuple[str, str]]) -> None:
+        """Open the scope as the answers of seeds did: (URL, target of its redirect). Each hop of a chain of redirects
+        is known by the one before, and these may be in any order.
+        """
+        router = self._d.router
+        while answers:
+            scope, known, later = router.scope, set[str](), list[tuple[str, str]]()
+            for url, target in answers:
+                if scope.allows(url):
+                    known.add(scope.answered(url, target).root)
+                else:
+                    later.append((url, target))
+            await self._open(known - {""})
+            answers = later if known else ()
 
     async def _read_pruned(self, book: PageBook, replay: Replay) -> None:
         """Pages whose records were removed are done, too; where they led is not known any more."""

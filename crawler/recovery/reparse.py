@@ -7,6 +7,7 @@ import msgspec
 
 from crawler.archive.warc_reader import StoredResponse
 from crawler.content.html import redirect_target
+from crawler.frontier.crawl_record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
 from crawler.pipeline.parse import PageParser
 from crawler.settings import FetchSettings, Settings
@@ -24,9 +25,10 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
 class Rereader:
     """Parses archived responses by the settings and rules of the crawl. `close` ends its helper process."""
 
-    def __init__(self, settings: Settings, *, link_rules: int, reads_feeds: bool) -> None:
+    def __init__(self, settings: Settings, record: CrawlRecord) -> None:
+        settings = msgspec.structs.replace(settings, scope=record.scope)
         self._fetch = settings.fetch
-        self._parser = PageParser(settings, link_rules=link_rules, reads_feeds=reads_feeds)
+        self._parser = PageParser(settings, link_rules=record.link_rules, reads_feeds=record.sitemaps)
         self._follows_links = settings.scope.follow == "links"
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import SITEMAP, Candidate, Claim
 from crawler.pipeline.parse import ParseKilledError
-from crawler.pipeline.router import Router, with_sitemaps
+from crawler.pipeline.router import Router, parent_of, with_sitemaps
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import BATCH, Refill
@@ -249,13 +249,3 @@ class Replay:
         for orphan in some:
             wanted.setdefault(self._d.router.placement.of(orphan.url)[2], []).append(orphan.fingerprint)
         return wanted
-
-
-def parent_of(
-    url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "", label: str = ""
-) -> Claim:
-    """What routing needs of the page that it routes from."""
-    return Claim(
-        url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
-        redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number, run=run, label=label,
-    )  # fmt: skip

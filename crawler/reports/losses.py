@@ -20,6 +20,7 @@ from crawler.frontier.stats import (
     NOT_DECODED,
     OF_SITEMAP,
     REFUSED,
+    SEED_LED_AWAY,
     Totals,
 )
 from crawler.model import FailureKind, RefusalReason
@@ -37,7 +38,7 @@ class Kind(StrEnum):
     """What became of it."""
 
     GIVEN_UP = "given up"  # a URL, after its last attempt or without one: a dead letter
-    SKIPPED = "skipped"  # a URL that is not to be fetched
+    SKIPPED = "skipped"  # a URL, or what a seed leads to, that is not to be fetched
     DEFERRED = "deferred"  # a URL that is kept, and not fetched for now
     CUT = "cut"  # a part of a page, a link or an item
 
@@ -78,6 +79,8 @@ _GIVEN_UP: Mapping[str, str] = {
 _SKIPPED: Mapping[str, str] = {
     RefusalReason.ROBOTS: "robots.txt forbids it; 'crawler explain URL' shows the line",
     RefusalReason.REDIRECTS: "a chain of redirects was too long; with a larger scope.redirects_max, start a new crawl",
+    SEED_LED_AWAY: "the seed redirects out of the scope: of where it leads, only the page is kept; 'crawler seed' of "
+    "that URL crawls its site",
 }
 _DEFERRED: Mapping[str, str] = {
     "blocked": "an operator blocked the domain; 'crawler unblock DOMAIN' continues",
@@ -130,7 +133,7 @@ def _counted(totals: Totals) -> Iterator[tuple[Kind, str, str, int]]:
         yield Kind.DEFERRED, reason, f"{DEFERRED}{reason}", n
     yield Kind.DEFERRED, NOT_COUNTED, "", totals.deferred - _known(totals.deferred_by)
     for reason, n in totals.lost.items():
-        yield Kind.CUT, reason, f"{LOST}{reason}", n
+        yield Kind.SKIPPED if reason == SEED_LED_AWAY else Kind.CUT, reason, f"{LOST}{reason}", n
     yield Kind.CUT, ITEMS_INVALID, ITEMS_INVALID, totals.items_invalid
 
 

@@ -13,14 +13,7 @@ from crawler.model import AddOutcome, Candidate
 from crawler.pipeline.router import Router
 from crawler.rules.priority import Signals
 from crawler.rules.runs import RunRecord
-from crawler.rules.scope import ScopeRules
 from crawler.seeding.seeder import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport
-
-
-def roots_of(urls: Iterable[str], mode: str) -> frozenset[str]:
-    """The roots that these canonical URLs, as seeds, give to a scope of this mode."""
-    rules = ScopeRules(mode=mode, roots=frozenset())
-    return frozenset(map(rules.root_of, urls))
 
 
 class RunSeeder:
@@ -54,7 +47,7 @@ class RunSeeder:
         if not batch:
             return True
         scope = self._router.scope
-        opened = roots_of((url for url, _ in batch), scope.mode) - scope.roots
+        opened = frozenset(scope.seed_root(url) for url, _ in batch) - scope.roots
         self._router.scope = scope.with_roots(opened)
         by_partition = self._candidates(batch)
         if not await self._runs.touch(self._run, by_partition, opened):

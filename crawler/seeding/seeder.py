@@ -4,7 +4,8 @@ No page leads to a seed, so each is in the folder's journal before the engine ha
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -18,13 +19,16 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind
-from crawler.pipeline.router import Router
+from crawler.pipeline.router import Router, parent_of
 from crawler.rules.priority import NO_SIGNALS, Signals
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
 INVALID_SHOWN_MAX = 1_000
+
+# Where a committed page leads: its links and the target of its redirect; None if its record is not here.
+LeadsTo = Callable[[str], Awaitable[tuple[Sequence[str], str] | None]]
 
 
 class GivenUrl(msgspec.Struct, frozen=True):
@@ -48,7 +52,15 @@ class SeedReport(msgspec.Struct, kw_only=True):
     out_of_scope: int = 0
     invalid_count: int = 0
     invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    unread: list[str] = msgspec.field(default_factory=list)  # known pages of new sites, whose links are not known here
     out_of_scope_rules: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (URL, the rule that decided)
+
+    @property
+    def unread_notes(self) -> list[str]:
+        return [
+            f"{url} is known, but its record is in another folder: seed it with that --dir, or other URLs of its site"
+            for url in self.unread
+        ]
 
     @property
     def total(self) -> int:
@@ -86,9 +98,11 @@ class Seeder:
         letters: DeadLetters,
         journal: SeedJournal,
         depth: int = 0,
+        leads_to: LeadsTo,
         priority: float | None = None,
         url_bytes_max: int = 8192,
     ) -> None:
+        self._leads_to = leads_to
         self._frontier = frontier
         self._crawls = crawls
         self._router = router
@@ -134,11 +148,32 @@ class Seeder:
         lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
         await self._note([replace(c, visible_at=0.0) for c in lowered if c not in unseen], signals)
         await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
+        for known in (UrlState.COMMITTED, UrlState.ENDED):
+            for one in self._in_state(by_partition, states, known):
+                await self._lead_on(one.url)
+
+    async def _lead_on(self, url: str) -> None:
+        """Add where a page leads that was committed when its site was not in the scope: a seed had redirected to it."""
+        scope, known = self._router.scope, set[str]()
+        while scope.was_led_to(url) and url not in known:
+            known.add(url)
+            found = await self._leads_to(url)
+            if found is None:
+                self.report.unread.append(url)
+                return
+            parent = parent_of(url, self._depth, 0, seed=True)
+            by_partition: dict[int, list[Candidate]] = {}
+            for candidate in self._router.links(parent, found[0], Counter()):
+                by_partition.setdefault(candidate.partition, []).append(candidate)
+            for reply in (await self._frontier.add(by_partition)).values():
+                if isinstance(reply, EngineError):
+                    raise reply
+            url = found[1]
 
     def _opened(self, urls: Sequence[str]) -> frozenset[str]:
         """Roots that the scope does not have yet; the router has them from here on."""
         scope = self._router.scope
-        opened = frozenset(scope.root_of(url) for url in urls) - scope.roots
+        opened = frozenset(scope.seed_root(url) for url in urls) - scope.roots
         self._router.scope = scope.with_roots(opened)
         return opened
 

@@ -2,13 +2,17 @@
 
 import asyncio
 
+import msgspec
+
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.polite_client import robots_fact
 from crawler.archive.index_reader import find_url
 from crawler.errors import NotMetError
 from crawler.frontier.stats import LINKS
 from crawler.model import CommitEntry
+from crawler.pipeline.router import Router
 from crawler.reports.explanation import Facts
+from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
 from crawler.service.ring_view import ring_of, weights_of
 
@@ -47,7 +51,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         is_paused=overrides.is_paused,
         quota_reached=await crawl.crawls.quota_reached(),
         boost=overrides.boosts.get(candidate.domain, 0),
-        scope=router.verdict(url, depth, redirects),
+        scope=_scope_of(router, url, depth, redirects),
         robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
@@ -57,6 +61,18 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         has_index=bool(crawl.settings.archive.dir),
         links_dropped=lost.get(LINKS, 0),
     )
+
+
+def _scope_of(router: Router, url: str, depth: int, redirects: int) -> ScopeVerdict:
+    """With the seed that redirects to the site of a URL, if that is why somebody may expect it in the crawl."""
+    found = router.verdict(url, depth, redirects)
+    if found.allowed:
+        return found
+    for seed, target in router.scope.led_away():
+        if router.scope.root_of(target) == router.scope.root_of(url):
+            advice = f"{seed} redirects to {target} there: 'crawler seed {target}' crawls that site, too"
+            return msgspec.structs.replace(found, rule=f"{found.rule}; the seed {advice}")
+    return found
 
 
 def _commits(crawl: OpenCrawl, url: str, entry: CommitEntry | None) -> list[CommitEntry]:

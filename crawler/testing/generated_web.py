@@ -217,18 +217,20 @@ class GeneratedWeb:
         return any(target.startswith(rule) for rule in self.disallowed.get(parts.hostname or "", ()))
 
     def expected(self, seeds: Iterable[str] | None = None, scope: Scope = "any") -> Expected:
-        """Search the graph breadth first. A seed's redirect brings its target's domain or host into the scope."""
+        """Search the graph breadth first. A seed's redirect brings its target into the scope, with its host where that
+        is of the seed's domain.
+        """
         queue = deque((seed, 0, True) for seed in (self.seeds if seeds is None else seeds))
         roots = {self._root(url, scope) for url, _, _ in queue}
         committed: dict[str, int] = {}
         dead, refused, outside = set(), set(), set()
-        seen = set()
+        seen, pages = set(), set[str]()
         while queue:
             url, redirects, is_seed = queue.popleft()
             if url in seen:
                 continue
             seen.add(url)
-            if self._root(url, scope) not in roots:
+            if self._root(url, scope) not in roots and url not in pages:
                 outside.add(url)
                 continue
             if redirects > REDIRECTS_MAX or self.is_disallowed(url):
@@ -241,7 +243,9 @@ class GeneratedWeb:
             committed[url] = found.status
             moved = 300 <= found.status < 400
             if moved and is_seed:
-                roots.update(self._root(target, scope) for target in found.targets)
+                near = {target for target in found.targets if self._root(target, "domain") == self._root(url, "domain")}
+                roots.update(self._root(target, scope) for target in near if self._root(url, scope) in roots)
+                pages.update(found.targets)
             queue.extend((target, redirects + 1 if moved else 0, moved and is_seed) for target in found.targets)
         return Expected(
             committed=committed, dead=frozenset(dead), refused=frozenset(refused), out_of_scope=frozenset(outside)

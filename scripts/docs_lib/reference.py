@@ -40,7 +40,7 @@ bytes.
 """
 DOCUMENTED = {  # the keys of each section that a user would set
     "crawl": ("name", "partitions", "pages_max", "time_max_s"),
-    "scope": ("mode", "include", "exclude", "depth_max", "nofollow", "follow"),
+    "scope": ("mode", "include", "exclude", "depth_max", "redirected_seeds", "nofollow", "follow"),
     "politeness": (
         "delay_s",
         "delay_max_s",

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -291,23 +292,25 @@ async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: Web
     await lab.finish(lab.settings())
 
 
+@pytest.mark.parametrize("policy", ["site", "follow"])
 @pytest.mark.parametrize("depth", [0, 3])
-async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: int) -> None:
+async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: int, policy: str) -> None:
     """d0.test/away links to d2.test, which is not a seed."""
-    options = {"scope__mode": "domain"}
+    options: dict[str, Any] = {"scope__mode": "domain", "scope__redirected_seeds": policy}
+    away, there = lab.site.url("d0.test", "/away"), lab.site.url("d2.test")
 
     async def crawled(folder: str, **more: int) -> dict[str, int]:
         async with opened_anew(lab, folder, **options) as found:
-            await make_seeder(found, depth=depth).add_all([given(lab.site.url("d0.test", "/away"))])
+            await make_seeder(found, depth=depth).add_all([given(away)])
         return (await crawl(lab.settings(folder, **options, **more), [])).statuses
 
     whole = await crawled("whole")
     lab.engine.flush()
-    assert len(await crawled("c", crawl__pages_max=20)) < len(whole)
+    assert len(await crawled("c", crawl__pages_max=20 if policy == "follow" else 1)) < len(whole)
     lab.engine.flush()
     await rebuild(lab.settings(**options))
     async with opened(lab.settings(**options)) as found:
-        assert found.roots == {"domain:d0.test", "domain:d2.test"}
+        assert found.roots == {"domain:d0.test", "domain:d2.test" if policy == "follow" else f"page:{there} {away}"}
     assert (await crawl(lab.settings(**options), [])).statuses == whole
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -206,23 +207,32 @@ REDIRECTED = {
 }
 
 
-async def test_the_target_of_a_redirected_seed_joins_the_scope_of_its_run(tmp_path: Path, engine: Engine) -> None:
+@pytest.mark.parametrize("policy", ["site", "follow"])
+async def test_the_target_of_a_redirected_seed_joins_the_scope_of_its_run(
+    tmp_path: Path, engine: Engine, policy: str
+) -> None:
     """Also for the instance that takes over after the redirect."""
     with serve_linked(lambda port: {k: with_port(v, port) for k, v in REDIRECTED.items()}) as site:
         async with lab_names() as dns:
             lab = WebLab(site, dns, engine, tmp_path)  # type: ignore[arg-type]
-            options = {"scope__mode": "domain"}
+            options: dict[str, Any] = {"scope__mode": "domain", "scope__redirected_seeds": policy}
+            opened = "domain:d1.test" if policy == "follow" else f"page:{site.url('d1.test')} {site.url('d0.test')}"
             async with open_crawl(lab.settings(crawl__pages_max=1, **options), create=True) as crawl:
                 await start(crawl, ONE, [site.url("d0.test")])
                 await run_until_idle(crawl, "n-0")
             async with open_crawl(lab.settings(**options), create=False) as crawl:
                 record = (await runs_of(crawl).read([ONE]))[ONE]
                 assert record is not None
-                assert record.roots == ("domain:d0.test", "domain:d1.test")
+                assert record.roots == ("domain:d0.test", opened)
                 await write(crawl, record)
                 await run_until_idle(crawl, "n-1")
             found = of_run(entries_of(tmp_path / "c"), ONE)
-    assert set(found) == {site.url(*page) for page in REDIRECTED if page[0] != "d2.test"}
+    there = (
+        {("d0.test", "/"), ("d1.test", "/")}
+        if policy == "site"
+        else {page for page in REDIRECTED if page[0] != "d2.test"}
+    )
+    assert set(found) == {site.url(*page) for page in there}
 
 
 def with_port(page: Resource, port: int) -> Resource:
