@@ -8,7 +8,7 @@ from pathlib import Path
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.stats import SEED_LED_AWAY, Totals
+from crawler.frontier.stats import SCRIPTED, SEED_LED_AWAY, Totals
 from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view
 from crawler.reports.losses import Loss, losses_lines
@@ -54,12 +54,21 @@ async def summary(
         lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
     if kept := pending_text(over):
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
-    others = [one for one in losses if one.reason != SEED_LED_AWAY]
+    others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
     lines += [away] if away and not is_all else []
+    lines += [_scripted(one) for one in losses if one.reason == SCRIPTED]
     lines += _places(crawl, outputs)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
+
+
+def _scripted(loss: Loss) -> str:
+    pages = counted(loss.count, "page seems", "pages seem")
+    return one_line(
+        f"{pages} to be built by JavaScript, which is not run ({loss.example}): links and text are missing; a sitemap "
+        f"may have the links ('crawler seed --sitemap URL')."
+    )
 
 
 async def _led_away(crawl: OpenCrawl, totals: Totals) -> tuple[str, bool]:

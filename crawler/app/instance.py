@@ -29,6 +29,7 @@ from crawler.runtime.tasks import Loop, StopSignal, endless, first_error, retry_
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
+PAST_TIME_S = 3.0  # for what is in flight when the time is up: people gave a limit, and the rest is kept
 SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; the next owner indexes the rest
 
 
@@ -155,11 +156,16 @@ class Instance:
             log.warning("shutdown.incomplete", extra={"error": str(error)})
 
     async def _until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             async with asyncio.timeout(self._time_max_s or None):
                 await self._stop.event.wait()
         except TimeoutError:
             self._stop.set("time")
+        if self._time_max_s:  # also where a supervisor's signal, of which a child counts less time, was before
+            left_s = max(0.0, began + self._time_max_s - loop.time())
+            self._stop.drain_timeout_s = min(self._stop.drain_timeout_s, left_s + PAST_TIME_S)
 
     async def _drain(self) -> list[Claim]:
         """Claim nothing more, finish what is in flight, return the rest; the claims that could not be committed."""

@@ -25,7 +25,8 @@ CREATE TABLE commits (
     redirects INTEGER NOT NULL, scope INTEGER NOT NULL, digest TEXT NOT NULL, truncated TEXT NOT NULL,
     session TEXT NOT NULL, node TEXT NOT NULL, epoch INTEGER NOT NULL, fetched REAL NOT NULL, archived REAL NOT NULL,
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
-    late INTEGER NOT NULL, run TEXT NOT NULL, pruned INTEGER NOT NULL, label TEXT NOT NULL, found INTEGER NOT NULL DEFAULT 0,
+    late INTEGER NOT NULL, run TEXT NOT NULL, pruned INTEGER NOT NULL, label TEXT NOT NULL,
+    found INTEGER NOT NULL DEFAULT 0,
     UNIQUE (fp, visit, session, epoch, fetched, digest, file, offset)
 );
 CREATE INDEX commits_by_record ON commits (file, offset);

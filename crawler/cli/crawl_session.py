@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from crawler.frontier.lookup import Progress
     from crawler.outputs.target import Target
 
+TIME_IS_UP = "Time is up: ending open requests"
 NO_URL = "give at least one seed URL (see 'crawler crawl --help')"
 LOCAL_NAMES = ("localhost",)
 LOCAL_ENDINGS = (".localhost", ".test", ".local", ".internal", ".lan", ".home.arpa")
@@ -210,6 +211,15 @@ class CrawlSession:
         )
 
     async def _crawl(self, crawl: OpenCrawl) -> None:
+        time_max_s = self._settings.crawl.time_max_s
+        timer = asyncio.get_running_loop().call_later(time_max_s, self._view.say, TIME_IS_UP) if time_max_s else None
+        try:
+            await self._run_instances(crawl)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _run_instances(self, crawl: OpenCrawl) -> None:
         if is_supervised(self._arguments):
             from crawler.cli.supervising import supervise
 

@@ -25,7 +25,7 @@ DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
-SEED_LED_AWAY = "seed_redirect"
+SEED_LED_AWAY, SCRIPTED = "seed_redirect", "scripts"
 # Values of a queue's record that are not numbers.
 _TEXTS = frozenset({"borrower", "waiter", "domain", "stop", "users", "turns"})
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crawler.errors import may_be_of_content
 from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
-from crawler.frontier.stats import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SEED_LED_AWAY, lost_of
+from crawler.frontier.stats import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry
 from crawler.pipeline.ack import AckStage
@@ -368,6 +368,8 @@ def _counts(outcome: Committable) -> dict[str, int]:
         found[f"{LOST}{lost}"] = 1
     if outcome.page.flaw and response.status == HTTPStatus.OK:
         found[f"{LOST}{OF_SITEMAP}"] = 1
+    if outcome.is_scripted:
+        found[f"{LOST}{SCRIPTED}"] = 1
     if outcome.leads_away:
         found[f"{LOST}{SEED_LED_AWAY}"] = 1
     return {name: n for name, n in found.items() if n}

@@ -20,6 +20,7 @@ from crawler.frontier.stats import (
     NOT_DECODED,
     OF_SITEMAP,
     REFUSED,
+    SCRIPTED,
     SEED_LED_AWAY,
     Totals,
 )
@@ -60,7 +61,8 @@ _GIVEN_UP: Mapping[str, str] = {
     FailureKind.DNS_ERROR: f"the name server did not answer; 'crawler doctor' checks yours, {_TRIES}",
     FailureKind.ADDRESS_REFUSED: "a private address or a port that is not for the web: 'crawler dead show URL' tells",
     FailureKind.CONNECT: f"the host takes no connections; {_TRIES}",
-    FailureKind.TLS: f"no secure connection; once the certificate is valid, {_TRIES}",
+    FailureKind.TLS: "no secure connection; once the certificate is valid, or insecure_tls of [[sites]] is set, "
+    + _TRIES,
     FailureKind.TIMEOUT: f"no answer in time; {_TRIES}",
     FailureKind.DISCONNECTED: f"the host closed the connection; {_TRIES}",
     FailureKind.PROTOCOL: "the answer is not HTTP; 'crawler dead show URL' has the detail",
@@ -98,6 +100,8 @@ _CUT: Mapping[str, str] = {
     f"{CUT_BODY}time": "the body came too slowly; for new crawls, raise fetch.total_timeout_s",
     f"{CUT_BODY}disconnect": "the host closed the connection within the body, at each attempt",
     NOT_DECODED: "its Content-Encoding is wrong: it was read as far as it goes; the column decode_error has why",
+    SCRIPTED: "pages that seem to be built by JavaScript, which is not run: they have no links and little text; "
+    "'crawler seed --sitemap' may lead further",
     LINKS: "links beyond fetch.links_max or 1 MiB of a page; 'crawler explain URL' of a page has its number",
     OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",

@@ -13,7 +13,7 @@ from crawler.rules.urls import host_of
 from crawler.settings import Settings
 from crawler.terminal.tables import NOTHING, table
 
-KEYS = ("delay_s", "concurrency", "headers", "cookies", "auth", "label", "depth_max", "priority")
+KEYS = ("delay_s", "concurrency", "insecure_tls", "headers", "cookies", "auth", "label", "depth_max", "priority")
 HIDDEN = "(not shown)"
 NOT_SENT = "(not sent over http)"
 
@@ -33,6 +33,7 @@ def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[Settin
     queue = queue_of(host_of(url), by_domain=settings.frontier.queue_by == "domain")
     found = [SettingSource("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
     found += _of_queue(rules, queue, settings)
+    found += _of_connections(tables, settings)
     found += _sent(url, tables)
     found += _of_links(tables, settings)
     label = next((one.value for one in found if one.key == "label"), "")
@@ -63,6 +64,13 @@ def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[Sett
     ):
         own = first_with(tables, key)
         yield SettingSource(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
+
+
+def _of_connections(tables: Sequence[SiteTable], settings: Settings) -> Iterator[SettingSource]:
+    own = first_with(tables, "insecure_tls")
+    value = own.site.insecure_tls if own else settings.fetch.insecure_tls
+    if own or value:
+        yield SettingSource("insecure_tls", str(value).lower(), own.name if own else "fetch.insecure_tls")
 
 
 def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[SettingSource]:

@@ -18,6 +18,7 @@ from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Set
 _ORIGINS_MAX = 50_000  # origins whose tables are cached; about 150 bytes each
 _OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
 _SECRET = ("auth", "cookies")
+_TLS = "insecure_tls"
 
 
 class SiteTable(msgspec.Struct, frozen=True):
@@ -132,6 +133,12 @@ def complaints(settings: Settings) -> Iterator[str]:
         for key in _OF_QUEUES:
             if _sets(site, key):
                 yield from _queue_complaints(f"sites[{number}].{key}", pattern, settings.frontier.queue_by)
+        if _sets(site, _TLS) and not pattern.is_of_origins:
+            host = pattern.text.rpartition("://")[2].partition("/")[0]
+            yield (
+                f"sites[{number}].{_TLS} applies to connections, whatever the path: put it in a table of its own with "
+                f"match = {host!r}"
+            )
         if pattern.is_of_any_host:
             for key in _SECRET:
                 if _sets(site, key):

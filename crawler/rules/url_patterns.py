@@ -64,10 +64,14 @@ class UrlPattern(msgspec.Struct, frozen=True):
         return bool(self._scheme)
 
     @property
+    def is_of_origins(self) -> bool:
+        """Does it look at no path?"""
+        return self._path.pattern in (".*", "/.*") and not self._has_query
+
+    @property
     def is_of_hosts(self) -> bool:
         """Does it only look at the host?"""
-        is_any_path = self._path.pattern in (".*", "/.*") and not self._has_query
-        return is_any_path and not self._scheme and self._port is None
+        return self.is_of_origins and not self._scheme and self._port is None
 
     def fits_host(self, host: str) -> bool:
         """Does a host (lower case, without port) match? Then some of its URLs may match."""

@@ -280,6 +280,7 @@ class SiteSettings(_Section, frozen=True):
     match: Annotated[str, Meta(min_length=1)]
     delay_s: Annotated[float, Meta(ge=0, le=86_400)] | None = None  # of its queues: at least politeness.delay_s
     concurrency: Count | None = None  # of its queues, instead of politeness.concurrency_per_queue
+    insecure_tls: bool | None = None  # of its hosts, instead of fetch.insecure_tls
     headers: dict[str, Text] = {}
     cookies: dict[str, Text] = {}
     auth: Text = ""  # "USER:PASSWORD", for HTTP's basic authentication

@@ -5,6 +5,7 @@ Every address is checked at the moment of connecting, whatever its source.
 
 import asyncio
 import socket
+import ssl
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -23,6 +24,7 @@ from crawler.web.tls_context import ResumingContext
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
 IDLE_MAX = 256  # lower bound of the limit: workers switch between hosts, and reopening costs more than keeping
 IDLE_PER_REQUEST = 8
+INSECURE = "; insecure_tls = true in a table [[sites]] of this host accepts it"
 STALE_MAX = 2  # in a row: then connections to the server are not kept any more
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
 _SWEEP_S = 2.0
@@ -46,6 +48,7 @@ class Origin(msgspec.Struct):
     request_tail: bytes  # the part of a request's head after its target
     host_header: str
     refusal: Failure | None = None
+    takes_any_certificate: bool = False
     idle: list[Connection] = msgspec.field(default_factory=list)
     stale_in_a_row: int = 0  # kept connections that the server had closed, since one was reused with success
     sent_unasked: bool = False  # bytes that answer no request: then no connection is kept
@@ -59,7 +62,7 @@ class Pool:
         self._settings = settings
         self._resolver = resolver
         self._loop = asyncio.get_running_loop()
-        self._tls: ResumingContext | None = None  # created when first needed
+        self._tls: dict[bool, ResumingContext] = {}  # by `takes_any_certificate`; created when first needed
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
@@ -91,8 +94,8 @@ class Pool:
 
     def answered(self, origin: Origin, connection: Connection) -> None:
         """A connection had its first response: what its handshake brought is known now."""
-        if self._tls is not None and origin.is_tls and (tls := connection.tls()) is not None:
-            self._tls.learn_session(origin.host, tls)
+        if origin.is_tls and (tls := connection.tls()) is not None:
+            self._context_of(origin).learn_session(origin.host, tls)
 
     def was_stale(self, origin: Origin) -> None:
         """The server had closed a kept connection: the others are closed, too."""
@@ -125,10 +128,11 @@ class Pool:
         except TimeoutError:
             raise ConnectFailedError(FailureKind.TLS, "no end to the TLS handshake") from None
         except (OSError, RuntimeError) as error:  # ssl.SSLError is an OSError
-            if self._tls is not None:
-                self._tls.forget_session(origin.host)
-            kind = FailureKind.TLS if origin.is_tls else FailureKind.CONNECT
-            raise ConnectFailedError(kind, said_by(error)) from None
+            if not origin.is_tls:
+                raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
+            self._context_of(origin).forget_session(origin.host)
+            advice = INSECURE if isinstance(error, ssl.SSLCertVerificationError) else ""
+            raise ConnectFailedError(FailureKind.TLS, f"{said_by(error)}{advice}") from None
 
     async def close(self) -> None:
         if self._sweeper is not None:
@@ -179,17 +183,23 @@ class Pool:
         )
 
     async def _hand_over(self, sock: socket.socket, origin: Origin) -> Connection:
-        if origin.is_tls and self._tls is None:
-            self._tls = ResumingContext.create(insecure=self._settings.insecure_tls)
         _, connection = await self._loop.create_connection(
             self._new_connection,
             sock=sock,
-            ssl=self._tls if origin.is_tls else None,
+            ssl=self._context_of(origin) if origin.is_tls else None,
             server_hostname=origin.host if origin.is_tls else None,
         )
         if origin.is_tls:
             await asyncio.sleep(0)  # uvloop delivers what came with the handshake's end in its next turn
         return connection
+
+    def _context_of(self, origin: Origin) -> ResumingContext:
+        """Those that take any certificate have sessions of their own: what one resumes was not judged."""
+        context = self._tls.get(origin.takes_any_certificate)
+        if context is None:
+            context = ResumingContext.create(insecure=origin.takes_any_certificate)
+            self._tls[origin.takes_any_certificate] = context
+        return context
 
     def _new_connection(self) -> Connection:
         settings = self._settings

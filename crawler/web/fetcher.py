@@ -15,6 +15,7 @@ from typing import Self
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
 from crawler.rules.retry import retry_after_ms
+from crawler.rules.site_rules import SiteRules
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import address_guard
@@ -51,6 +52,7 @@ class Fetcher:
     def __init__(self, settings: Settings, *, resolver: CachingResolver, version: str) -> None:
         self._settings = settings
         self._sites = SiteHeaders.of(settings.sites, os.environ)
+        self._certificates = SiteRules.of(settings.sites, "insecure_tls")
         self._resolver = resolver
         self._user_agent = user_agent(settings, version)
         self._origins: OrderedDict[str, Origin] = OrderedDict()
@@ -239,7 +241,12 @@ class Fetcher:
             host_header=host_header,
             request_tail=self._tail(host_header, ""),
             refusal=self._refusal(host, parts.port),
+            takes_any_certificate=self._takes_any_certificate(parts.origin),
         )
+
+    def _takes_any_certificate(self, origin: str) -> bool:
+        own = None if self._certificates is None else self._certificates.first(f"{origin}/", "insecure_tls")
+        return self._settings.fetch.insecure_tls if own is None else bool(own)
 
     def _refusal(self, host: str, port: int) -> Failure | None:
         """The failure of every request to this origin, if that is known before connecting."""

@@ -28,6 +28,7 @@ FORBIDDEN, FAILING, LARGE, PAGES = 3, 4, 2, 20
 LINKS, LINKS_MAX = 60, 50
 LEFT_OUT = LINKS - LINKS_MAX
 BODY_MAX = 4_000
+APPS = ("/app0", "/app1")  # made by scripts
 
 GIVEN_UP = {
     "reset": "disconnected", "no-reply": "disconnected", "silence": "timeout", "no-http": "protocol",
@@ -89,7 +90,8 @@ def lossy() -> dict[tuple[str, str], Resource]:
     large = [f"/large{n}" for n in range(LARGE)]
     pages = [f"/p{n}" for n in range(PAGES)]
     web = {(HOST, name): page(delay_s=0.05) for name in pages}
-    web[HOST, "/"] = page(*pages, *forbidden, *failing, *large, "/many", "/loop0", "http://elsewhere.test/")
+    web |= {(HOST, name): Resource(body="<script src=/app.js></script><div id=app></div>") for name in APPS}
+    web[HOST, "/"] = page(*pages, *forbidden, *failing, *large, *APPS, "/many", "/loop0", "http://elsewhere.test/")
     web[HOST, "/robots.txt"] = Resource(content_type="text/plain", body="User-agent: *\nDisallow: /private/\n")
     web |= {(HOST, name): page(status=500) for name in failing}
     web |= {(HOST, name): Resource(body="x" * (BODY_MAX + 1)) for name in large}
@@ -105,6 +107,7 @@ LOST = {
     ("skipped", "redirects"): 1,
     ("cut", "body:length"): LARGE,
     ("cut", "links"): LEFT_OUT,
+    ("cut", "scripts"): len(APPS),
 }
 OPTIONS = (
     "--delay", "0", "--set", f"fetch.body_bytes_max={BODY_MAX}", "--set", f"fetch.links_max={LINKS_MAX}",
@@ -147,6 +150,7 @@ def test_the_numbers_are_exact_after_kills_and_all_commands_show_the_same(tmp_pa
             f"Cut: links {LEFT_OUT}", f"Given up: server_error {FAILING}", f"Skipped: robots {FORBIDDEN}",
             f"Cut: body:length {LARGE}", "Skipped: redirects 1",
         ]  # fmt: skip
+        assert f"{len(APPS)} pages seem to be built by JavaScript" in ended.out
         text = in_process(programs, "stats", "--losses", "--dir", folder).out
         assert text.splitlines()[1].split()[:3] == [str(LEFT_OUT), "cut", "links"]
         in_process(programs, "dead", "purge", "--all", "--dir", folder)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from crawler.model import FailureKind, FetchResult
+from crawler.settings import SiteSettings
 from tests.support.hostile_server import Close, Hold, HostileServer, Step
 from tests.support.tls import Authority
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
@@ -50,6 +51,26 @@ async def signed_by_nobody(authority: Authority) -> None:
         patch.delenv("SSL_CERT_FILE")
         assert kind_of(await fetched(context)) is TLS
         assert response_of(await fetched(context, insecure_tls=True)).body == b"hello"
+
+
+async def trusted_for_one_site(authority: Authority) -> None:
+    """A table decides, and the message of a host without one names it. Sessions of these hosts stay among them."""
+    context = authority.server(san="DNS:other.test")
+    for match, fetch, is_fine in (
+        ("h.test", {}, True),
+        ("*.test", {}, True),
+        ("https://h.test", {}, True),
+        ("other.test", {}, False),
+        ("http://h.test", {}, False),
+        ("other.test", {"insecure_tls": True}, True),
+    ):
+        site = SiteSettings(match=match, insecure_tls=True)
+        result = await fetched(context, sites=(site,), **fetch)
+        assert (result.failure is None) == is_fine, match
+        if result.failure is not None:
+            assert result.failure.detail.endswith("; insecure_tls = true in a table [[sites]] of this host accepts it")
+    stricter = SiteSettings(match="h.test", insecure_tls=False)
+    assert kind_of(await fetched(context, sites=(stricter,), insecure_tls=True)) is TLS
 
 
 async def of_another_host(authority: Authority) -> None:
@@ -177,6 +198,7 @@ ROWS: dict[str, Case] = {
     "S01-good": good,
     "S01-expired": expired,
     "S01-signed-by-nobody": signed_by_nobody,
+    "S01-trusted-for-one-site": trusted_for_one_site,
     "S01-of-another-host": of_another_host,
     "S01-of-a-name-around": of_a_name_around,
     "S01-common-name-alone": common_name_alone,

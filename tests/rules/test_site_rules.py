@@ -75,6 +75,11 @@ BAD = [
     ({"match": "a.test:8080", "concurrency": 2}, "with match = 'a.test'"),
     ({"match": "www.a.test", "delay_s": 2}, "set match = 'a.test', or frontier.queue_by = 'host'"),
     ({"match": "*.www.a.test", "delay_s": 2}, "set match = 'a.test'"),
+    (
+        {"match": "https://a.test:8443/x", "insecure_tls": True},
+        "sites[0].insecure_tls applies to connections, whatever",
+    ),
+    ({"match": "a.test:8443/x", "insecure_tls": False}, "with match = 'a.test:8443'"),
     ({"match": "*", "auth": "u:p"}, "sites[0].auth: match = '*' would send it to every host"),
     ({"match": "*/x", "cookies": {"a": "b"}}, "sites[0].cookies: match = '*/x'"),
     ({"match": "*", "headers": {"Authorization": "Bearer x"}}, "sites[0].headers.Authorization"),
@@ -96,6 +101,9 @@ def test_valid_tables_give_no_complaint() -> None:
         {"match": "*", "delay_s": 2, "headers": {"X-Hello": "you"}},
         {"match": "*.test", "delay_s": 2},
         {"match": "127.0.0.1", "delay_s": 2},
+        {"match": "https://a.test:8443", "insecure_tls": True},
+        {"match": "*.a.test/*", "insecure_tls": True},
+        {"match": "*", "insecure_tls": False},
         {"match": "https://a.test/x", "auth": "u:p"},
     ]
     assert list(complaints(sites(*fine))) == []
