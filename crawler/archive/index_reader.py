@@ -27,8 +27,9 @@ from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.cdxj import surt, to_entry
 from crawler.archive.checked_lines import DamagedLine, is_right
 from crawler.archive.crawl_folder import CrawlFolder, archive_error
-from crawler.model import CommitEntry
+from crawler.model import SITEMAP, CommitEntry
 
+_SITEMAP = b'"label":"%b"' % SITEMAP.encode()
 MERGE_WIDTH = 256  # segments merged at a time: well below the usual limit of 1024 open files
 CHUNK_LINES = 500
 
@@ -187,6 +188,18 @@ def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
     return sorted(found.values(), key=lambda entry: entry.fetched_at)
 
 
+def sitemaps_beside(folder: CrawlFolder, url: str) -> list[CommitEntry]:
+    """The sitemaps that were fetched from the host of a canonical URL, the newest first; those in closed segments."""
+    host = surt(url).encode().partition(b"/")[0] + b"/"
+    lines: list[bytes] = []
+    for name in segment_names(folder):
+        if not name.endswith(OPEN_SUFFIX):
+            with contextlib.suppress(OSError):
+                lines += _lines_with(folder.index / name, host, holding=_SITEMAP)
+    found = [entry for line in lines if (entry := cdxj.to_entry(line)) is not None and entry.is_sitemap]
+    return sorted(found, key=lambda entry: -entry.fetched_at)
+
+
 def archive_path(folder: CrawlFolder, name: str) -> Path | None:
     """The path of the WARC file with this final name, which may still be open; None when it can't be found."""
     for candidate in (folder.warc / name, folder.warc / (name + OPEN_SUFFIX), folder.warc / name):
@@ -229,8 +242,8 @@ def _key_or_line(line: bytes) -> bytes:
     return line.partition(b" ")[0]
 
 
-def _lines_with(path: Path, prefix: bytes) -> Sequence[bytes]:
-    """Lines of a sorted file that begin with the prefix."""
+def _lines_with(path: Path, prefix: bytes, *, holding: bytes = b"") -> Sequence[bytes]:
+    """Lines of a sorted file that begin with the prefix, and have these bytes."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return []
@@ -246,7 +259,8 @@ def _lines_with(path: Path, prefix: bytes) -> Sequence[bytes]:
             data.seek(low)
             found = []
             while (line := data.readline()).startswith(prefix):
-                found.append(line)
+                if holding in line:
+                    found.append(line)
             return found
 
 

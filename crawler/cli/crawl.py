@@ -13,6 +13,7 @@ from crawler.cli.crawl_options import (
     add_fetching,
     add_instances,
     add_order,
+    add_sitemap,
     check_instances,
     is_supervised,
 )
@@ -50,6 +51,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_urls(p)
     group = p.add_argument_group("what to crawl")
+    add_sitemap(group)
     group.add_argument(
         "--scope",
         choices=("domain", "host", "prefix", "any"),

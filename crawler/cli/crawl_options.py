@@ -33,6 +33,14 @@ SCOPE_KEYS = {"scope": "mode", "include": "include", "exclude": "exclude", "dept
 ALL_KEYS = KEYS | {name: f"scope.{key}" for name, key in SCOPE_KEYS.items()}
 
 
+def add_sitemap(group: argparse._ArgumentGroup) -> None:
+    """Seeds of a sitemap."""
+    group.add_argument(
+        "--sitemap", action="append", default=[], metavar="URL",
+        help="add the URLs of this sitemap (or sitemap index) on the sitemap's own domain; may be repeated",
+    )  # fmt: skip
+
+
 def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     """Options of requests to sites; `many`: for several pages at a time."""
     group = parser.add_argument_group("politeness and identity")

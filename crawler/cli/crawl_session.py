@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import shlex
 import sys
@@ -26,6 +27,7 @@ from crawler.cli.crawl_options import (
     to_start_over,
 )
 from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
+from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
 from crawler.errors import ConflictError, Stopped, UsageError
@@ -34,6 +36,7 @@ from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
 from crawler.reports.live_view import Quiet, View, view_for
 from crawler.reports.losses import losses_of
+from crawler.rules.meter import SILENT
 from crawler.rules.urls import canonicalize, host_of
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
@@ -70,6 +73,7 @@ class CrawlSession:
         self._settings = settings
         self._plain = plain
         self._files = files
+        self._sitemaps: Sequence[str] = arguments.sitemap
         self._scope = scope
         self._targets = targets
         self._signals = StopSignals()
@@ -98,10 +102,10 @@ class CrawlSession:
     async def _check_before(self) -> None:
         """Check before anything is created that the crawl would not be empty. Raises UsageError."""
         settings = self._settings
-        has_urls = bool(self._plain or self._files)
-        if has_urls:
+        has_urls = bool(self._plain or self._files or self._sitemaps)
+        if has_urls and not self._sitemaps:
             await check_any(self._plain, self._files, bytes_max=settings.scope.url_bytes_max)
-        elif not settings.frontier.redis and not is_crawl_folder(settings.archive.dir):
+        elif not has_urls and not settings.frontier.redis and not is_crawl_folder(settings.archive.dir):
             raise UsageError(NO_URL)
         await check_engine(self._arguments, settings, needs_crawl=not has_urls)
 
@@ -146,7 +150,7 @@ class CrawlSession:
     async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
         """Add what was given. Raises UsageError when there is nothing to begin with."""
         seeder = make_seeder(crawl)
-        report = await self._add(seeder)
+        report = await self._add(crawl, seeder)
         for line in (*complaints(report), *report.unread_notes):
             self._warn(line)
         for url, rule in report.out_of_scope_rules:
@@ -154,17 +158,21 @@ class CrawlSession:
         if not report.usable:
             if report.total:
                 raise UsageError(NO_SEED)
-            if self._files:
-                raise UsageError(f"no URL in {', '.join(self._files)}")
+            if empty := (*self._files, *self._sitemaps):
+                raise UsageError(f"no URL in {', '.join(empty)}")
             if not before.added:
                 raise UsageError(NO_URL)
         return report
 
-    async def _add(self, seeder: Seeder) -> SeedReport:
+    async def _add(self, crawl: OpenCrawl, seeder: Seeder) -> SeedReport:
         report = await seeder.add_all(self._plain)
         for file in self._files:
             async for batch in read_given(file):
                 report = await seeder.add_all(batch)
+        for url in self._sitemaps:
+            async with contextlib.aclosing(sitemap_batches(crawl, url, Intake(SILENT))) as found:
+                async for batch in found:
+                    report = await seeder.add_all(batch)
         return report
 
     async def _greet(self, crawl: OpenCrawl, report: SeedReport, before: "Progress") -> None:
@@ -190,7 +198,7 @@ class CrawlSession:
 
     def _is_abroad(self) -> bool:
         """Is any site given as an argument, or in files, somebody else's?"""
-        return bool(self._files) or any(_is_public_host(one.text) for one in self._plain)
+        return bool(self._files or self._sitemaps) or any(_is_public_host(one.text) for one in self._plain)
 
     # --- the crawl ---
 

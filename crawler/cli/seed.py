@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
-from crawler.cli.crawl_options import KEYS, add_fetching, add_order, check_order
+from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap, check_order
 from crawler.cli.options import add_common, moment_type, settings_of, whole_type
 from crawler.errors import UsageError
 from crawler.seeding.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
@@ -49,10 +49,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     add_urls(p)
     group = p.add_argument_group("seeds")
-    group.add_argument(
-        "--sitemap", action="append", default=[], metavar="URL",
-        help="add the URLs of this sitemap (or sitemap index) on the sitemap's own domain; may be repeated",
-    )  # fmt: skip
+    add_sitemap(group)
     group.add_argument(
         "--priority", type=float, metavar="P", help="higher is fetched first (default: derived from --order)"
     )
@@ -165,12 +162,12 @@ async def _batches(
     async for batch in given_batches(plain, files, intake):
         yield batch
     for url in sitemaps:
-        async with contextlib.aclosing(_of_sitemap(crawl, url, intake)) as found:
+        async with contextlib.aclosing(sitemap_batches(crawl, url, intake)) as found:
             async for batch in found:
                 yield batch
 
 
-async def _of_sitemap(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
+async def sitemap_batches(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
     """A sitemap's URLs, without those of other domains."""
     from crawler.app.polite_client import polite_fetcher
     from crawler.rules.priority import Signals

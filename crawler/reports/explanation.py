@@ -54,6 +54,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     traps: Verdict = PASSED
     has_index: bool = True  # a crawl folder was looked at, which has the commits
     links_dropped: int = 0  # on all pages of the crawl, if nothing led to this URL so far
+    sitemap: str = ""  # that names it
 
 
 class ScopeAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +121,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | None  # of its queue; None: not known yet
     boost: int  # from -9 to 9
     commits: Sequence[CommitAnswer]  # the oldest first
+    sitemap: str  # that names it, or ""
 
 
 def state_of(f: Facts) -> str:
@@ -159,6 +161,8 @@ def explanation(f: Facts) -> str:
         pairs.append(("queue", f.queue))
     pairs.append(("scope", f"{'in' if f.scope.allowed else 'out'}: {f.scope.rule}"))
     pairs.append(("robots.txt", _robots(f.robots)))
+    if f.sitemap:
+        pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
     pairs.append(("seen", "yes" if f.where.seen else f"no: not added to this {'run' if f.run else 'crawl'} so far"))
@@ -338,6 +342,7 @@ def record_of(f: Facts) -> Explanation:
             CommitAnswer(status=e.status, fetched_at=e.fetched_at, visit=e.visit, links_dropped=e.links_dropped)
             for e in f.commits
         ],
+        sitemap=f.sitemap,
     )
 
 

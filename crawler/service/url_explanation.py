@@ -1,20 +1,26 @@
 """What is known of one URL: where it is, whose it is, and what decides whether it is crawled."""
 
 import asyncio
+import contextlib
 
 import msgspec
 
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.polite_client import robots_fact
-from crawler.archive.index_reader import find_url
-from crawler.errors import NotMetError
+from crawler.archive.index_reader import find_url, sitemaps_beside
+from crawler.archive.warc_reader import read_record
+from crawler.errors import ArchiveError, NotMetError
 from crawler.frontier.stats import LINKS
 from crawler.model import CommitEntry
+from crawler.pipeline.parse import ParseKilledError
 from crawler.pipeline.router import Router
+from crawler.recovery.reparse import Rereader
 from crawler.reports.explanation import Facts
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
 from crawler.service.ring_view import ring_of, weights_of
+
+SITEMAPS_READ = 50  # of a host, to find the one that names a URL
 
 
 async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "", fetch_robots: bool = False) -> Facts:
@@ -60,7 +66,26 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         of_runs=[entry for entry in commits if entry.run and not run],
         has_index=bool(crawl.settings.archive.dir),
         links_dropped=lost.get(LINKS, 0),
+        sitemap=await _sitemap_of(crawl, url, depth if where.record else commits[-1].depth if commits else 0),
     )
+
+
+async def _sitemap_of(crawl: OpenCrawl, url: str, depth: int) -> str:
+    """The sitemap that names a URL of this depth, if it is in this folder; "" for none."""
+    if not crawl.record.sitemaps or depth != 1:
+        return ""
+    rereader = Rereader(crawl.settings, crawl.record)
+    try:
+        for entry in (await asyncio.to_thread(sitemaps_beside, crawl.folder, url))[:SITEMAPS_READ]:
+            with contextlib.suppress(ArchiveError, ParseKilledError):
+                if entry.warc is not None:
+                    stored = await asyncio.to_thread(read_record, crawl.folder, entry.warc)
+                    found = await rereader.read(entry.url, stored, is_sitemap=True)
+                    if url in found.links or url in found.sitemaps:
+                        return entry.url
+    finally:
+        await rereader.close()
+    return ""
 
 
 def _scope_of(router: Router, url: str, depth: int, redirects: int) -> ScopeVerdict:

@@ -1,5 +1,8 @@
 """Sitemaps that robots.txt names are a part of the crawl, and no pages; what they name is crawled."""
 
+import shutil
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,9 +14,12 @@ from crawler.model import SITEMAP
 from crawler.outputs.records import Pages
 from crawler.pipeline.parse import SITEMAP_INLINE_BYTES
 from crawler.reports.losses import losses_of
-from tests.crawl.harness import crawl, lab_names
+from tests.crawl.harness import crawl, entries_of, lab_names
+from tests.crawl.lab import QUICK, name_server
 from tests.crawl.rebuild_lab import Lab, audit, rebuild
+from tests.crawl.test_crash import kill_engine
 from tests.support.engine import Engine
+from tests.support.processes import nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
@@ -126,3 +132,34 @@ async def test_a_long_sitemap_is_read_in_a_process_and_what_is_missing_of_it_is_
                 totals, examples = await opened.stats.totals_and_examples()
     assert {entry.url.rpartition("/")[2] for entry in done.entries} == {"", "page", "long.xml", "cut.xml", "a", "b"}
     assert [(loss.reason, loss.count) for loss in losses_of(totals, examples)] == [("sitemap", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_kill_9_within_an_index_of_200_sitemaps_and_a_rebuild_in_between_are_exact(tmp_path: Path) -> None:
+    web = {
+        (HOST, "/robots.txt"): Resource(body="Sitemap: /index.xml\n", content_type="text/plain"),
+        (HOST, "/"): page("home"),
+        (HOST, "/index.xml"): xml("sitemapindex", *(f"/{n}.xml" for n in range(200))),
+    }
+    for n in range(200):
+        web[HOST, f"/{n}.xml"] = xml("urlset", f"/{n}/a", f"/{n}/b")
+        web |= {(HOST, f"/{n}/{name}"): page(f"{n} {name}") for name in "ab"}
+    folder = tmp_path / "c"
+    with name_server() as dns, serve_resources(web) as site, nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns}) as lab:
+        options = ("--dir", str(folder), "--delay", "0.005", "--quiet")
+        for kill_at in (30, 120, 260):
+            program = lab.crawler("crawl", site.url(HOST), *options)
+            while len(site.requests()) < kill_at:
+                assert program.process.poll() is None, program.err
+                time.sleep(0.005)
+            program.kill()
+        kill_engine(folder)
+        shutil.rmtree(folder / "engine")
+        assert lab.crawler("rebuild", "--dir", str(folder)).wait(60) == 0
+        last = lab.crawler("crawl", site.url(HOST), *options)
+        assert last.wait(100) == 0, last.err
+    entries = entries_of(folder)
+    found = Counter(entry.url.removeprefix(site.url(HOST)[:-1]) for entry in entries)
+    assert found == Counter({target for host, target in web if target != "/robots.txt"})
+    assert {entry.url.rpartition(".")[2] for entry in entries if entry.is_sitemap} == {"xml"}
