@@ -38,6 +38,7 @@ def totals_text(
     pairs += [waits_text(why).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
+        *([("sitemaps", number(totals.sitemaps))] if totals.sitemaps else ()),
         ("pending", _pending(totals, in_flight)),
         *(
             [("held back", f"{counted(held[0], 'page')}: {counted(held[1], 'link')} wait (log: pages.held_back)")]
