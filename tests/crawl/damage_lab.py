@@ -386,7 +386,8 @@ async def judge(case: Case, *, mends: bool = True) -> str:
         return "named" if flagged else outcome
     if flagged or not case.is_kept:
         rung = await mended(case)
-        outcome = rung if case.said or rung != "rebuild" else outcome
+        if outcome == "unchanged" and (case.said or rung != "rebuild"):
+            outcome = rung
     else:
         assert await is_clean(case), "damaged all the same"
     assert not look(case, is_whole=True), "not mended"

@@ -81,6 +81,18 @@ async def test_what_is_opened_again_is_new_and_counts_nothing_until_it_is_fetche
     assert claim.url == found("page").url
 
 
+async def test_what_is_opened_again_is_not_written_into_an_index_by_the_next_owner(door: Door) -> None:
+    """Its first result can't be read any more, and the log may still have it although an index has it, too."""
+    states = BulkLookup(door.engine, door.keys, 1)
+    await door.add(found("page"), found("other"))
+    for _ in range(2):
+        for claim in await door.claim():
+            await door.ack(claim, delay_ms=0)
+    assert sorted(entry.url for entry in await states.undrained(0)) == [found("other").url, found("page").url]
+    assert await restoring(door).reopen([done(found("page"))]) == 1
+    assert [entry.url for entry in await states.undrained(0)] == [found("other").url]
+
+
 async def test_a_repeat_changes_nothing(door: Door) -> None:
     page = done(found("page"))
     await restore(door, page)

@@ -1,16 +1,18 @@
 #!lua
 -- reopen: forget URLs that are done, so that they can be added and fetched again, and take what their commits count out of the
--- counters. For a rebuild whose pages can't be read any more; without a fence, because no session works then. The caller
--- knows that none of them is pending. Idempotent.
+-- counters, and their entries out of the log: the next owner would write them into an index again. For a rebuild whose pages
+-- can't be read any more; without a fence, because no session works then. The caller knows that none of them is pending.
+-- Idempotent.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, status class, bytes, fetch (ms), seed or run, items, lost, url}
 -- returns how many were known
-local run, forgotten, gone = ARGV[1], {}, {}
+local run, forgotten, gone, logged = ARGV[1], {}, {}, {}
 for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
   local of = run_named(item[6], run)
   local seen = seen_set(of)
   if is_seen(seen, item[1]) then
     unsee(seen, item[1])
+    logged[#logged + 1] = item[1] .. ':1'
     gone[of] = (gone[of] or 0) + 1
     local r = record_of(item[2])
     add_to(r, URLS, -1)
@@ -30,5 +32,6 @@ if #forgotten > 0 then
   close_queues()
   write_totals()
   write_seeds()
+  run_many(logged, 'HDEL', ctx.prefix .. 'l')
 end
 return #forgotten
