@@ -55,6 +55,9 @@ OPTIONS: dict[str, Any] = {
     "membership__beat_s": 0.1,
     "membership__read_s": 0.05,
     "membership__flap_free": 1000,
+    "frontier__call_timeout_s": 12.0,  # the machine may be busy
+    "membership__self_stop_s": 14.0,
+    "membership__dead_s": 20.0,
 }
 CHANGES = frozenset({"fetched_at", "warc_file", "warc_offset"})  # with a page that is fetched again
 
