@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from crawler.errors import InvalidUrl
-from crawler.model import REDIRECTS, Failure, FailureKind, FetchResult, Response
+from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Response
 from crawler.rules.retry import retry_after_ms
 from crawler.rules.site_rules import SiteRules
 from crawler.rules.urls import host_of, split
@@ -122,6 +122,8 @@ class Fetcher:
             if failure is not None or answer is None:
                 stale = failure is _STALE
                 return FetchResult(url=url, failure=failure, stale_connection=stale, fetch_ms=fetch_ms)
+            sent = self._without_transfer_coding(answer, raw, truncated, body_limit)
+            raw, truncated = sent.body, truncated or ("length" if sent.truncated else "")
             found, share = await self._decode(answer, raw, truncated, body_limit, share)
             response = Response(
                 url=url,
@@ -132,8 +134,8 @@ class Fetcher:
                 raw_body=raw,
                 body=found.body,
                 truncated=truncated or ("length" if found.truncated else ""),
-                decode_error=found.error,
-                decoded=found.decoded,
+                decode_error=found.error or sent.error,
+                decoded=max(found.decoded, sent.decoded),
                 request_head=kept_head,
                 remote_ip=connection.remote_ip,
                 started_at=started_at,
@@ -293,6 +295,13 @@ class Fetcher:
             headers["cookie"] = "Cookie", cookie
         lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
         return "\r\n".join(lines).encode("latin-1", "replace")
+
+    def _without_transfer_coding(self, answer: Head, raw: bytes, truncated: str, limit: int) -> Inflated:
+        """The body without codings of its transfer, which nobody asked for; as it came where they can't be undone."""
+        if not answer.transfer or not raw:
+            return Inflated(raw, truncated=False, error="")
+        found = inflate(raw, answer.transfer, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
+        return found._replace(body=raw) if found.decoded is Decoded.NOTHING else found.of_cut(truncated)
 
     async def _decode(
         self, answer: Head, raw: bytes, truncated: str, limit: int, share: Share | None

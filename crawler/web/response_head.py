@@ -1,10 +1,16 @@
 """Heads of responses: finds their end, normalises them for the parser, and refuses bad ones. Pure.
 
 The parser gets a head as a whole and in plain form, so the result does not depend on how the bytes arrive.
+
+Lines that are no headers are left out, as browsers do: a warning of a script, a line without a colon, a name with a
+blank, a second status line. Where a body ends is decided by RFC 9112 6.3: Transfer-Encoding wins over Content-Length, a
+final "chunked" means chunks, without it the body ends with its connection. Whoever is between us and the host may have
+read such a head otherwise, so its connection carries no other exchange.
 """
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,8 +25,8 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\0\r\n]*)?\r?\n")
 _FOLDED = re.compile(rb"\n[ \t]")
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 _BARE_CR = re.compile(rb"\r[^\n]")
-_CONTENT_LENGTH_LINE = re.compile(rb"(?im)^content-length[ \t]*:([^\n]*)\n")
-_TRANSFER_ENCODING_LINE = re.compile(rb"(?im)^transfer-encoding[ \t]*:([^\n]*)\n")
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 5.6.2
+_CHUNKED, _NO_CODING = b"chunked", frozenset((b"", b"identity"))
 
 
 class BadHead(Exception):
@@ -36,7 +42,9 @@ class Head(msgspec.Struct):
     """Status line and headers.
 
     `headers` as received, but for blanks around names and values: some servers put one before the colon, which is not
-    part of the name (RFC 9112 5.1). `by_name` has the first of each, by lower-case name.
+    part of the name (RFC 9112 5.1). `by_name` has the first of each, by lower-case name. `says_length`: the head
+    defines where the body ends; otherwise it ends with its connection (RFC 9112 6.3). `transfer`: other codings of the
+    transfer than "chunked", in the order of a Content-Encoding.
     """
 
     status: int
@@ -45,24 +53,29 @@ class Head(msgspec.Struct):
     headers: tuple[tuple[bytes, bytes], ...]
     by_name: dict[bytes, bytes]
     keeps_alive: bool
+    says_length: bool
+    is_chunked: bool
+    transfer: str = ""
 
     @classmethod
     def of(
         cls, fields: list[tuple[bytes, bytes]], *, status: int, reason: bytes, http_version: str, keeps_alive: bool
     ) -> "Head":
         headers = tuple([(name.rstrip(), value.rstrip(b" \t")) for name, value in fields])
-        by_name = {name.lower(): value for name, value in reversed(headers)}
+        by_name = _by_name(headers)
         words = reason.decode("utf-8", "surrogateescape")
-        return cls(status, words, http_version, headers, by_name, keeps_alive)
+        is_chunked = b"transfer-encoding" in by_name
+        says_length = is_chunked or b"content-length" in by_name
+        return cls(status, words, http_version, headers, by_name, keeps_alive, says_length, is_chunked)
+
+    def as_received(self, repaired: "Repaired") -> None:
+        """Have the headers that were received, instead of those that the parser got."""
+        self.headers, self.transfer = repaired.headers, repaired.transfer
+        self.by_name = _by_name(repaired.headers)
 
     @property
     def has_body(self) -> bool:
         return self.status not in _STATUS_WITHOUT_BODY
-
-    @property
-    def says_length(self) -> bool:
-        """Whether a header defines where the body ends; otherwise it ends with its connection (RFC 9112 6.3)."""
-        return b"transfer-encoding" in self.by_name or b"content-length" in self.by_name
 
     def get(self, name: bytes) -> str | None:
         """First value of a header by its lower-case name."""
@@ -142,37 +155,54 @@ def unfolded(head: bytes) -> tuple[bytes, bool]:
     return _FOLD.sub(b" ", kept), len(kept) != len(head)
 
 
-def with_one_length(head: bytes) -> bytes | None:
-    """A head that the parser refuses for its lengths, corrected as RFC 9112 6.3 allows; None for any other.
+class Repaired(NamedTuple):
+    """A head that the parser refused: as it takes it, and the headers as they came."""
 
-    Content-Length next to Transfer-Encoding is dropped; a repeated equal length is given once. Raises BadHead for
-    lengths that differ.
+    head: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    transfer: str
+
+
+def repaired(head: bytes) -> Repaired | None:
+    """An unfolded head without the lines that are no headers, and with one that tells where the body ends, if any does.
+
+    None for one with a NUL or a bare CR, which are ways to hide a header. Raises BadHead for lengths that differ.
     """
-    lengths_sent = _CONTENT_LENGTH_LINE.findall(head)
-    if not lengths_sent:
+    if b"\0" in head or _BARE_CR.search(head):
         return None
-    without = _CONTENT_LENGTH_LINE.sub(b"", head)
-    if _TRANSFER_ENCODING_LINE.search(head):
-        return without
-    status_end = without.index(b"\n") + 1
-    return without[:status_end] + b"Content-Length: %d\r\n" % _one_length(lengths_sent) + without[status_end:]
+    status_line, *lines = head.removesuffix(b"\n").split(b"\n")
+    headers = [header for line in lines if (header := _header_of(line)) is not None]
+    codings = [coding.strip(b" \t").lower() for coding in _listed(headers, b"transfer-encoding")]
+    codings = [coding for coding in codings if coding not in _NO_CODING]
+    lengths = [value for name, value in headers if name.lower() == b"content-length"]
+    framing = b""
+    if codings[-1:] == [_CHUNKED]:
+        framing = b"Transfer-Encoding: chunked\r\n"
+    elif lengths and not codings:
+        framing = b"Content-Length: %d\r\n" % _one_length(lengths)
+    others = b"".join([b"%b: %b\r\n" % header for header in headers if header[0].lower() not in _FRAMING])
+    transfer = ",".join([coding.decode("latin-1") for coding in codings if coding != _CHUNKED])
+    return Repaired(b"%b\n%b%b\r\n" % (status_line, framing, others), tuple(headers), transfer)
 
 
-def with_plain_coding(head: bytes) -> bytes | None:
-    """A head that says "chunked" in another way, in the parser's spelling; None for any other.
+_FRAMING = frozenset((b"transfer-encoding", b"content-length"))
 
-    RFC 9110 5.6: blanks and tabs around the members of a list, and empty members, mean nothing. A list with two members
-    is another coding.
-    """
-    lines = [
-        [coding for part in line.split(b",") if (coding := part.strip(b" \t\r"))]
-        for line in _TRANSFER_ENCODING_LINE.findall(head)
-    ]
-    if {coding.lower() for line in lines for coding in line} != {b"chunked"} or max(map(len, lines)) > 1:
+
+def _header_of(line: bytes) -> tuple[bytes, bytes] | None:
+    """Name and value of a line; None if it is no header (RFC 9112 5). A blank before the colon is forgiven (5.1)."""
+    name, colon, value = line.partition(b":")
+    name = name.rstrip(b" \t")
+    if not colon or not name or name.translate(None, _TOKEN):
         return None
-    without = _TRANSFER_ENCODING_LINE.sub(b"", head)
-    status_end = without.index(b"\n") + 1
-    return without[:status_end] + b"Transfer-Encoding: chunked\r\n" + without[status_end:]
+    return name, value.strip(b" \t\r")
+
+
+def _listed(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    return [part for key, value in headers if key.lower() == name for part in value.split(b",")]
+
+
+def _by_name(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    return {name.lower(): value for name, value in reversed(headers)}
 
 
 def _without_blank_start(head: bytes) -> bytes:

@@ -1,7 +1,9 @@
-"""Reads responses from a connection's bytes, within limits; httptools (llhttp) is the parser.
+"""Reads responses from a connection's bytes, within limits; httptools (llhttp) is the parser of all but chunks.
 
 Pure: bytes in, a response or a BadHead out.
 """
+
+import re
 
 from httptools import HttpParserError, HttpResponseParser
 
@@ -14,19 +16,111 @@ from crawler.web.response_head import (
     check_begun,
     end_of,
     judge,
+    repaired,
     said_by,
     status_of,
     unfolded,
-    with_one_length,
-    with_plain_coding,
 )
 
 INTERIM_MAX = 20  # 1xx responses before the final one
-TRAILER_BYTES_MAX = 16 * 1024  # the parser copies a trailer at each read: long ones would take quadratic time
+TRAILER_BYTES_MAX = 16 * 1024
 CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs time
 
 
 _NOTHING = bytearray()
+_LINE_KEPT = 64  # bytes of a line between chunks; more is an extension, which means nothing
+_SIZE = re.compile(rb"([0-9A-Fa-f]+)[ \t]*(?:;|$)")
+_SIZE_DIGITS_MAX = 15
+_CONTROL = re.compile(rb"\0|\r[^\n]")
+
+
+class Chunks:
+    """Undoes the transfer coding "chunked" (RFC 9112 7.1), as leniently as browsers do: lines may end in a bare LF, and
+    sizes may have blanks behind them. Extensions and trailers are read over.
+
+    `is_doubtful`: another reader might see other chunks, so the connection must not be reused.
+    """
+
+    __slots__ = (
+        "_is_last",
+        "_last",
+        "_left",
+        "_line",
+        "_trailer_bytes",
+        "_trailers_left",
+        "is_complete",
+        "is_doubtful",
+    )
+
+    def __init__(self, *, trailers_max: int) -> None:
+        self.is_complete = self.is_doubtful = False
+        self._left = -1  # of the data of a chunk; 0: its line end is expected, -1: a size
+        self._is_last = False
+        self._line = b""  # the beginning of a line whose end has not come
+        self._last = b""  # its last byte
+        self._trailer_bytes = 0
+        self._trailers_left = trailers_max
+
+    def feed(self, data: bytes | bytearray, body: list[bytes]) -> int:
+        """Append what is data to `body`; the position behind the last byte that belongs to it. Raises BadHead."""
+        at = 0
+        while at < len(data) and not self.is_complete:
+            if self._left > 0:
+                body.append(bytes(data[at : at + self._left]))
+                at += len(body[-1])
+                self._left -= len(body[-1])
+                continue
+            end = data.find(b"\n", at)
+            part = bytes(data[at : end + 1 if end >= 0 else len(data)])
+            at += len(part)
+            self._take(part, is_whole=end >= 0)
+        return at
+
+    def _take(self, part: bytes, *, is_whole: bool) -> None:
+        """A line, or the next part of it."""
+        if _CONTROL.search(self._last + part):
+            raise BadHead(FailureKind.PROTOCOL, "a NUL or a bare CR between chunks")
+        if self._is_last:
+            self._trailer_bytes += len(part)
+            if self._trailer_bytes > TRAILER_BYTES_MAX + _LINE_KEPT:
+                raise BadHead(FailureKind.HEADERS_TOO_LARGE, f"trailers of more than {TRAILER_BYTES_MAX} bytes")
+        before = self._last + part
+        if is_whole and not before.endswith(b"\r\n"):
+            self.is_doubtful = True
+        line = (self._line + part[:_LINE_KEPT])[:_LINE_KEPT]
+        if not is_whole:
+            self._line, self._last = line, part[-1:]
+            if not self._is_last:
+                self._check_begun(line)
+            return
+        self._line = self._last = b""
+        self._end_line(line.rstrip(b"\r\n"))
+
+    def _end_line(self, line: bytes) -> None:
+        if self._is_last:
+            self.is_complete = not line
+            self._trailers_left -= 1
+            if self._trailers_left < 0 and line:
+                raise BadHead(FailureKind.HEADERS_TOO_LARGE, f"more than {HEADERS_MAX} headers")
+            self.is_doubtful = self.is_doubtful or (bool(line) and b":" not in line)
+        elif self._left == 0:
+            self._check_begun(line)
+            self._left = -1
+        else:
+            size = _SIZE.match(line)
+            digits = size[1].lstrip(b"0") if size else b""
+            if size is None or len(digits) > _SIZE_DIGITS_MAX:
+                raise BadHead(FailureKind.PROTOCOL, f"size of a chunk {line[:_LINE_KEPT].decode('latin-1')!r}")
+            self._left = int(digits or b"0", 16)
+            if not self._left:
+                self._is_last = True
+
+    def _check_begun(self, line: bytes) -> None:
+        """Raises BadHead as soon as a line can't be what must come here."""
+        if self._left == 0 and line not in (b"", b"\r"):
+            raise BadHead(FailureKind.PROTOCOL, "a chunk without a line end")
+        if self._left < 0 and line[:1] not in b"0123456789ABCDEFabcdef":
+            raise BadHead(FailureKind.PROTOCOL, f"size of a chunk {line[:_LINE_KEPT].decode('latin-1')!r}")
 
 
 class ResponseReader:
@@ -40,19 +134,16 @@ class ResponseReader:
     __slots__ = (
         "_body",
         "_body_bytes_max",
+        "_chunks",
         "_fields",
         "_headers_bytes_max",
         "_interims",
-        "_is_chunked",
         "_is_complete",
-        "_is_in_trailers",
-        "_met_chunk",
         "_parser",
         "_reason",
         "_refusal",
         "_seen",
         "_skipped_bytes",
-        "_trailer_bytes",
         "_wire_bytes",
         "body_bytes",
         "has_excess",
@@ -64,6 +155,7 @@ class ResponseReader:
         self._headers_bytes_max = headers_bytes_max
         self.is_spoiled = self.has_excess = False
         self._parser: HttpResponseParser | None = self._new_parser()
+        self._chunks: Chunks | None = None
         self._body_bytes_max = 0
         self.clear()
 
@@ -81,10 +173,10 @@ class ResponseReader:
         self.body_bytes = 0
         self._wire_bytes = 0
         self._interims = 0
-        self._is_chunked = self._met_chunk = False
         self._is_complete = False
-        self._is_in_trailers = False  # or at the start of a chunk, before its first byte
-        self._trailer_bytes = 0
+        if self._chunks is not None and self._parser is not None:  # it has had the head alone
+            self._parser = self._new_parser()
+        self._chunks = None
         self._refusal: BadHead | None = None
         self._seen: bytearray = _NOTHING  # of a head that is still incomplete
         self._skipped_bytes = 0  # of interim responses and empty lines before the head
@@ -102,11 +194,10 @@ class ResponseReader:
             if rest is None:
                 return None
             data = rest
-        if data:
-            was_in_trailers = self._is_in_trailers
+        if data and self._chunks is not None:
+            self._take_chunks(self._chunks, data)
+        elif data:
             self._parse(data)
-            if was_in_trailers and self._is_in_trailers:
-                self._count_trailers(len(data))
         head = self.head
         assert head is not None
         if self.body_bytes > self._body_bytes_max:
@@ -158,13 +249,9 @@ class ResponseReader:
         self._reason += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called for trailers, too: they are counted and ignored."""
-        fields = self._fields
-        if len(fields) >= HEADERS_MAX:
+        if len(self._fields) >= HEADERS_MAX:
             raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"more than {HEADERS_MAX} headers")
-        fields.append((name, value))
-        if self.head is not None and len(value) > TRAILER_BYTES_MAX:
-            self._count_trailers(len(value))
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -182,17 +269,8 @@ class ResponseReader:
             self._refusal = error
             raise
         self.head = head
-        self._is_chunked = b"transfer-encoding" in head.by_name
-
-    def on_chunk_header(self) -> None:
-        self._met_chunk = self._is_in_trailers = True
-        self._trailer_bytes = 0
 
     def on_body(self, part: bytes) -> None:
-        # The parser and `judge` might read an odd Transfer-Encoding differently: chunk sizes must not become the body.
-        if self._is_chunked and not self._met_chunk:
-            raise self._refused(FailureKind.PROTOCOL, "a transfer coding that is not chunked")
-        self._is_in_trailers = False
         self._body.append(part)
         self.body_bytes += len(part)
 
@@ -224,33 +302,47 @@ class ResponseReader:
             head, rest = bytes(received[:end]), received[end:]
             status = status_of(head)
             if status not in INTERIM or status == 101:
-                return self._parse_head(head, rest, received)
+                return self._parse_head(head, rest)
             self._interims += 1
             if self._interims > INTERIM_MAX:
                 raise BadHead(FailureKind.PROTOCOL, f"more than {INTERIM_MAX} interim responses")
             self._skipped_bytes += end
             received, start = rest, 0
 
-    def _parse_head(self, head: bytes, rest: bytes | bytearray, both: bytes | bytearray) -> bytes | bytearray:
-        """Parse the head; returns the bytes that the parser has not had yet. Usually it gets everything in one call."""
+    def _parse_head(self, head: bytes, rest: bytes | bytearray) -> bytes | bytearray:
+        """Parse the head; returns the bytes behind it."""
         self._seen = _NOTHING
         readable, is_doubtful = unfolded(head)
-        as_it_came = readable is head
         try:
-            self._parse(both if as_it_came else readable)
-        except BadHead:
-            plain = None if self.head is not None else with_plain_coding(readable)
-            if self.head is None and self._refusal is None:
-                plain = with_one_length(plain or readable) or plain
-            if plain is None:
+            self._parse(readable)
+        except BadHead as refusal:
+            is_final = self.head is not None or refusal.kind is FailureKind.HEADERS_TOO_LARGE
+            better = None if is_final else repaired(readable)
+            if better is None:
                 raise
-            is_doubtful, as_it_came = True, False
+            is_doubtful = True
             self._parser, self._fields, self._reason, self._refusal = self._new_parser(), [], b"", None
-            self._parse(plain)
+            self._parse(better.head)
+            if self.head is not None:
+                self.head.as_received(better)
         if self.head is None:
             raise BadHead(FailureKind.PROTOCOL, "headers without an end")
-        self.is_spoiled = self.is_spoiled or is_doubtful
-        return b"" if as_it_came else rest
+        if self.head.is_chunked:
+            # RFC 9112 6.1: HTTP/1.0 has no transfer coding; whoever is between may not have seen it, nor a second one.
+            is_doubtful = is_doubtful or self.head.http_version == "1.0" or _count_of_codings(self._fields) > 1
+            if self.head.has_body:
+                self._chunks = Chunks(trailers_max=HEADERS_MAX - len(self._fields))
+        self.is_spoiled = self.is_spoiled or is_doubtful or any(name.endswith(b" ") for name, _ in self._fields)
+        return rest
+
+    def _take_chunks(self, chunks: Chunks, data: bytes | bytearray) -> None:
+        parts = len(self._body)
+        end = chunks.feed(data, self._body)
+        self.body_bytes += sum(map(len, self._body[parts:]))
+        self.is_spoiled = self.is_spoiled or chunks.is_doubtful
+        self._is_complete = chunks.is_complete
+        if end < len(data):
+            self.is_spoiled = self.has_excess = True
 
     def _parse(self, data: bytes | bytearray) -> None:
         """Raises BadHead, except for bytes after a complete response, which only spoil the connection."""
@@ -262,19 +354,16 @@ class ResponseReader:
             if not self._is_complete:
                 raise self._refusal or BadHead(FailureKind.PROTOCOL, said_by(error)) from None
 
-    def _count_trailers(self, more: int) -> None:
-        self._trailer_bytes += more
-        if self._trailer_bytes > TRAILER_BYTES_MAX and not self._is_complete:
-            raise self._refused(FailureKind.HEADERS_TOO_LARGE, f"trailers of more than {TRAILER_BYTES_MAX} bytes")
-
     def _refused(self, kind: FailureKind, detail: str) -> BadHead:
         self._refusal = BadHead(kind, detail)
         return self._refusal
 
     def _new_parser(self) -> HttpResponseParser:
-        """As lenient as clients have to be: folded headers, bare LF, a space after a chunk's size."""
+        """As lenient as clients have to be: odd bytes in values, bare LF."""
         parser = HttpResponseParser(self)
-        parser.set_dangerous_leniencies(
-            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
-        )
+        parser.set_dangerous_leniencies(lenient_headers=True, lenient_optional_cr_before_lf=True)
         return parser
+
+
+def _count_of_codings(fields: list[tuple[bytes, bytes]]) -> int:
+    return sum(1 for name, _ in fields if name.rstrip().lower() == b"transfer-encoding")

@@ -14,7 +14,7 @@ from crawler.reports.losses import Kind
 from crawler.service.overview import losses
 from crawler.settings import Settings
 from tests.crawl.harness import crawl, entries_of, settings_of
-from tests.support.hostile_server import HostileServer, Step
+from tests.support.hostile_server import Close, HostileServer, Step
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 PAGE = b"<title>odd</title><p>text</p>" + b"<p>more</p>" * 20
@@ -123,19 +123,50 @@ async def test_pages_in_odd_types_lead_to_others(tmp_path: Path) -> None:
     assert {entry.mime for entry in done.entries} == {"text/html", "unk"}
 
 
+LENGTH = b"Content-Length: %d\r\n\r\n%b"
+CHUNKED = b"Transfer-Encoding: %b\r\n\r\n%x%b%b%b0%b%b"
+HEADS = (
+    b"<br />\r\n<b>Warning</b>: x in <b>/x.php</b> on line <b>3</b><br />\r\n", b"no colon\r\n", b": no name\r\n",
+    b"HTTP/1.1 200 OK\r\n", b"N\xc3\xa4me: x\r\n", b"X-A : b\r\n", b"Transfer-Encoding: identity\r\n",
+)  # fmt: skip
+CODINGS = ((b"chunked, chunked", b"\r\n"), (b"identity, chunked", b"\r\n"), (b"chunked", b"\n"))
+
+
+async def test_pages_with_odd_heads_and_chunks_lead_to_others(tmp_path: Path) -> None:
+    steps: dict[str, tuple[Step, ...]] = {"/robots.txt": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",)}
+    for n, line in enumerate(HEADS):
+        body = linking(f"/{n + 1}")
+        steps[f"/{n}"] = (OK + line + LENGTH % (len(body), body),)
+    for n, (coding, end) in enumerate(CODINGS, len(HEADS)):
+        body = linking(f"/{n + 1}")
+        steps[f"/{n}"] = (OK + CHUNKED % (coding, len(body), end, body, end, end, end),)
+    last = len(HEADS) + len(CODINGS)
+    steps[f"/{last}"] = (OK + b"Transfer-Encoding: gzip\r\n\r\n" + packed("/end"), Close())
+    steps["/end"] = (OK + LENGTH % (3, b"end"),)
+    async with HostileServer(by_path=steps) as server:
+        done = await crawl(settings_of(tmp_path / "c"), [f"{server.url}0"])
+        assert server.paths == ["/robots.txt", *(f"/{n}" for n in range(last + 1)), "/end"]
+    assert {entry.decode_error for entry in done.entries} == {""}
+    assert [entry.title for entry in sorted(done.entries, key=lambda entry: entry.depth)] == ["odd"] * (last + 1) + [""]
+
+
 RULES = b"User-agent: *\nDisallow: /" + b"x" * 40 + b"\nDisallow: /\n"
 STORED = gzip.compress(RULES, 0, mtime=0)
-PACKED = gzip.compress(RULES, mtime=0)
 BEFORE_THE_RULE = STORED.index(b"\nDisallow: /\n") + 1
 
 
-@pytest.mark.parametrize(
-    "body",
-    [STORED[:BEFORE_THE_RULE], STORED[: BEFORE_THE_RULE + 5], STORED[:-8], STORED[:-1], PACKED[:-9]],
-    ids=["stored, before the rule", "stored, in the rule", "without trailer", "without its last byte", "packed"],
-)
-async def test_a_robots_txt_that_is_cut_before_a_rule_lets_nothing_through(body: bytes, tmp_path: Path) -> None:
-    steps = {"/robots.txt": coded("gzip", body), "/": coded("gzip", PAGE)}
+CUT = {
+    "before the rule": STORED[:BEFORE_THE_RULE],
+    "within the rule": STORED[: BEFORE_THE_RULE + 5],
+    "before the checksum": STORED[:-8],
+    "within the checksum": STORED[:-1],
+    "of what is packed": gzip.compress(RULES)[:-9],
+}
+
+
+@pytest.mark.parametrize("how", CUT)
+async def test_a_robots_txt_that_is_cut_before_a_rule_lets_nothing_through(how: str, tmp_path: Path) -> None:
+    steps = {"/robots.txt": coded("gzip", CUT[how]), "/": coded("gzip", PAGE)}
     async with HostileServer(by_path=steps) as server:
         done = await crawl(settings_of(tmp_path / "c"), [server.url])
         assert done.entries == []

@@ -32,10 +32,9 @@ from crawler.web.response_head import (
     BadHead,
     check_begun,
     end_of,
+    repaired,
     status_of,
     unfolded,
-    with_one_length,
-    with_plain_coding,
 )
 from crawler.web.response_reader import ResponseReader
 
@@ -67,7 +66,7 @@ def head(data: bytes) -> None:
     check_begun(data)
     end = end_of(data)
     whole = data[:end] if end > 0 else data + b"\r\n\r\n"
-    for act in (status_of, unfolded, with_one_length, with_plain_coding):
+    for act in (status_of, unfolded, repaired):
         with suppress(BadHead):
             act(whole)
 
