@@ -8,11 +8,13 @@ faults a page, which cost as much as the parsing itself (measured: 480 us a page
 """
 
 import gc
+import resource
 import sys
 
 # Containers allocated between two collections; Python's own: 700.
 _AT_START = 500_000  # three times what a crawl imports
 _THEN = 50_000
+_COUNTLESS = 1 << 20  # open files, where there is no limit
 
 
 def delay_gc() -> None:
@@ -48,3 +50,9 @@ def keep_freed_memory() -> bool:
         return False
     wanted = ((_M_MMAP_THRESHOLD, _MMAP_BYTES), (_M_TRIM_THRESHOLD, _KEEP_BYTES), (_M_ARENA_MAX, _ARENAS))
     return all(bool(mallopt(what, value)) for what, value in wanted)
+
+
+def open_files_max() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _COUNTLESS if soft == resource.RLIM_INFINITY else soft

@@ -154,6 +154,18 @@ def low_disk(crawl: "OpenCrawl") -> str:
     )
 
 
+def few_files(crawl: "OpenCrawl") -> str:
+    """What to say when the limit of open files allows fewer connections than were asked for; "" otherwise."""
+    from crawler.web.connection_pool import sockets_max
+
+    if (most := sockets_max()) >= (wanted := crawl.settings.fetch.concurrency):
+        return ""
+    return (
+        f"at most {most} connections at a time instead of {wanted} (fetch.concurrency), because this shell allows few "
+        "open files: 'ulimit -n 65536' raises that"
+    )
+
+
 def to_start_over(crawl: "OpenCrawl") -> str:
     """How to start another crawl instead of the existing one, for a message."""
     from crawler.archive.crawl_binding import holds_results

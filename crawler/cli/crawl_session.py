@@ -20,6 +20,7 @@ from crawler.archive.crawl_folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_options import (
     check_engine,
     check_order,
+    few_files,
     is_supervised,
     log_of_crawl,
     low_disk,
@@ -188,7 +189,7 @@ class CrawlSession:
             self._say(f"Retrying {counted(report.retried, 'seed')} that failed before.")
         if (await crawl.operator.overrides()).is_paused:
             self._warn("this crawl is paused: nothing is fetched until 'crawler resume'")
-        if line := low_disk(crawl):
+        for line in filter(None, (low_disk(crawl), few_files(crawl))):
             self._warn(line)
         if not self._settings.robots.obey:
             self._warn("robots.txt is ignored: only do this on your own sites")

@@ -15,7 +15,7 @@ import msgspec
 import redis.exceptions as rex
 from redis.asyncio.cluster import RedisCluster
 
-from crawler.engine.topology import CALLS_MAX, client_of, node_client, replies_of
+from crawler.engine.topology import calls_max, client_of, node_client, replies_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
 
 REDIS_MIN = (7, 0)
@@ -124,7 +124,7 @@ class Engine:
         self.restarts = RestartSignal()
         self._library = library
         self._timeout_s = call_timeout_s
-        self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._turns = asyncio.Semaphore(calls_max())
         self._client: Any = client_of(url, call_timeout_s, self._on_connect)
         self.is_cluster = isinstance(self._client, RedisCluster)
 

@@ -15,11 +15,18 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
+from crawler import process_tuning
 from crawler.errors import UsageError
 from crawler.redaction import shown, shown_server
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
+CALLS_MIN, FILES_PER_CALL = 4, 16  # fewer where few files may be open: a call needs a connection, which is kept
 CONNECTIONS_MAX = 64  # one of them for subscriptions; beyond this the library fails instead of waiting
+
+
+def calls_max() -> int:
+    """How many calls may run at a time, by the limit of open files."""
+    return min(CALLS_MAX, max(CALLS_MIN, process_tuning.open_files_max() // FILES_PER_CALL))
 
 
 def client_of(url: str, timeout_s: float, on_connect: Callable[[Any], Awaitable[None]]) -> Any:

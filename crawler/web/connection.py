@@ -19,6 +19,7 @@ import select
 import ssl
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
@@ -47,6 +48,7 @@ class Connection(asyncio.Protocol):
         "_idle_timeout_s",
         "_is_tls",
         "_loop",
+        "_on_lost",
         "_pause_left_s",
         "_pause_max_s",
         "_paused_at",
@@ -75,8 +77,10 @@ class Connection(asyncio.Protocol):
         headers_bytes_max: int,
         idle_timeout_s: float,
         pause_max_s: float,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """`pause_max_s`: how long an exchange may be paused without losing time."""
+        """`pause_max_s`: how long an exchange may be paused without losing time. `on_lost`: called once closed."""
+        self._on_lost = on_lost
         self._loop = loop
         self._bytes = bytes_in_flight
         self._idle_timeout_s = idle_timeout_s
@@ -213,6 +217,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._transport = None
+        self._on_lost()
         self._reader.close()
         if self._done is None or self._done.done():
             return

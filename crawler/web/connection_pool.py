@@ -6,12 +6,14 @@ Every address is checked at the moment of connecting, whatever its source.
 import asyncio
 import socket
 import ssl
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import aiohappyeyeballs
 import msgspec
 
+from crawler import process_tuning
 from crawler.model import Failure, FailureKind
 from crawler.settings import FetchSettings
 from crawler.web import address_guard
@@ -24,6 +26,9 @@ from crawler.web.tls_context import ResumingContext
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
 IDLE_MAX = 256  # lower bound of the limit: workers switch between hosts, and reopening costs more than keeping
 IDLE_PER_REQUEST = 8
+# Open files that are no connections: archive, index, outputs, journals, locks, engine, helpers. Some 50 were counted.
+OTHER_FILES = 64
+SOCKETS_MIN = 4
 INSECURE = "; insecure_tls = true in a table [[sites]] of this host accepts it"
 STALE_MAX = 2  # in a row: then connections to the server are not kept any more
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
@@ -54,6 +59,66 @@ class Origin(msgspec.Struct):
     sent_unasked: bool = False  # bytes that answer no request: then no connection is kept
 
 
+class Sockets:
+    """How many connections may be open at a time: as many files as the system allows, without those for other things.
+
+    An idle connection counts until it is closed, and is closed for who waits: archive and outputs must never find that
+    all files are taken by connections that nobody uses.
+    """
+
+    def __init__(self, most: int, *, give_up_idle: Callable[[], None]) -> None:
+        """`give_up_idle`: closes an idle connection, if there is one."""
+        self._most = most
+        self._give_up_idle = give_up_idle
+        self._open = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def is_short(self) -> bool:
+        """Does anybody wait for one?"""
+        return bool(self._waiting)
+
+    async def take(self) -> Callable[[], None]:
+        """Wait for one; what gives it back, which may be called more than once."""
+        if self._open < self._most:
+            self._open += 1
+        else:
+            self._give_up_idle()
+            await self._wait()
+        is_given_back = False
+
+        def give_back() -> None:
+            nonlocal is_given_back
+            if not is_given_back:
+                is_given_back = True
+                self._give_back()
+
+        return give_back
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                self._waiting.remove(waiter)
+            else:
+                self._give_back()  # it had come at this moment
+            raise
+
+    def _give_back(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+        else:
+            self._open -= 1
+
+
+def sockets_max() -> int:
+    """By the limit of open files of this process."""
+    return max(SOCKETS_MIN, process_tuning.open_files_max() - OTHER_FILES)
+
+
 class Pool:
     """Idle connections, most recently used first; opens new ones."""
 
@@ -66,6 +131,7 @@ class Pool:
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
+        self._sockets = Sockets(sockets_max(), give_up_idle=self._give_up_idle)
         self._gateway = _gateway_of(settings)
 
     def take(self, origin: Origin) -> Connection | None:
@@ -80,8 +146,8 @@ class Pool:
         return None
 
     def put(self, origin: Origin, connection: Connection) -> None:
-        """Keep a connection for the origin's next request."""
-        if origin.sent_unasked or origin.stale_in_a_row >= STALE_MAX:
+        """Keep a connection for the origin's next request, unless others need its place."""
+        if self._sockets.is_short or origin.sent_unasked or origin.stale_in_a_row >= STALE_MAX:
             connection.abort()
             return
         connection.idle_since = self._loop.time()
@@ -105,8 +171,20 @@ class Pool:
             del self._idle[connection]
             connection.abort()
 
-    async def open(self, origin: Origin) -> Connection:
-        """Connect, with TLS for https. Raises ConnectFailedError."""
+    async def room(self) -> Callable[[], None]:
+        """Wait until another connection may be opened; what gives its place back."""
+        return await self._sockets.take()
+
+    async def open(self, origin: Origin, give_back: Callable[[], None]) -> Connection:
+        """Connect, with TLS for https, in a place that `room` gave. Raises ConnectFailedError."""
+        try:
+            return await self._open(origin, give_back)
+        except BaseException:
+            give_back()
+            raise
+
+    async def _open(self, origin: Origin, give_back: Callable[[], None]) -> Connection:
+        made = partial(self._new_connection, give_back)
         addresses, port = await self._addresses(origin.host), origin.port
         if self._gateway:
             addresses, port = self._gateway
@@ -114,7 +192,7 @@ class Pool:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 self._check(addresses)
                 if len(addresses) == 1 and not origin.is_tls:
-                    return await self._connect_plainly(addresses[0], port)
+                    return await self._connect_plainly(made, addresses[0], port)
                 sock = await self._connect(addresses, port)
         except address_guard.AddressRefusedError as error:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
@@ -124,7 +202,7 @@ class Pool:
             raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                return await self._hand_over(sock, origin)
+                return await self._hand_over(made, sock, origin)
         except TimeoutError:
             raise ConnectFailedError(FailureKind.TLS, "no end to the TLS handshake") from None
         except (OSError, RuntimeError) as error:  # ssl.SSLError is an OSError
@@ -155,9 +233,9 @@ class Pool:
         for address in addresses:
             address_guard.check(address, allow_private=self._settings.allow_private)
 
-    async def _connect_plainly(self, address: str, port: int) -> Connection:
+    async def _connect_plainly(self, made: Callable[[], Connection], address: str, port: int) -> Connection:
         """The common case, in one call of the loop: a third of the cost of the general way."""
-        _, connection = await self._loop.create_connection(self._new_connection, address, port)
+        _, connection = await self._loop.create_connection(made, address, port)
         return connection
 
     async def _connect_to_one(self, address: str, port: int) -> socket.socket:
@@ -182,9 +260,9 @@ class Pool:
             infos, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY_S, loop=self._loop
         )
 
-    async def _hand_over(self, sock: socket.socket, origin: Origin) -> Connection:
+    async def _hand_over(self, made: Callable[[], Connection], sock: socket.socket, origin: Origin) -> Connection:
         _, connection = await self._loop.create_connection(
-            self._new_connection,
+            made,
             sock=sock,
             ssl=self._context_of(origin) if origin.is_tls else None,
             server_hostname=origin.host if origin.is_tls else None,
@@ -201,7 +279,7 @@ class Pool:
             self._tls[origin.takes_any_certificate] = context
         return context
 
-    def _new_connection(self) -> Connection:
+    def _new_connection(self, give_back: Callable[[], None]) -> Connection:
         settings = self._settings
         return Connection(
             self._loop,
@@ -209,6 +287,7 @@ class Pool:
             headers_bytes_max=settings.headers_bytes_max,
             idle_timeout_s=settings.idle_timeout_s,
             pause_max_s=settings.total_timeout_s,
+            on_lost=give_back,
         )
 
     def _sweep(self) -> None:
@@ -221,6 +300,10 @@ class Pool:
             self._drop_oldest()
         if self._idle:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def _give_up_idle(self) -> None:
+        if self._idle:
+            self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         connection, origin = self._idle.popitem(last=False)

@@ -96,8 +96,10 @@ class Fetcher:
         began = loop.time()
         connection = self._pool.take(origin)
         if connection is None:
+            give_back = await self._pool.room()
+            began = loop.time()  # to wait for room is not the host's time
             try:
-                connection = await self._pool.open(origin)
+                connection = await self._pool.open(origin, give_back)
             except ConnectFailedError as error:
                 return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
         head, kept_head = self._request_head(origin, target, cookies)
@@ -208,8 +210,9 @@ class Fetcher:
         origin, _ = self._origin_and_target(url)
         if origin.refusal is not None:
             return origin.refusal
+        give_back = await self._pool.room()
         try:
-            connection = await self._pool.open(origin)
+            connection = await self._pool.open(origin, give_back)
         except ConnectFailedError as error:
             return error.failure
         self._pool.put(origin, connection)
