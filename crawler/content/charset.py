@@ -12,6 +12,7 @@ reference. Python's codecs for East Asian encodings have other tables than the s
 here are made from decoding, as the standard's are.
 """
 
+import codecs
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -67,7 +68,7 @@ _BLANK = rb"[\t\n\f\r ]"
 _TAG = re.compile(rb"<(/?)([a-z][^\t\n\f\r >]*+)")
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*+([^\t\n\f\r />][^\t\n\f\r />=]*+)"
-    rb"(?:%b*+=%b*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)))?+" % (_BLANK, _BLANK)
+    rb"(?:%b*+=%b*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)|([\"'])))?+" % (_BLANK, _BLANK)
 )
 _BEFORE_END = re.compile(rb"[\t\n\f\r /]*+>")
 _OF_HEAD = frozenset((b"script", b"style", b"noscript", b"link", b"meta", b"object", b"title", b"base"))
@@ -131,8 +132,8 @@ def _attributes(data: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
     while one := _ATTRIBUTE.match(data, at):
         found.setdefault(one[1], one[2] or one[3] or one[4] or b"")
         at = one.end()
-        if data[at : at + 1] in (b"'", b'"') and data[one.end(1) : at].strip(b"\t\n\f\r ") == b"=":
-            return found, -1  # a quote that does not end
+        if one[5]:  # a quote that does not end
+            return found, -1
     end = _BEFORE_END.match(data, at)
     return found, end.end() - 1 if end else -1
 
@@ -156,7 +157,7 @@ def _in_content(text: str) -> str:
             if value[:1] in ("'", '"'):
                 label, quote, _ = value[1:].partition(value[0])
                 return label if quote else ""
-            return re.split("[\t\n\f\r ;]", value, maxsplit=1)[0]
+            return re.split("[\t\n\f\r ;\"']", value, maxsplit=1)[0]  # at a quote, too, as browsers do
     return ""
 
 
@@ -168,7 +169,9 @@ def _of_xml(head: bytes) -> str | None:
         return None
     rest = rest[1:].lstrip(bytes(range(33)))
     label, quote, _ = rest[1:].partition(rest[:1])
-    return _as_declared(label.decode("latin-1").lower()) if quote in (b"'", b'"') else None
+    if quote not in (b"'", b'"') or min(label, default=0) <= 0x20:
+        return None
+    return _as_declared(label.decode("latin-1").lower())
 
 
 def _as_declared(label: str) -> str | None:
@@ -179,6 +182,7 @@ def _as_declared(label: str) -> str | None:
 
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+_TRIMMED = "".join(map(chr, range(0x21)))
 _UNSAFE = frozenset(b"\"#'<>")  # in queries, by the URL standard, besides controls and the blank
 
 
@@ -189,11 +193,13 @@ def is_unicode(codec: str) -> bool:
 
 def with_query_in(codec: str, href: str) -> str:
     """A reference whose query, if it has one beyond ASCII, is percent-encoded as pages in this encoding send it."""
-    path, mark, rest = href.partition("?")
-    if "#" in path or rest.isascii():
+    if href.isascii() and codec != "iso2022_jp":
+        return href
+    path, mark, rest = href.strip(_TRIMMED).partition("?")
+    if "#" in path:
         return href
     query, hash_mark, fragment = rest.partition("#")
-    for ignored in "\t\n\r":  # parsers do; an encoding with states must not see them
+    for ignored in "\t\n\r":  # parsers do, and trim; an encoding with states must not see them
         query = query.replace(ignored, "")
     if codec == "iso2022_jp":
         query = _in_iso_2022_jp(query)
@@ -249,6 +255,29 @@ SINGLE_BYTE: Mapping[str, str] = {
     }.items()
 }
 
+# What Python reads in JIS X 0208, and what the standard does.
+WIDE_IN_JIS = dict(zip("\u301c\u2016\u2212\u00a2\u00a3\u00ac", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2", strict=True))
+EAST_ASIAN = frozenset(("cp932", "euc_jp", "big5hkscs", "cp949", "gb18030", "gb18030-2000"))
+AS_BROWSERS = "as browsers"  # how errors in these are handled
+
+
+def _as_browsers(error: UnicodeError) -> tuple[str, int]:
+    """What the standard makes of bytes that Python can't decode: one U+FFFD for a pair, unless its second is ASCII."""
+    assert isinstance(error, UnicodeDecodeError)
+    lead, *trail = error.object[error.start : error.start + 2]
+    if lead == 0x80 and error.encoding == "gb18030":
+        return "\u20ac", error.start + 1
+    if lead in _NO_LEADS.get(error.encoding, b"\x80\xff") or not trail or trail[0] < 0x80:
+        return "\ufffd", error.start + 1
+    found = _jis_0208_by_place().get((lead - 0xA1, trail[0] - 0xA1)) if error.encoding == "euc_jp" else None
+    return found or "\ufffd", error.start + 2
+
+
+_NO_LEADS = {"cp932": b"\x80\xa0\xff", "euc_jp": bytes({*range(0x80, 0xA1), 0xFF} - {0x8E, 0x8F})}
+
+
+codecs.register_error(AS_BROWSERS, _as_browsers)
+
 _TRAILS = (*range(0x40, 0x7F), *range(0x80, 0xFD))
 
 
@@ -285,6 +314,13 @@ def _jis_0208() -> Mapping[str, tuple[int, int]]:
     return found
 
 
+@cache
+def _jis_0208_by_place() -> Mapping[tuple[int, int], str]:
+    pairs = enumerate(_pairs("cp932", _leads((0x81, 0x9F), (0xE0, 0xEF)), _TRAILS))
+    return {divmod(number, 94): text for number, (text, _) in pairs if text}
+
+
+_SHIFTS = "\x0e\x0f\x1b"  # would change the state: the standard sends U+FFFD in their place
 _ROMAN = {"\u00a5": b"\\", "\u203e": b"~"}
 _MINUS = {"\u2212": "\uff0d"}
 
@@ -314,12 +350,15 @@ def _in_iso_2022_jp(query: str) -> str:
         if wanted != state:
             parts.append(_escaped(b"\x1b" + wanted, ""))
             state = wanted
-        parts.append(character if character < "\x80" else _escaped(encoded, character))
+        is_plain = character < "\x80" and character not in _SHIFTS
+        parts.append(character if is_plain else _escaped(encoded, "\ufffd" if character in _SHIFTS else character))
     return "".join(parts) + ("" if state == b"(B" else _escaped(b"\x1b(B", ""))
 
 
 def _jis_and_state(character: str, state: bytes) -> tuple[bytes | None, bytes]:
     """A character in ISO-2022-JP, and the state that it needs: ASCII, Roman or JIS X 0208."""
+    if character in _SHIFTS:
+        return None, b"(B"
     if character < "\x80":
         return None, b"(J" if state == b"(J" and character not in "\\~" else b"(B"
     if character in _ROMAN:

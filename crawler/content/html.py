@@ -3,14 +3,14 @@
 Parsing is a pure function of plain values, so that an expensive page can be parsed in another process. What is
 followed:
 
-    a, area [href]                        yes, unless rel=nofollow (when obeyed)
+    a, area [href], a [xlink:href]        yes, unless rel=nofollow (when obeyed)
     link [rel: next, prev, alternate]     yes; canonical is a hint, reported separately; other rels no
     iframe, frame [src]                   yes
     meta http-equiv=refresh               yes, as a link; a Refresh header likewise, by the URL of the page
     base [href]                           the first valid http(s) one, anywhere in the document
     noscript                              its content is markup like any other
     template [shadowrootmode]             its links, like those around it, where browsers make a shadow root of it
-    form, img, srcset, script, object, embed, other templates, svg xlink:href     never
+    form, img, srcset, script, object, embed, other templates     never
 """
 
 import math
@@ -55,20 +55,28 @@ _SHADOW_HOSTS = frozenset(
     ("article", "aside", "blockquote", "body", "div", "footer", "h1", "h2", "h3", "h4", "h5", "h6", "header", "main",
      "nav", "p", "section", "span")
 )  # fmt: skip
+_RESERVED = frozenset(
+    ("annotation-xml", "color-profile", "font-face", "font-face-format", "font-face-name", "font-face-src",
+     "font-face-uri", "missing-glyph")
+)  # fmt: skip
+_ANCESTORS_MAX = 32
 
 
 def _tag_ids() -> dict[str, int]:
     html = "<head><title></title><base><link><meta></head><a></a><area><iframe></iframe><template></template>"
+    html += "<math></math><svg><desc></desc><foreignObject></foreignObject></svg>"
     found = {node.tag or "": node.tag_id for node in LexborHTMLParser(html).css("*")}
     frame = LexborHTMLParser("<frameset><frame></frameset>").css_first("frame")
     return {**found, "frame": frame.tag_id if frame else -1}
 
 
 _IDS = _tag_ids()
-_ANCHORS = (_IDS["a"], _IDS["area"])
+_ANCHOR, _AREA = _IDS["a"], _IDS["area"]
 _LINK, _META, _BASE = _IDS["link"], _IDS["meta"], _IDS["base"]
 _TITLE, _TEMPLATE = _IDS["title"], _IDS["template"]
 _FRAMES = (_IDS["iframe"], _IDS["frame"])
+_FOREIGN = frozenset((_IDS["svg"], _IDS["math"]))
+_HTML_IN_FOREIGN = frozenset((_IDS["foreignObject"], _IDS["desc"], _TITLE))
 
 
 class Markup(NamedTuple):
@@ -248,20 +256,24 @@ class _Found:
         hrefs = self.hrefs
         for node in nodes:
             tag = node.tag_id
-            if tag in _ANCHORS:
+            if tag == _ANCHOR:
                 try:
                     hrefs.append(node.attrs["href"] or "")
-                except KeyError:  # the selector also matches svg's xlink:href
-                    continue
+                except KeyError:  # of a picture (SVG)
+                    hrefs.append(node.attrs.sget("xlink:href") or "about:blank")
             elif tag == _META:
                 self._meta(node, agents)
+            elif _is_foreign(node):
+                continue
             elif tag == _LINK:
                 self._link(node)
+            elif tag == _AREA:
+                hrefs.append(node.attrs.sget("href") or "")
             elif tag == _BASE:
                 self.bases.append(node.attrs.sget("href") or "")
             elif tag in _FRAMES:
                 hrefs.append(node.attrs.sget("src") or "about:blank")
-            elif tag == _TITLE and self.title is None:  # the first: others belong to SVG pictures
+            elif tag == _TITLE and self.title is None:
                 self.title = " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
 
     def _link(self, node: LexborNode) -> None:
@@ -300,13 +312,25 @@ def _with_shadow_roots(nodes: Sequence[LexborNode], selector: str) -> Iterator[L
             open_roots.pop()
 
 
+def _is_foreign(node: LexborNode) -> bool:
+    """Is it of a picture or a formula (SVG, MathML), as far as the elements right around it tell?"""
+    for _ in range(_ANCESTORS_MAX):
+        parent = node.parent
+        if parent is None or parent.tag_id in _HTML_IN_FOREIGN:
+            return False
+        if parent.tag_id in _FOREIGN:
+            return True
+        node = parent
+    return False
+
+
 def _is_shadow_root(template: LexborNode, hosts: set[int]) -> bool:
     """Do browsers make this template the shadow root of its parent? `hosts`: those that have one, which grows."""
     host = template.parent
     if host is None or (template.attrs.sget("shadowrootmode") or "").lower() not in ("open", "closed"):
         return False
     tag = host.tag or ""
-    if (tag not in _SHADOW_HOSTS and "-" not in tag[1:]) or host.mem_id in hosts:
+    if (tag not in _SHADOW_HOSTS and ("-" not in tag[1:] or tag in _RESERVED)) or host.mem_id in hosts:
         return False
     hosts.add(host.mem_id)
     return True
@@ -343,7 +367,7 @@ class _Spelling(NamedTuple):
 
     def all(self, hrefs: list[str]) -> list[str]:
         charset = self.charset
-        return [href if href.isascii() else with_query_in(charset, href) for href in hrefs] if charset else hrefs
+        return [with_query_in(charset, href) for href in hrefs] if charset else hrefs
 
 
 def _capped(

@@ -5,7 +5,7 @@ Byte-order mark, then header, then what the page declares (charset.py), then the
 
 import codecs
 
-from crawler.content.charset import CODECS, SINGLE_BYTE, declared
+from crawler.content.charset import AS_BROWSERS, CODECS, EAST_ASIAN, SINGLE_BYTE, WIDE_IN_JIS, declared
 from crawler.media_type import content_type_of
 
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le"))
@@ -28,7 +28,13 @@ def decode(body: bytes, charset: str) -> str:
     table = SINGLE_BYTE.get(charset)
     if table is not None:
         return codecs.charmap_decode(body, "replace", table)[0]
-    text = codecs.decode(body, charset, "replace")
+    text = codecs.decode(body, charset, AS_BROWSERS if charset in EAST_ASIAN else "replace")
+    if charset == "cp932":  # Python reads four bytes that the standard does not have
+        for private in "\uf8f0\uf8f1\uf8f2\uf8f3":
+            text = text.replace(private, "\ufffd")
+    elif charset in ("euc_jp", "iso2022_jp"):
+        for narrow, wide in WIDE_IN_JIS.items():
+            text = text.replace(narrow, wide)
     return text.removeprefix("\ufeff")
 
 

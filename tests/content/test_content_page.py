@@ -57,7 +57,7 @@ def links(body, **options):
         ("<div><template shadowrootmode=open><base href=/b/><title>t</title><a href=x></template></div>", ["/d/x"]),
         (NESTED_SHADOWS, ["/1", "/2", "/3", "/4"]),
         ("<form action=/f><button></form><img src=/i srcset='/j 2x'><script src=/s></script><embed src=/e>", []),
-        ("<svg><a xlink:href=/x></a><a href=/y></a></svg>", ["/y"]),
+        ("<svg><a xlink:href=/x></a><a href=/y></a><a></a><use xlink:href=/z /></svg>", ["/x", "/y"]),
         ("<script>'<a href=/s>'</script><!-- <a href=/c> --><textarea><a href=/t></textarea>", []),
         ("<a href=/1><area href=/2><iframe src=/3></iframe><a href=/4>", ["/1", "/2", "/3", "/4"]),
         ("<a href=/x#a><a href=/x#b><a href=/x>", ["/x"]),

@@ -13,6 +13,8 @@ from crawler.rules.robots_txt import RobotsRules, robots_policy
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/robots.jsonl"
 AGENT = "shardcrawl"
+# One odd file a row, as Latin-1 text; `by`: RFC 9309, the parser that Google published, or on purpose, and then why.
+ODD = [json.loads(line) for line in Path(__file__).with_name("odd_robots.jsonl").read_text().splitlines()]
 
 RFC_DECODES_URLS = "Google compares as written; RFC 9309 section 2.2.2 wants both sides encoded alike"
 EXCEPTIONS = {
@@ -59,6 +61,14 @@ def test_line_numbers_survive_storage():
     text = "User-agent: other\nDisallow: /\n\nUser-agent: shardcrawl\nDisallow: /no\n"
     stored = RobotsRules.stored(parse(text).our_group())
     assert stored.verdict("http://h.test/no").line_number == 5
+
+
+@pytest.mark.parametrize("row", ODD, ids=lambda row: row["robots"][:50])
+def test_odd_lines_are_read_as_the_table_says(row):
+    rules = RobotsRules.parse(row["robots"].encode("latin-1"), AGENT)
+    assert rules.allows("http://h.test" + row["url"]) is row["allowed"]
+    assert rules.crawl_delay_s == row.get("delay_s", rules.crawl_delay_s)
+    assert ("why" in row) or row["by"] != "on purpose"
 
 
 def test_the_stored_form_holds_nothing_about_other_agents():
