@@ -36,6 +36,12 @@ async def test_each_given_url_is_counted_as_what_became_of_it(crawl: OpenCrawl) 
     assert await logged(crawl) == [("seed", "", "6 URLs")]
 
 
+async def test_a_comment_behind_a_seed_is_cut_and_fields_behind_a_tab_are_refused(crawl: OpenCrawl) -> None:
+    result = await add_seeds(crawl, [given(f"{NEW} # new", f"{NEW}\tscore=1", f"{NEW}\t# new")], given="3", actor=ANN)
+    assert (result.new, result.seen, result.invalid) == (1, 1, 1)
+    assert f"has fields behind a tab: give {NEW} alone" in result.complaints[0].reason
+
+
 async def test_a_seed_that_had_failed_is_retried_at_its_time(crawl: OpenCrawl) -> None:
     await give_up(crawl)
     later = [replace(one, visible_at=4e9) for one in given(URLS[0], NEW)]
