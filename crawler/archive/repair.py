@@ -170,7 +170,7 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
             if warc is None or warc.file != name or warc.offset not in moved:
                 return entry
             place = WarcLocation(file=new_name, offset=moved[warc.offset], length=warc.length)
-            return msgspec.structs.replace(entry, warc=place)
+            return entry.placed(place, entry.items)
 
         for one in indexes:
             index_writer.change_lines(one, changed)

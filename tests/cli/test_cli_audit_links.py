@@ -107,9 +107,12 @@ async def test_a_seeds_redirect_opens_the_scope_for_its_target_by_itself() -> No
         assert len(await required(reader, commit(depth=depth), moved)) == missed
 
 
-async def test_a_packed_page_is_read_as_the_crawl_read_it_and_one_that_lies_has_no_links() -> None:
+async def test_a_packed_page_is_read_as_the_crawl_read_it_also_one_that_is_not() -> None:
     packed = (*HEADERS, ("Content-Encoding", "gzip"))
     reader = reader_of("domain:a.test")
     assert len(await required(reader, commit(), stored(gzip.compress(LINKS), headers=packed))) == 1
     reader = reader_of("domain:a.test")
-    assert await required(reader, commit(), stored(LINKS, headers=packed)) == []
+    assert len(await required(reader, commit(), stored(LINKS, headers=packed))) == 1
+    reader = reader_of("domain:a.test")
+    damaged = gzip.compress(LINKS)[:10] + b"\xff" * 40
+    assert await required(reader, commit(), stored(damaged, headers=packed)) == []

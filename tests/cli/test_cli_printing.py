@@ -15,7 +15,12 @@ FILES = sorted(file for part in PARTS for file in (ROOT / part).glob("*.py") if 
 HARMLESS = {"isatty", "fileno", "flush", "close"}  # of a stream
 MAY_HAVE_A_STREAM = {"view_for", "start_logging", "show_urls"}  # which print by the helper, or clean themselves
 # Cleans; draws with rich, of cleaned text; has no file left to import the helper from, and says nothing of others.
-PRINTS_ITSELF = {("shell.py", "_print"), ("live_view.py", "LiveView"), ("main.py", "_report_files")}
+PRINTS_ITSELF = {
+    ("shell.py", "_print"),
+    ("live_view.py", "LiveView"),
+    ("main.py", "_report_files"),
+    ("main.py", "_report_full_disk"),
+}
 
 
 def past_the_helper(tree: ast.Module, file: str) -> list[str]:

@@ -50,8 +50,8 @@ def unstorable_title(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets past every stage, and can't be written into a call to the engine."""
     original = PageParser._here
 
-    def titled(self: PageParser, response: Any, *args: Any) -> Any:
-        parsed, tree = original(self, response, *args)
+    def titled(self: PageParser, response: Any, *args: Any, **kwargs: Any) -> Any:
+        parsed, tree = original(self, response, *args, **kwargs)
         return replace(parsed, title="\ud800") if BAD in response.url else parsed, tree
 
     monkeypatch.setattr(PageParser, "_here", titled)

@@ -75,7 +75,7 @@ async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> N
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
     (scheduler, counters), begun = scheduled(batch(1)), asyncio.Event()
 
-    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
+    async def fetch(url: str, *, before_send: Callable[[], None], **_: Any) -> None:
         if is_sent:
             before_send()
         begun.set()
@@ -101,7 +101,7 @@ async def test_no_page_is_requested_when_its_lease_ended_during_preparation() ->
     settings: Settings = load(environment={}, options={"robots.obey": False, "fetch.concurrency": 1})
     (scheduler, counters), is_held, sent = scheduled(batch(1)), [True], list[str]()
 
-    async def fetch(url: str, *, cookies: Any, before_send: Callable[[], None], working: Any) -> None:
+    async def fetch(url: str, *, before_send: Callable[[], None], **_: Any) -> None:
         is_held[0] = False
         before_send()
         sent.append(url)

@@ -169,7 +169,7 @@ class Judge:
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")
         run = entry.get("run", "")
-        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], entry["status"], run))
+        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], int(entry["status"]), run))
 
     def _ended(self, key: Key, ending: Ending) -> None:
         before = self.endings.get(key)
