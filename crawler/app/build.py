@@ -72,8 +72,9 @@ from crawler.robots.cache import RobotsCache
 from crawler.robots.gate import RobotsGate
 from crawler.robots.reader import RobotsReader
 from crawler.rules.introductions import Introductions
+from crawler.rules.quota_limits import share_of
 from crawler.rules.site_rules import of_queues
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.runtime.tasks import Loop, StopSignal
 from crawler.runtime.vitals import Vitals
@@ -162,6 +163,14 @@ def _build(
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
     runs = RunBook(crawl.runs, router)
 
+    def is_alone() -> bool:
+        return peers.taking <= {crawl.session}
+
+    def share(room: int, counted_s: float) -> int | None:
+        return None if is_alone() else share_of(room, peers.taking, crawl.session, counted_s=counted_s, now_s=wall_s())
+
+    counters.share_of = share
+
     def forget() -> None:
         """What was in the engine."""
         router.recent.clear()
@@ -237,7 +246,10 @@ def _build(
     )  # fmt: skip
 
     # Loops.
-    usage = QuotaUsage(crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint)
+    usage = QuotaUsage(
+        crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint,
+        is_alone=is_alone, on_room=due.room_changed,
+    )  # fmt: skip
     budgets = RaisedQuotasWatcher(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
     ownership = Ownership(
         crawl.leases,

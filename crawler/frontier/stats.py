@@ -118,6 +118,10 @@ class Stats:
         counted = await self._counted()
         return await self._totals(counted), await self._examples(counted)
 
+    async def claimed(self) -> int:
+        """How many URLs are claimed, by whomever."""
+        return sum(await self._engine.commands([("ZCARD", self._keys.of(p, "x")) for p in range(self._partitions)]))
+
     async def _counted(self) -> list[dict[str, int]]:
         raw = await self._engine.commands([("HGETALL", self._keys.meta(p)) for p in range(self._partitions)])
         return [_counters(meta) for meta in raw]

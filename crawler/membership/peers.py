@@ -61,6 +61,7 @@ class Peers:
         self.digest = ""
         self.time_scale = 1
         self.alive: dict[str, Member] = {}
+        self.taking: frozenset[str] = frozenset()  # sessions that partitions belong to
 
     def silence_of(self, session: str) -> int:
         """For how long a session's counter has not changed, ms; -1 when it was never seen."""
@@ -81,8 +82,8 @@ class Peers:
         self.time_scale = time_scale_of(len(members), self._settings.stretch_members)
         states = self._observer.states(now_ms)
         self.alive = {s: m for s, m in members.items() if states[s] not in (Liveness.DEAD, Liveness.LEAVING)}
-        taking = takers({s: declared(m.state) for s, m in self.alive.items()})
-        self._follow({m.node: m.weight for s, m in self.alive.items() if s in taking}, pins, now_ms)
+        self.taking = frozenset(takers({s: declared(m.state) for s, m in self.alive.items()}))
+        self._follow({m.node: m.weight for s, m in self.alive.items() if s in self.taking}, pins, now_ms)
         self._compare(now_ms)
         for session, member in members.items():
             if states[session] is Liveness.DEAD:

@@ -15,6 +15,7 @@ from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Stats, Totals
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.admit import QuotaAdmission
+from crawler.runtime.clock import wall_s
 from crawler.runtime.counters import Counters
 from crawler.settings import Settings
 
@@ -40,8 +41,14 @@ class QuotaUsage:
         settings: Settings,
         *,
         wake: Callable[[int], None],
+        is_alone: Callable[[], bool] = lambda: True,
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake`: called with a partition whose queues may be claimed now."""
+        """`wake`: called with a partition whose queues may be claimed now. `is_alone`: does no other instance claim?
+        `on_room`: called when more may be claimed.
+        """
+        self._is_alone = is_alone
+        self._on_room = on_room
         self._stats = stats
         self._crawls = crawls
         self._urls = admission
@@ -79,7 +86,7 @@ class QuotaUsage:
         """Wait until the next count; less when a limit seems to be reached."""
         for _ in range(int(COUNT_EVERY_S / POLL_S)):
             await asyncio.sleep(POLL_S)
-            if self._counters.is_limit_near and not self.limit:
+            if (self._counters.is_limit_near or self._counters.has_used_share) and not self.limit:
                 return
 
     async def count(self) -> None:
@@ -88,13 +95,25 @@ class QuotaUsage:
         None of our acks may be in flight meanwhile: it would be counted as another instance's.
         """
         async with self._counters.acking:
-            admitted = self._urls.admitted
+            admitted, counters = self._urls.admitted, self._counters
+            ever, counted_s = counters.open_claims.ever, wall_s()
+            claimed = await self._claimed()  # first: a claim that ends meanwhile counts twice, and not never
             totals = await self._stats.totals()
-            self._counters.committed_before = totals.fetched - self._counters.committed
-            self._counters.bytes_before = totals.bytes - self._counters.bytes
+            counters.committed_before = totals.fetched - counters.committed
+            counters.bytes_before = totals.bytes - counters.bytes
+            counters.pages_room, counters.claimed_before = max(0, counters.pages_max - totals.fetched - claimed), ever
+            counters.counted_s = counted_s
+        if counters.pages_room:
+            self._on_room()
         self._urls.update(total=totals.taken_in, deferred=totals.beyond, admitted=admitted)
         if not self.limit:
             self.limit = await self._reached(totals)
+
+    async def _claimed(self) -> int:
+        """The open claims of all instances, where these share a limit of pages."""
+        if not self._counters.pages_max or self._is_alone():
+            return self._counters.open_claims.total
+        return await self._stats.claimed()
 
     async def _reached(self, totals: Totals) -> str:
         used = {"crawl:pages": totals.fetched, "crawl:bytes": totals.bytes}

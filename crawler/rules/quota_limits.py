@@ -1,7 +1,9 @@
-"""What remains of a domain's quotas after they were raised. Pure; 0 means no limit."""
+"""What remains of quotas: of a domain's after they were raised, of a crawl's for each instance. Pure; 0: no limit."""
 
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 
+TURN_S = 1.0  # an instance counts twice in it
 LINK_PLACES = 224  # as in lua/_admission.lua
 
 
@@ -35,3 +37,16 @@ def link_place(domain: str, hash_key: bytes) -> int:
 def grown(budget: int, per_linking_domain: int, links: str) -> int:
     """A quota of URLs plus what linking domains add to it; `links`: their bits, seven to a character."""
     return budget and budget + per_linking_domain * sum(ord(bits).bit_count() for bits in links)
+
+
+def share_of(room: int, sharers: AbstractSet[str], me: str, *, counted_s: float, now_s: float) -> int:
+    """The part of a limit's room that one of some sessions may claim until it counts again. The parts add up.
+
+    Where the room can't be divided, the rest is each session's in turn, because one may have nothing to fetch: of who
+    has counted in that turn, so that what the last one claimed is known. Times are wall clock.
+    """
+    if me not in sharers:
+        return 0
+    turn = int(now_s / TURN_S)
+    has_rest = turn == int(counted_s / TURN_S) and sorted(sharers)[turn % len(sharers)] == me
+    return room // len(sharers) + (room % len(sharers) if has_rest else 0)

@@ -1,7 +1,7 @@
 """What the stages of one instance share: counts, open claims, the stop flag."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -22,12 +22,15 @@ class OpenClaims:
         self._claims_max = claims_max
         self._tokens: dict[int, set[str]] = {}
         self.total = 0
+        self.ever = 0  # how many were opened
 
     def opened(self, claims: Collection[Claim]) -> None:
         """The engine has delivered these."""
         for claim in claims:
             tokens = self._tokens.setdefault(claim.partition, set())
-            self.total += claim.token not in tokens
+            is_new = claim.token not in tokens
+            self.total += is_new
+            self.ever += is_new
             tokens.add(claim.token)
 
     def ended(self, claim: Claim) -> None:
@@ -76,6 +79,11 @@ class Counters(msgspec.Struct):
 
     open_claims: OpenClaims
     pages_max: int = 0
+    pages_room: int = 0  # at the last count: what nobody in the crawl had fetched or claimed
+    claimed_before: int = 0  # `open_claims.ever` at that count
+    counted_s: float = 0.0  # when that was; wall clock
+    # Our part of such a room, counted at that time: others claim, too, until they count again. None: nobody else does.
+    share_of: Callable[[int, float], int | None] = lambda *_: None
     committed: int = 0
     committed_before: int = 0  # by the whole crawl at the last count, without our own
     bytes_max: int = 0
@@ -135,12 +143,26 @@ class Counters(msgspec.Struct):
             return 0
         if not self.pages_max:
             return None
-        return max(0, self.pages_max - self.committed_before - self.committed - self.open_claims.total)
+        share, unclaimed = self.share_of(self.pages_room, self.counted_s), self._unclaimed
+        if share is not None:
+            unclaimed = min(unclaimed, share - (self.open_claims.ever - self.claimed_before))
+        return max(0, unclaimed)
+
+    @property
+    def has_used_share(self) -> bool:
+        """Was our part of a limit claimed since the last count, so that another count may give more?"""
+        return self.open_claims.ever > self.claimed_before and self.pages_left() == 0 and self._unclaimed > 0
+
+    @property
+    def _unclaimed(self) -> int:
+        """What is left if no other instance has open claims."""
+        return self.pages_max - self.committed_before - self.committed - self.open_claims.total
 
     @property
     def is_limit_near(self) -> bool:
         """Is a limit reached as far as this instance knows? Only the engine's totals decide."""
-        return self.is_out_of_bytes or (self.pages_left() == 0 and not self.open_claims.total)
+        is_near = bool(self.pages_max) and self._unclaimed <= 0 and not self.open_claims.total
+        return self.is_out_of_bytes or is_near
 
     @property
     def is_out_of_bytes(self) -> bool:

@@ -44,6 +44,17 @@ async def test_a_page_limit_is_met_although_pages_are_committed_during_the_count
     assert len(done.entries) == 200
 
 
+async def test_several_instances_share_a_page_limit(tmp_path: Path) -> None:
+    """Each claimed up to all of it. They may still exceed it by what they claim between two counts."""
+    with serve_web(seed=16, domains=12, pages=20) as site:
+        async with lab_names() as dns:
+            settings = settings_of(tmp_path, dns__nameservers=[dns], scope__mode="any", crawl__pages_max=100)
+            done = await crawl(settings, site.web.seeds, instances=3)
+    assert {i.stopped_because for i in done.instances} == {"pages"}
+    assert 100 <= len(done.entries) <= 115
+    assert done.twice == []
+
+
 async def test_a_time_limit_ends_the_crawl_in_order(tmp_path: Path) -> None:
     with serve_web(seed=17, domains=4, pages=4) as site:
         expected = site.web.expected(site.web.seeds, "any").committed

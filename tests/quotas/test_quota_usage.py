@@ -16,6 +16,7 @@ from crawler.quotas.distribute import DeferredShare
 from crawler.quotas.usage import QuotaUsage
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import load
+from tests.pipeline.test_schedule import claim
 from tests.pipeline.turn_lab import held_with
 
 
@@ -26,11 +27,15 @@ class FakeEngine:
         self.now = Totals()
         self.quota_reached: QuotaReached | None = None
         self.deferred = 0
+        self.open = 0  # claims of all instances
         self.hinted: list[int] = []
         self.is_readable = True
 
     async def totals(self) -> Totals:
         return self.now
+
+    async def claimed(self) -> int:
+        return self.open
 
     async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
         self.quota_reached = quota_reached
@@ -48,14 +53,21 @@ class FakeEngine:
 
 
 def usage_of(
-    engine: FakeEngine, *, sharers: int = 1, **options: int
+    engine: FakeEngine,
+    *,
+    sharers: int = 1,
+    is_alone: bool = True,
+    on_room: Callable[[], None] = lambda: None,
+    **options: int,
 ) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
     """The usage of quotas, the counters it updates, and whether one more URL is admitted."""
     settings = load(environment={}, options={k.replace("__", "."): v for k, v in options.items()})
     counters, held = Counters(OpenClaims(1000)), held_with(0)
     deferred_urls: Any = engine
     admission = QuotaAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
-    usage = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append)
+    usage = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append,
+        is_alone=lambda: is_alone, on_room=on_room,
+    )  # fmt: skip
     return usage, counters, lambda: admission.admits(sharers)
 
 
@@ -159,3 +171,35 @@ async def test_a_larger_budget_takes_the_flag_away() -> None:
     usage, *_ = usage_of(engine, budget__crawl_pages=6)
     await usage.prepare()
     assert engine.quota_reached is None
+
+
+@pytest.mark.parametrize("limit", ["crawl__pages_max", "budget__crawl_pages"])
+async def test_each_instance_claims_its_share_of_the_pages_that_are_left(limit: str) -> None:
+    """Also of those that others have claimed, and not fetched yet."""
+    engine = FakeEngine()
+    usage, counters, _ = usage_of(engine, is_alone=False, **{limit: 100})
+    counters.share_of = lambda room, _: room // 2
+    engine.now, engine.open = Totals(status={"2": 30}, fetched=30), 20
+    await usage.prepare()
+    assert counters.pages_left() == 25
+    counters.open_claims.opened([claim(n) for n in range(25)])
+    assert (counters.pages_left(), counters.has_used_share, counters.is_limit_near) == (0, True, False)
+    engine.open += 25
+    await usage.count()
+    assert (counters.pages_left(), counters.has_used_share) == (12, False)
+    engine.open += 25
+    await usage.count()
+    assert (counters.pages_left(), counters.has_used_share, counters.is_limit_near) == (0, False, False)
+    engine.now, engine.open = Totals(fetched=100), 0
+    await usage.count()
+    assert (counters.pages_left(), usage.limit) == (0, "pages" if limit == "crawl__pages_max" else "budget")
+
+
+async def test_more_room_wakes_who_waits_for_it() -> None:
+    engine, woken = FakeEngine(), list[int]()
+    usage, counters, _ = usage_of(engine, on_room=lambda: woken.append(1), crawl__pages_max=10)
+    await usage.prepare()
+    assert (counters.pages_left(), woken) == (10, [1])
+    engine.now = Totals(fetched=10)
+    await usage.count()
+    assert woken == [1]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.quota_limits import LINK_PLACES, grown, is_left, is_within, link_place, room_of
+from crawler.rules.quota_limits import LINK_PLACES, grown, is_left, is_within, link_place, room_of, share_of
 
 COUNTS = st.integers(0, 10**6)
 
@@ -30,3 +30,29 @@ def test_never_more_is_admitted_than_the_quota_or_than_is_deferred(taken: int, d
     assert 0 <= n <= deferred
     assert taken + n <= max(budget, taken)
     assert n == deferred or taken + n >= budget
+
+
+@given(room=st.integers(0, 10_000), sharers=st.sets(st.text(min_size=1, max_size=3), min_size=1, max_size=9),
+       counted_s=st.floats(0, 2e9), later_s=st.floats(0, 3))  # fmt: skip
+def test_the_shares_of_a_room_add_up_to_it_and_no_more(
+    room: int, sharers: set[str], counted_s: float, later_s: float
+) -> None:
+    def shares(now_s: float) -> list[int]:
+        return [share_of(room, sharers, me, counted_s=counted_s, now_s=now_s) for me in sharers]
+
+    assert sum(shares(counted_s)) == room
+    assert room - len(sharers) < sum(shares(counted_s + later_s)) <= room
+
+
+def test_the_rest_of_a_room_is_each_ones_in_turn() -> None:
+    turns = [
+        [name for name in "abc" if share_of(2, {"a", "b", "c"}, name, counted_s=second, now_s=second + 0.1)]
+        for second in (0, 1, 2, 3)
+    ]
+    assert turns == [["a"], ["b"], ["c"], ["a"]]
+
+
+def test_who_has_no_part_in_the_ring_claims_nothing_and_alone_all() -> None:
+    assert share_of(7, {"a"}, "b", counted_s=0, now_s=0) == 0
+    assert share_of(7, set(), "b", counted_s=0, now_s=0) == 0
+    assert share_of(7, {"b"}, "b", counted_s=0, now_s=0) == 7
