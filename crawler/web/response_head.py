@@ -163,13 +163,13 @@ class Repaired(NamedTuple):
     transfer: str
 
 
-def repaired(head: bytes) -> Repaired | None:
+def repaired(head: bytes) -> Repaired:
     """An unfolded head without the lines that are no headers, and with one that tells where the body ends, if any does.
 
-    None for one with a NUL or a bare CR, which are ways to hide a header. Raises BadHead for lengths that differ.
+    Raises BadHead for a NUL or a bare CR, which are ways to hide a header, and for lengths that are none or differ.
     """
     if b"\0" in head or _BARE_CR.search(head):
-        return None
+        raise BadHead(FailureKind.PROTOCOL, "a NUL or a bare CR in a header")
     status_line, *lines = head.removesuffix(b"\n").split(b"\n")
     headers = [header for line in lines if (header := _header_of(line)) is not None]
     codings = [coding.strip(b" \t").lower() for coding in _listed(headers, b"transfer-encoding")]

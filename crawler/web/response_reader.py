@@ -28,6 +28,7 @@ CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each 
 
 
 _NOTHING = bytearray()
+_NO_CHUNKS = b"0\r\n\r\n"
 _LINE_KEPT = 64  # bytes of a line between chunks; more is an extension, which means nothing
 _SIZE = re.compile(rb"([0-9A-Fa-f]+)[ \t]*(?:;|$)")
 _SIZE_DIGITS_MAX = 15
@@ -70,6 +71,10 @@ class Chunks:
                 at += len(body[-1])
                 self._left -= len(body[-1])
                 continue
+            if not self._left and not self._is_last and not self._last and data[at : at + 2] == b"\r\n":
+                self._left = -1  # the common case
+                at += 2
+                continue
             end = data.find(b"\n", at)
             part = bytes(data[at : end + 1 if end >= 0 else len(data)])
             at += len(part)
@@ -78,13 +83,13 @@ class Chunks:
 
     def _take(self, part: bytes, *, is_whole: bool) -> None:
         """A line, or the next part of it."""
-        if _CONTROL.search(self._last + part):
+        before = self._last + part
+        if _CONTROL.search(before):
             raise BadHead(FailureKind.PROTOCOL, "a NUL or a bare CR between chunks")
         if self._is_last:
             self._trailer_bytes += len(part)
             if self._trailer_bytes > TRAILER_BYTES_MAX + _LINE_KEPT:
                 raise BadHead(FailureKind.HEADERS_TOO_LARGE, f"trailers of more than {TRAILER_BYTES_MAX} bytes")
-        before = self._last + part
         if is_whole and not before.endswith(b"\r\n"):
             self.is_doubtful = True
         line = (self._line + part[:_LINE_KEPT])[:_LINE_KEPT]
@@ -109,7 +114,7 @@ class Chunks:
         else:
             size = _SIZE.match(line)
             digits = size[1].lstrip(b"0") if size else b""
-            if size is None or len(digits) > _SIZE_DIGITS_MAX:
+            if size is None or size.end() >= _LINE_KEPT or len(digits) > _SIZE_DIGITS_MAX:
                 raise BadHead(FailureKind.PROTOCOL, f"size of a chunk {line[:_LINE_KEPT].decode('latin-1')!r}")
             self._left = int(digits or b"0", 16)
             if not self._left:
@@ -155,7 +160,6 @@ class ResponseReader:
         self._headers_bytes_max = headers_bytes_max
         self.is_spoiled = self.has_excess = False
         self._parser: HttpResponseParser | None = self._new_parser()
-        self._chunks: Chunks | None = None
         self._body_bytes_max = 0
         self.clear()
 
@@ -174,9 +178,7 @@ class ResponseReader:
         self._wire_bytes = 0
         self._interims = 0
         self._is_complete = False
-        if self._chunks is not None and self._parser is not None:  # it has had the head alone
-            self._parser = self._new_parser()
-        self._chunks = None
+        self._chunks: Chunks | None = None
         self._refusal: BadHead | None = None
         self._seen: bytearray = _NOTHING  # of a head that is still incomplete
         self._skipped_bytes = 0  # of interim responses and empty lines before the head
@@ -309,30 +311,36 @@ class ResponseReader:
             self._skipped_bytes += end
             received, start = rest, 0
 
-    def _parse_head(self, head: bytes, rest: bytes | bytearray) -> bytes | bytearray:
+    def _parse_head(self, received: bytes, rest: bytes | bytearray) -> bytes | bytearray:
         """Parse the head; returns the bytes behind it."""
         self._seen = _NOTHING
-        readable, is_doubtful = unfolded(head)
+        readable, is_doubtful = unfolded(received)
+        better = None
         try:
             self._parse(readable)
         except BadHead as refusal:
-            is_final = self.head is not None or refusal.kind is FailureKind.HEADERS_TOO_LARGE
-            better = None if is_final else repaired(readable)
-            if better is None:
+            if self.head is not None or refusal.kind is FailureKind.HEADERS_TOO_LARGE:
                 raise
-            is_doubtful = True
+            better = repaired(readable)
+        if better is not None:
             self._parser, self._fields, self._reason, self._refusal = self._new_parser(), [], b"", None
             self._parse(better.head)
-            if self.head is not None:
-                self.head.as_received(better)
-        if self.head is None:
+        head = self.head
+        if head is None:
             raise BadHead(FailureKind.PROTOCOL, "headers without an end")
-        if self.head.is_chunked:
+        if better is not None:
+            head.as_received(better)
+            is_doubtful = True
+        if head.is_chunked:
             # RFC 9112 6.1: HTTP/1.0 has no transfer coding; whoever is between may not have seen it, nor a second one.
-            is_doubtful = is_doubtful or self.head.http_version == "1.0" or _count_of_codings(self._fields) > 1
-            if self.head.has_body:
+            is_doubtful = is_doubtful or head.http_version == "1.0" or _count_of_codings(self._fields) > 1
+            if head.has_body:
+                self._parse(_NO_CHUNKS)  # what follows is not for the parser, which is ready for the next head then
+                self._is_complete = False
                 self._chunks = Chunks(trailers_max=HEADERS_MAX - len(self._fields))
-        self.is_spoiled = self.is_spoiled or is_doubtful or any(name.endswith(b" ") for name, _ in self._fields)
+        if b" :" in received and any(name.endswith(b" ") for name, _ in self._fields):
+            is_doubtful = True
+        self.is_spoiled = self.is_spoiled or is_doubtful
         return rest
 
     def _take_chunks(self, chunks: Chunks, data: bytes | bytearray) -> None:

@@ -111,7 +111,7 @@ def rows() -> Iterator[Target]:
         function=lambda text: redirect_target(BASE, text),
         tokens=(*TEXT, *URL, *HOST),
     )
-    for coding in ("gzip", "deflate", "br", "zstd", "gzip, gzip", "deflate, br"):
+    for coding in ("gzip", "deflate", "br", "zstd", "gzip, gzip", "deflate, br", "x, gzip", "br, x, deflate"):
         yield Target(
             name=f"coding.{coding}",
             function=undone(coding),

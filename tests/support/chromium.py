@@ -21,7 +21,7 @@ import pytest
 
 BINARY = shutil.which("chromium") or ""
 needs_chromium = pytest.mark.skipif(not BINARY, reason="there is no Chromium on this machine to compare with")
-PAGE_S = 10.0
+PAGE_S = 4.0
 TABS = 6
 _ARGUMENTS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--no-first-run",
