@@ -83,6 +83,9 @@ from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
+# A share of a small room is used at once or not at all, in less than half of the time between two counts: so who counts
+# again knows what the others did with theirs.
+SHARE_VALID_MS = 200
 # Claims that an instance may hold, at least: twice what one queue without a delay needs while groups are committed.
 CLAIMS_MIN = 512
 
@@ -163,11 +166,13 @@ def _build(
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
     runs = RunBook(crawl.runs, router)
 
-    def is_alone() -> bool:
-        return peers.taking <= {crawl.session}
-
     def share(room: int, counted_s: float) -> int | None:
-        return None if is_alone() else share_of(room, peers.taking, crawl.session, counted_s=counted_s, now_s=wall_s())
+        if peers.taking <= {crawl.session}:
+            return None
+        is_stale = monotonic_ms() - counters.counted_ms > SHARE_VALID_MS and room < CLAIMS_MIN * len(peers.taking)
+        if is_stale or peers.taking != counters.counted_for:
+            return 0  # until the next count: others may have claimed by shares of the same room
+        return share_of(room, peers.taking, crawl.session, counted_s=counted_s, now_s=wall_s())
 
     counters.share_of = share
 
@@ -248,7 +253,7 @@ def _build(
     # Loops.
     usage = QuotaUsage(
         crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint,
-        is_alone=is_alone, on_room=due.room_changed,
+        sharers=lambda: peers.taking, on_room=due.room_changed,
     )  # fmt: skip
     budgets = RaisedQuotasWatcher(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
     ownership = Ownership(

@@ -87,7 +87,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
         type=count_type(1, hint="; leave it out for no limit"),
         metavar="N",
         help="when the crawl has N pages in total; several instances may fetch a few more, at most what they claim in "
-        "half a second (measured with 2 and 4: up to 2 more)",
+        "half a second (measured with 2 and 4 instances: 0 or 1 more)",
     )
     group.add_argument("--time", type=limit_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
     group = p.add_argument_group("results")

@@ -15,7 +15,7 @@ from crawler.frontier.messages import QuotaReached
 from crawler.frontier.stats import Stats, Totals
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.admit import QuotaAdmission
-from crawler.runtime.clock import wall_s
+from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters
 from crawler.settings import Settings
 
@@ -41,13 +41,13 @@ class QuotaUsage:
         settings: Settings,
         *,
         wake: Callable[[int], None],
-        is_alone: Callable[[], bool] = lambda: True,
+        sharers: Callable[[], frozenset[str]] = frozenset,
         on_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake`: called with a partition whose queues may be claimed now. `is_alone`: does no other instance claim?
-        `on_room`: called when more may be claimed.
+        """`wake`: called with a partition whose queues may be claimed now. `sharers`: the sessions that claim, as
+        far as this one knows. `on_room`: called when more may be claimed.
         """
-        self._is_alone = is_alone
+        self._sharers = sharers
         self._on_room = on_room
         self._stats = stats
         self._crawls = crawls
@@ -86,7 +86,7 @@ class QuotaUsage:
         """Wait until the next count; less when a limit seems to be reached."""
         for _ in range(int(COUNT_EVERY_S / POLL_S)):
             await asyncio.sleep(POLL_S)
-            if (self._counters.is_limit_near or self._counters.has_used_share) and not self.limit:
+            if self._counters.is_limit_near and not self.limit:
                 return
 
     async def count(self) -> None:
@@ -96,13 +96,15 @@ class QuotaUsage:
         """
         async with self._counters.acking:
             admitted, counters = self._urls.admitted, self._counters
-            ever, counted_s = counters.open_claims.ever, wall_s()
+            ever, counted_s, sharers = counters.open_claims.ever, wall_s(), self._sharers()
+            # A session without partitions may not be known to those that have them: they claim as if it was not there.
+            counters.counted_for = sharers if len(self._held) else frozenset()
             claimed = await self._claimed()  # first: a claim that ends meanwhile counts twice, and not never
             totals = await self._stats.totals()
             counters.committed_before = totals.fetched - counters.committed
             counters.bytes_before = totals.bytes - counters.bytes
             counters.pages_room, counters.claimed_before = max(0, counters.pages_max - totals.fetched - claimed), ever
-            counters.counted_s = counted_s
+            counters.counted_s, counters.counted_ms = counted_s, monotonic_ms()
         if counters.pages_room:
             self._on_room()
         self._urls.update(total=totals.taken_in, deferred=totals.beyond, admitted=admitted)
@@ -111,7 +113,7 @@ class QuotaUsage:
 
     async def _claimed(self) -> int:
         """The open claims of all instances, where these share a limit of pages."""
-        if not self._counters.pages_max or self._is_alone():
+        if not self._counters.pages_max or len(self._sharers()) <= 1:
             return self._counters.open_claims.total
         return await self._stats.claimed()
 

@@ -81,7 +81,9 @@ class Counters(msgspec.Struct):
     pages_max: int = 0
     pages_room: int = 0  # at the last count: what nobody in the crawl had fetched or claimed
     claimed_before: int = 0  # `open_claims.ever` at that count
-    counted_s: float = 0.0  # when that was; wall clock
+    counted_s: float = 0.0  # when that began; wall clock
+    counted_ms: int = 0  # when it ended; monotonic
+    counted_for: frozenset[str] = frozenset()  # the sessions that shared it then
     # Our part of such a room, counted at that time: others claim, too, until they count again. None: nobody else does.
     share_of: Callable[[int, float], int | None] = lambda *_: None
     committed: int = 0
@@ -147,11 +149,6 @@ class Counters(msgspec.Struct):
         if share is not None:
             unclaimed = min(unclaimed, share - (self.open_claims.ever - self.claimed_before))
         return max(0, unclaimed)
-
-    @property
-    def has_used_share(self) -> bool:
-        """Was our part of a limit claimed since the last count, so that another count may give more?"""
-        return self.open_claims.ever > self.claimed_before and self.pages_left() == 0 and self._unclaimed > 0
 
     @property
     def _unclaimed(self) -> int:

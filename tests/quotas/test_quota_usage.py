@@ -56,7 +56,7 @@ def usage_of(
     engine: FakeEngine,
     *,
     sharers: int = 1,
-    is_alone: bool = True,
+    claiming: str = "a",
     on_room: Callable[[], None] = lambda: None,
     **options: int,
 ) -> tuple[QuotaUsage, Counters, Callable[[], bool]]:
@@ -66,7 +66,7 @@ def usage_of(
     deferred_urls: Any = engine
     admission = QuotaAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
     usage = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append,
-        is_alone=lambda: is_alone, on_room=on_room,
+        sharers=lambda: frozenset(claiming), on_room=on_room,
     )  # fmt: skip
     return usage, counters, lambda: admission.admits(sharers)
 
@@ -177,19 +177,19 @@ async def test_a_larger_budget_takes_the_flag_away() -> None:
 async def test_each_instance_claims_its_share_of_the_pages_that_are_left(limit: str) -> None:
     """Also of those that others have claimed, and not fetched yet."""
     engine = FakeEngine()
-    usage, counters, _ = usage_of(engine, is_alone=False, **{limit: 100})
+    usage, counters, _ = usage_of(engine, claiming="ab", **{limit: 100})
     counters.share_of = lambda room, _: room // 2
     engine.now, engine.open = Totals(status={"2": 30}, fetched=30), 20
     await usage.prepare()
     assert counters.pages_left() == 25
     counters.open_claims.opened([claim(n) for n in range(25)])
-    assert (counters.pages_left(), counters.has_used_share, counters.is_limit_near) == (0, True, False)
+    assert (counters.pages_left(), counters.is_limit_near) == (0, False)
     engine.open += 25
     await usage.count()
-    assert (counters.pages_left(), counters.has_used_share) == (12, False)
+    assert counters.pages_left() == 12
     engine.open += 25
     await usage.count()
-    assert (counters.pages_left(), counters.has_used_share, counters.is_limit_near) == (0, False, False)
+    assert (counters.pages_left(), counters.is_limit_near, counters.counted_for) == (0, False, {"a", "b"})
     engine.now, engine.open = Totals(fetched=100), 0
     await usage.count()
     assert (counters.pages_left(), usage.limit) == (0, "pages" if limit == "crawl__pages_max" else "budget")
