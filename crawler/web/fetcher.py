@@ -275,7 +275,9 @@ class Fetcher:
             head = line + origin.request_tail
             return head, head
         added = additions or _NO_ADDITIONS
-        cookie = "; ".join(f"{name}={value}" for name, value in (added.cookies | dict(cookies or {})).items())
+        cookie = "; ".join(
+            f"{name}={value}" if name else value for name, value in (added.cookies | dict(cookies or {})).items()
+        )
         head = line + self._tail(origin.host_header, cookie, added.headers)
         if not added.secrets or self._settings.archive.request_secrets:
             return head, head

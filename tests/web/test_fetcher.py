@@ -39,14 +39,14 @@ async def test_a_response_is_kept_as_it_came() -> None:
 async def test_the_request_head_is_told_exactly_as_it_was_sent() -> None:
     async with HostileServer(HELLO) as server, fetching(contact="https://example.org/bot") as fetcher:
         plain = response_of(await fetcher.fetch(server.url + "a?b=c"))
-        special = response_of(await fetcher.fetch(server.url, cookies={"id": "42", "b": "c"}))
+        special = response_of(await fetcher.fetch(server.url, cookies={"id": "42", "b": "c", "": "token"}))
         assert [plain.request_head, special.request_head] == server.requests
         assert plain.request_head.startswith(
             b"GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
             b"User-Agent: shardcrawl/9.9 (+https://example.org/bot)\r\n" % server.port
         )
         assert b"\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n" in plain.request_head
-        assert b"\r\nCookie: id=42; b=c\r\n" in special.request_head
+        assert b"\r\nCookie: id=42; b=c; token\r\n" in special.request_head
         assert b"Cookie" not in plain.request_head
 
 

@@ -1,0 +1,25 @@
+"""Set-Cookie lines that are slightly wrong, and what is sent after the response: the rows of odd_cookies.jsonl."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.pipeline.cookie_walls import cookies_after
+
+NOW_S = 1_790_000_000.0
+ROWS: list[dict[str, Any]] = [
+    json.loads(line) for line in Path(__file__).with_name("odd_cookies.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["row"].replace(" ", "-") for row in ROWS])
+def test_cookies_are_those_that_browsers_send(row: dict[str, Any]) -> None:
+    headers = [(b"Set-Cookie", line.encode("latin-1")) for line in row["lines"]]
+    assert cookies_after({}, row["url"], headers, now_s=NOW_S) == row["cookies"]
+
+
+def test_a_response_removes_a_cookie_of_an_earlier_one() -> None:
+    headers = [(b"set-cookie", b"a=; Max-Age=0"), (b"X-Other", b"c=3"), (b"SET-COOKIE", b"b=2")]
+    assert cookies_after({"a": "1", "z": "9"}, "http://a.test/", headers, now_s=NOW_S) == {"z": "9", "b": "2"}
