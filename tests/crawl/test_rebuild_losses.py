@@ -183,7 +183,7 @@ HURT: dict[str, Callable[[bytes], bytes | None]] = {
 
 
 @pytest.mark.parametrize("is_kept", [True, False], ids=["the engine kept", "the engine lost"])
-@pytest.mark.parametrize("how", HURT)
+@pytest.mark.parametrize("how", [next(iter(HURT)), *(pytest.param(how, marks=pytest.mark.slow) for how in [*HURT][1:])])
 async def test_a_damaged_index_is_named_and_costs_at_most_a_request_for_each_lost_line(
     lab: WebLab, how: str, is_kept: bool
 ) -> None:
@@ -250,7 +250,9 @@ async def test_a_rebuild_takes_damage_out_of_a_warc_file_and_keeps_its_bytes(lab
     assert await audit(lab.settings()) == 0
 
 
-@pytest.mark.parametrize("is_kept", [True, False], ids=["the engine kept", "the engine lost"])
+@pytest.mark.parametrize(
+    "is_kept", [pytest.param(True, marks=pytest.mark.slow), False], ids=["the engine kept", "the engine lost"]
+)
 async def test_records_that_other_bytes_moved_are_found_by_everybody_after_a_rebuild(
     lab: WebLab, is_kept: bool
 ) -> None:
@@ -293,7 +295,7 @@ async def test_a_crawl_without_an_archive_is_fetched_again_when_told_so(lab: Web
 
 
 @pytest.mark.parametrize("policy", ["site", "follow"])
-@pytest.mark.parametrize("depth", [0, 3])
+@pytest.mark.parametrize("depth", [0, pytest.param(3, marks=pytest.mark.slow)])
 async def test_where_a_seed_redirected_to_is_in_scope_again(lab: WebLab, depth: int, policy: str) -> None:
     """d0.test/away links to d2.test, which is not a seed."""
     options: dict[str, Any] = {"scope__mode": "domain", "scope__redirected_seeds": policy}

@@ -98,9 +98,10 @@ def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path,
 @pytest.mark.parametrize(
     ("where", "pages_left", "says"),
     [
-        ("c", 300, "waits for free disk space"),  # less than the guard wants, and room for what is in flight
+        # less than the guard wants, and room for what is in flight
+        pytest.param("c", 300, "waits for free disk space", marks=pytest.mark.slow),
         ("c/engine", 0, r"waits for free space on the engine's disk: it can't be written \(MISCONF\)"),
-        ("results", 0, "No space left on device.*the crawl continues"),
+        pytest.param("results", 0, "No space left on device.*the crawl continues", marks=pytest.mark.slow),
     ],
 )
 def test_a_crawl_goes_on_by_itself_when_any_of_its_disks_has_room_again(
