@@ -219,9 +219,9 @@ def _say_missing(missing: "Sequence[MissingFile]") -> None:
 
 def decode(payload: bytes, coding: str) -> bytes:
     """Undo a content coding, bounded, as far as it can be. Raises UndecodableError when nothing of it can."""
+    from crawler.content.coding import inflate
     from crawler.model import Decoded
     from crawler.outputs.records import UndecodableError
-    from crawler.web.content_encoding import inflate
 
     found = inflate(payload, coding, limit=BODY_BYTES_MAX, ratio_max=RATIO_MAX)
     if found.decoded is Decoded.NOTHING:

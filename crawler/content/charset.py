@@ -68,8 +68,10 @@ _BLANK = rb"[\t\n\f\r ]"
 _TAG = re.compile(rb"<(/?)([a-z][^\t\n\f\r >]*+)")
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*+([^\t\n\f\r />][^\t\n\f\r />=]*+)"
-    rb"(?:%b*+=%b*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)|([\"'])))?+" % (_BLANK, _BLANK)
-)
+    rb"(?:%b*+=%b*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)|([\"'])(?s:.*+)))?+"
+    % (_BLANK, _BLANK)
+)  # the last group is a quote that does not end
+_ATTRIBUTES = re.compile(rb"(?:%b)*+" % _ATTRIBUTE.pattern)
 _BEFORE_END = re.compile(rb"[\t\n\f\r /]*+>")
 _OF_HEAD = frozenset((b"script", b"style", b"noscript", b"link", b"meta", b"object", b"title", b"base"))
 _RAW = frozenset((b"script", b"style", b"title"))
@@ -80,27 +82,26 @@ def declared(body: bytes) -> str | None:
     head = body[:PRESCAN_BYTES]
     if head.startswith((b"<\0?\0x\0", b"\0<\0?\0x")):
         return "utf-16-le" if head[0] else "utf-16-be"
-    return _prescan(head.lower()) or _of_xml(head) or _later_in_head(body)
+    found = _prescan(head.lower()) or _of_xml(head)
+    if found or len(body) <= PRESCAN_BYTES:
+        return found
+    return _prescan(body[:HEAD_BYTES].lower(), is_in_head=True)
 
 
-def _prescan(data: bytes) -> str | None:
-    """The first declaration in lower-case `data`, wherever the standard's prescan sees one."""
-    return next(filter(None, (_of_meta(found) for name, found in _start_tags(data) if name == b"meta")), None)
-
-
-def _later_in_head(body: bytes) -> str | None:
-    """The first declaration of a head that is longer than the prescan, up to an element that no head has."""
-    if len(body) <= PRESCAN_BYTES:
-        return None
-    for name, found in _start_tags(body[:HEAD_BYTES].lower(), is_in_head=True):
-        if name == b"meta" and (codec := _of_meta(found)):
-            return codec
+def _prescan(data: bytes, *, is_in_head: bool = False) -> str | None:
+    """The first declaration in lower-case `data`, wherever the standard's prescan sees one. `is_in_head`: up to an
+    element that no head has.
+    """
+    if b"charset" in data:
+        for name, found in _start_tags(data, is_in_head=is_in_head):
+            if name == b"meta" and (codec := _of_meta(found)):
+                return codec
     return None
 
 
 def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """Names and attributes of the start tags that are whole. `is_in_head`: up to a tag that no head has; what looks
-    like one in a script or a style is none.
+    """Names of the start tags that are whole, and the attributes of meta elements. `is_in_head`: up to a tag that no
+    head has; what looks like one in a script or a style is none.
     """
     at = 0
     while (at := data.find(b"<", at)) >= 0:
@@ -110,7 +111,7 @@ def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[byte
             name, is_end = tag[2].partition(b"/")[0], tag[1] == b"/"
             if is_in_head and name not in _OF_HEAD and (is_end or name not in (b"html", b"head")):
                 return
-            found, end = _attributes(data, tag.start(2) + len(name))
+            found, end = _attributes(data, tag.start(2) + len(name), are_wanted=name == b"meta")
             if end >= 0 and not is_end:
                 yield name, found
                 if is_in_head and name in _RAW:
@@ -126,13 +127,17 @@ def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[byte
         at = end + 1
 
 
-def _attributes(data: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
+def _attributes(data: bytes, at: int, *, are_wanted: bool) -> tuple[dict[bytes, bytes], int]:
     """The attributes of a tag whose name ends there, and where its `>` is; -1: the data end before it."""
     found: dict[bytes, bytes] = {}
+    if not are_wanted and (all_of_them := _ATTRIBUTES.match(data, at)):
+        if all_of_them[5]:
+            return found, -1
+        at = all_of_them.end()
     while one := _ATTRIBUTE.match(data, at):
         found.setdefault(one[1], one[2] or one[3] or one[4] or b"")
         at = one.end()
-        if one[5]:  # a quote that does not end
+        if one[5]:
             return found, -1
     end = _BEFORE_END.match(data, at)
     return found, end.end() - 1 if end else -1

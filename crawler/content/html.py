@@ -158,7 +158,7 @@ def parse_with_tree(
     refreshed = refresh_target(url, refresh, bytes_max=bytes_max) if refresh else None
     is_followed = not (nofollow and obey_nofollow)
     if is_sitemap:
-        return _sitemap(url, body, math.inf, bytes_max, noindex=noindex, is_followed=is_followed), None
+        return _sitemap(url, body, URLS_MAX, bytes_max, noindex=noindex, is_followed=is_followed), None
     markup = markup or markup_of(content_type, body)
     if markup is None:
         if reads_feeds and looks_like_one(body):
@@ -167,7 +167,7 @@ def parse_with_tree(
         return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
     tree = LexborHTMLParser(markup.body, options=_NO_EVENTS)
     selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
-    found = _Found(_with_shadow_roots(tree.css(selector), selector), agent)
+    found = _Found(tree.css(selector), selector, agent)
     nofollow = nofollow or found.nofollow
     spell = _Spelling("" if link_rules == 0 or is_unicode(markup.charset) else markup.charset)
     base = _first_valid(url, spell.all(found.bases[:16]), bytes_max)
@@ -191,18 +191,17 @@ def parse_with_tree(
     return page, tree
 
 
-def _sitemap(
-    url: str, body: bytes, links_max: float, bytes_max: int, *, noindex: bool, is_followed: bool
-) -> ParsedPage:
+def _sitemap(url: str, body: bytes, links_max: int, bytes_max: int, *, noindex: bool, is_followed: bool) -> ParsedPage:
     """What a sitemap or a feed names; its protocol has a bound of its own."""
     if not is_followed:
         return ParsedPage(noindex=noindex, nofollow=True)
     found = parse_sitemap(body, url)
     usable = [one.loc for one in found.urls if len(one.loc) <= bytes_max]
-    links = tuple(usable[: int(min(links_max, URLS_MAX))])
+    links = tuple(usable[:links_max])
+    left_out = found.left_out + len(found.urls) - len(usable)
     return ParsedPage(
         noindex=noindex, links=links, links_dropped=len(usable) - len(links), sitemaps=found.sitemaps,
-        flaw=found.flaw,
+        flaw=found.flaw or (f"{left_out:,} of its entries have no usable URL" if left_out else ""),
     )  # fmt: skip
 
 
@@ -244,9 +243,11 @@ def refresh_target(url: str, value: str, *, bytes_max: int = 8192) -> str | None
 
 
 class _Found:
-    """The relevant elements by kind, each list in document order."""
+    """The relevant elements by kind, each list in document order. In the place of each declarative shadow root is what
+    it holds, but for what speaks for the document.
+    """
 
-    def __init__(self, nodes: Iterator[LexborNode], agent: str) -> None:
+    def __init__(self, nodes: Sequence[LexborNode], selector: str, agent: str) -> None:
         self.hrefs: list[str] = []
         self.bases: list[str] = []
         self.canonicals: list[str] = []
@@ -254,33 +255,47 @@ class _Found:
         self.noindex = self.nofollow = False
         agents = ("robots", agent.lower())
         hrefs = self.hrefs
-        for node in nodes:
-            tag = node.tag_id
-            if tag == _ANCHOR:
-                try:
-                    hrefs.append(node.attrs["href"] or "")
-                except KeyError:  # of a picture (SVG)
-                    hrefs.append(node.attrs.sget("xlink:href") or "about:blank")
-            elif tag == _META:
+        hosts: set[int] = set()
+        roots: list[Iterator[LexborNode]] = [iter(nodes)]  # the document, and the shadow roots that are open
+        while roots:
+            for node in roots[-1]:
+                tag = node.tag_id
+                if tag == _ANCHOR:
+                    try:
+                        hrefs.append(node.attrs["href"] or "")
+                    except KeyError:  # of a picture (SVG)
+                        hrefs.append(node.attrs.sget("xlink:href") or "about:blank")
+                elif tag != _TEMPLATE:
+                    self._take(tag, node, agents, is_in_shadow=len(roots) > 1)
+                elif _is_shadow_root(node, hosts):
+                    roots += [iter(content.css(selector)) for content in node.template_fragments()]
+                    break
+            else:
+                roots.pop()
+
+    def _take(self, tag: int, node: LexborNode, agents: tuple[str, ...], *, is_in_shadow: bool) -> None:
+        if tag == _LINK:
+            self._link(node)
+        elif tag == _META:
+            if not is_in_shadow:
                 self._meta(node, agents)
-            elif _is_foreign(node):
-                continue
-            elif tag == _LINK:
-                self._link(node)
-            elif tag == _AREA:
-                hrefs.append(node.attrs.sget("href") or "")
-            elif tag == _BASE:
-                self.bases.append(node.attrs.sget("href") or "")
-            elif tag in _FRAMES:
-                hrefs.append(node.attrs.sget("src") or "about:blank")
-            elif tag == _TITLE and self.title is None:
-                self.title = " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
+        elif _is_foreign(node):
+            return
+        elif tag == _AREA:
+            self.hrefs.append(node.attrs.sget("href") or "")
+        elif tag in _FRAMES:
+            self.hrefs.append(node.attrs.sget("src") or "about:blank")
+        elif tag == _BASE and not is_in_shadow:
+            self.bases.append(node.attrs.sget("href") or "")
+        elif tag == _TITLE and not is_in_shadow and self.title is None:
+            self.title = " ".join(node.text()[: 8 * TITLE_CHARS_MAX].split())[:TITLE_CHARS_MAX]
 
     def _link(self, node: LexborNode) -> None:
         rels = (node.attrs.sget("rel") or "").lower().split()
         if "canonical" in rels:
-            self.canonicals.append(node.attrs.sget("href") or "")
-        elif "stylesheet" not in rels and not _FOLLOWED_RELS.isdisjoint(rels):
+            if not _is_foreign(node):
+                self.canonicals.append(node.attrs.sget("href") or "")
+        elif "stylesheet" not in rels and not _FOLLOWED_RELS.isdisjoint(rels) and not _is_foreign(node):
             self.hrefs.append(node.attrs.sget("href") or "")
 
     def _meta(self, node: LexborNode, agents: tuple[str, ...]) -> None:
@@ -293,23 +308,6 @@ class _Found:
             href = _refresh_href(content)
             if href:
                 self.hrefs.append(href)
-
-
-def _with_shadow_roots(nodes: Sequence[LexborNode], selector: str) -> Iterator[LexborNode]:
-    """These nodes, and in the place of each declarative shadow root those in it; not what speaks for the document."""
-    hosts: set[int] = set()
-    open_roots: list[Iterator[LexborNode]] = [iter(nodes)]
-    while open_roots:
-        for node in open_roots[-1]:
-            tag = node.tag_id
-            if tag != _TEMPLATE:
-                if len(open_roots) == 1 or tag not in (_BASE, _META, _TITLE):
-                    yield node
-            elif _is_shadow_root(node, hosts):
-                open_roots += [iter(content.css(selector)) for content in node.template_fragments()]
-                break
-        else:
-            open_roots.pop()
 
 
 def _is_foreign(node: LexborNode) -> bool:

@@ -7,7 +7,6 @@ some place on, which is most often a bare "&" in a URL, is read from there by a 
 import html
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,6 +15,7 @@ from xml.parsers import expat
 
 import msgspec
 
+from crawler.content.coding import INCOMPLETE, TAIL, Inflated, inflate
 from crawler.content.sniff import decode, detect_charset
 from crawler.rules.urls import join
 
@@ -27,7 +27,6 @@ ENTRIES_MAX = 10 * URLS_MAX  # that are read, with repeated and invalid ones
 VALUE_CHARS_MAX = 8192  # the maximum length of a URL; longer values are ignored
 CUT = "it is cut off"
 NO_SITEMAP = "it is no sitemap"  # nor a feed, nor a list of URLs
-MEMBERS_MAX = 1000  # of one gzip file
 _PIECE_BYTES = 64 * 1024
 
 
@@ -78,36 +77,18 @@ def _inflated(body: bytes) -> tuple[bytes, str]:
     for _ in range(2):  # some servers compress twice
         if body[:2] != b"\x1f\x8b":
             break
-        body, more = _inflated_once(body)
-        flaw = flaw or more
+        found = inflate(body, "gzip", limit=INFLATED_BYTES_MAX, ratio_max=INFLATED_BYTES_MAX)
+        body = found.body
+        flaw = flaw or _flaw_of(found)
     return body[:INFLATED_BYTES_MAX], flaw
 
 
-def _inflated_once(body: bytes) -> tuple[bytes, str]:
-    """All gzip members, in pieces: an error costs the last piece, not everything. What follows them is ignored."""
-    out: list[bytes] = []
-    room, at = INFLATED_BYTES_MAX, 0
-    for _ in range(MEMBERS_MAX):
-        decoder = zlib.decompressobj(wbits=31)
-        step = _PIECE_BYTES if not out else 512  # what a member leaves of its piece is copied
-        while at < len(body) and room > 0 and not decoder.eof:
-            piece = body[at : at + step]
-            try:
-                part = decoder.decompress(piece, room)
-            except zlib.error:
-                is_tail = bool(out) and not decoder.unconsumed_tail and body[at : at + 2] != b"\x1f\x8b"
-                return b"".join(out), "" if is_tail else "its compression is damaged"
-            out.append(part)
-            room -= len(part)
-            at += len(piece) - len(decoder.unused_data)
-            step = min(2 * step, _PIECE_BYTES)
-        if room <= 0:
-            return b"".join(out), f"it has more than {INFLATED_BYTES_MAX:,} bytes"
-        if not decoder.eof:
-            return b"".join(out), CUT
-        if body[at : at + 2] != b"\x1f\x8b":
-            break
-    return b"".join(out), ""
+def _flaw_of(found: Inflated) -> str:
+    if found.truncated:
+        return f"it has more than {INFLATED_BYTES_MAX:,} bytes"
+    if found.error == INCOMPLETE:
+        return CUT
+    return "its compression is damaged" if found.error not in ("", TAIL) else ""
 
 
 _ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?(?:urlset|sitemapindex|rss|feed|rdf)[\s>]", re.IGNORECASE)

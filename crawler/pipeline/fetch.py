@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -11,7 +11,6 @@ from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.frontier import Settlement
-from crawler.handlers.page import Followed
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
@@ -40,6 +39,7 @@ from crawler.pipeline.parse import PageParser, ParseKilledError, seems_scripted
 from crawler.pipeline.politeness_margin import PolitenessMargin
 from crawler.pipeline.response_policy import Recall, ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
+from crawler.pipeline.router import with_sitemaps
 from crawler.pipeline.schedule import QueueSlot, Scheduler
 from crawler.pipeline.trap_memory import TrapMemory
 from crawler.pipeline.turn import (
@@ -429,7 +429,10 @@ class FetchStage:
             return _attempt(page_request, replace(failed, trace=error.trace))
         accepted = None
         if sitemaps := self._gate.sitemaps(claim):
-            page, handled, accepted = *_naming(page, handled, sitemaps), partial(self._gate.announced, claim)
+            # As if the page's handler had followed them: so a rebuild finds them in its line.
+            links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
+            page, handled = replace(page, links=links), replace(handled, followed=followed)
+            accepted = partial(self._gate.announced, claim)
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
@@ -495,13 +498,6 @@ class FetchStage:
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.02)
-
-
-def _naming(page: ParsedPage, handled: Handled, sitemaps: Sequence[str]) -> tuple[ParsedPage, Handled]:
-    """A page that brings the sitemaps of its origin along, as if its handler had followed them: for a rebuild."""
-    named = [Followed(url, SITEMAP) for url in sitemaps]
-    page = replace(page, links=tuple(dict.fromkeys((*sitemaps, *page.links))))
-    return page, replace(handled, followed=[*named, *handled.followed])
 
 
 def _attempt(page_request: PageRequest, failed: Failed) -> Deliver:

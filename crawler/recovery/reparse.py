@@ -6,12 +6,12 @@ Must not know which of the links belong to the crawl.
 import msgspec
 
 from crawler.archive.warc_reader import StoredResponse
+from crawler.content.coding import inflate
 from crawler.content.html import redirect_target
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
 from crawler.pipeline.parse import PageParser
 from crawler.settings import FetchSettings, Settings
-from crawler.web.content_encoding import inflate
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):

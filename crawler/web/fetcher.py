@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
+from crawler.content.coding import Inflated, inflate
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Response
 from crawler.rules.retry import retry_after_ms
@@ -22,7 +23,6 @@ from crawler.web import address_guard
 from crawler.web.bytes_in_flight import FREE_BYTES, Share
 from crawler.web.connection import IDLE, Connection
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
-from crawler.web.content_encoding import Inflated, inflate
 from crawler.web.request_headers import KEPT_OUT, Additions, SiteHeaders
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response_head import Head

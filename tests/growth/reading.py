@@ -8,6 +8,7 @@ from crawler.archive.cdxj import surt
 from crawler.archive.repair import whole_member_after
 from crawler.archive.warc_reader import members
 from crawler.archive.warc_record import request_record, response_record, safe_uri
+from crawler.content.coding import inflate
 from crawler.content.html import extract_text, markup_of, parse_page
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
@@ -26,7 +27,6 @@ from crawler.rules.url_patterns import UrlPattern
 from crawler.rules.urls import canonicalize, host_of, join, join_all, split
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
-from crawler.web.content_encoding import inflate
 from crawler.web.response_head import (
     HEADERS_MAX,
     BadHead,

@@ -15,8 +15,8 @@ import brotli
 import pytest
 import zstandard
 
+from crawler.content.coding import inflate
 from crawler.model import Decoded
-from crawler.web.content_encoding import inflate
 
 PAGE = b'<title>odd</title><p>some text of a page <a href="/next">next</a>' + b"".join(
     b"<p>line %d of it" % n for n in range(12)

@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crawler.content.coding import MEMBERS_MAX, Inflated, inflate
 from crawler.model import Decoded
-from crawler.web.content_encoding import MEMBERS_MAX, Inflated, inflate
 
 MIB = 1024 * 1024
 TEXT = b"".join(b"<p>paragraph %d of a page</p>\n" % n for n in range(1200))
