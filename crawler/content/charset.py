@@ -68,10 +68,14 @@ _BLANK = rb"[\t\n\f\r ]"
 _TAG = re.compile(rb"<(/?)([a-z][^\t\n\f\r >]*+)")
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*+([^\t\n\f\r />][^\t\n\f\r />=]*+)"
-    rb"(?:%b*+=%b*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)|([\"'])(?s:.*+)))?+"
-    % (_BLANK, _BLANK)
-)  # the last group is a quote that does not end
-_ATTRIBUTES = re.compile(rb"(?:%b)*+" % _ATTRIBUTE.pattern)
+    rb"(?:%b*+=%b*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >\"'][^\t\n\f\r >]*+)|(?=>)|([\"'])))?+" % (_BLANK, _BLANK)
+)
+# All of them, up to one in a quote that does not end. Without groups: in such a loop they can fail in Python 3.11.
+_ATTRIBUTES = re.compile(
+    rb"(?:[\t\n\f\r /]*+[^\t\n\f\r />][^\t\n\f\r />=]*+"
+    rb"(?:%b*+=%b*+(?:\"[^\"]*+\"|'[^']*+'|[^\t\n\f\r >\"'][^\t\n\f\r >]*+|(?=>))|(?!%b*+=%b*+[\"'])))*+"
+    % (_BLANK, _BLANK, _BLANK, _BLANK)
+)
 _BEFORE_END = re.compile(rb"[\t\n\f\r /]*+>")
 _OF_HEAD = frozenset((b"script", b"style", b"noscript", b"link", b"meta", b"object", b"title", b"base"))
 _RAW = frozenset((b"script", b"style", b"title"))
@@ -130,10 +134,8 @@ def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[byte
 def _attributes(data: bytes, at: int, *, are_wanted: bool) -> tuple[dict[bytes, bytes], int]:
     """The attributes of a tag whose name ends there, and where its `>` is; -1: the data end before it."""
     found: dict[bytes, bytes] = {}
-    if not are_wanted and (all_of_them := _ATTRIBUTES.match(data, at)):
-        if all_of_them[5]:
-            return found, -1
-        at = all_of_them.end()
+    if not are_wanted and (skipped := _ATTRIBUTES.match(data, at)):
+        at = skipped.end()
     while one := _ATTRIBUTE.match(data, at):
         found.setdefault(one[1], one[2] or one[3] or one[4] or b"")
         at = one.end()

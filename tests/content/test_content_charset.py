@@ -1,11 +1,12 @@
 """Encodings: mark before header before meta before the bytes, and never UTF-7."""
 
 import codecs
+import random
 import time
 
 import pytest
 
-from crawler.content.charset import CODECS
+from crawler.content.charset import CODECS, _attributes
 from crawler.content.sniff import decode, detect_charset
 
 
@@ -94,3 +95,10 @@ def test_a_header_names_its_charset_in_any_spelling(header: str, charset: str) -
 )
 def test_a_page_names_its_charset_in_any_spelling(head: bytes, charset: str) -> None:
     assert detect_charset(head, "") == charset
+
+
+def test_skipped_attributes_end_where_read_ones_do() -> None:
+    rng, parts = random.Random(41), (b'"', b"'", b"=", b" ", b">", b"/", b"a", b"b=c", b'd="e"', b"\n", b"<")
+    for _ in range(20_000):
+        data = b"".join(rng.choices(parts, k=rng.randrange(14)))
+        assert _attributes(data, 0, are_wanted=False)[1] == _attributes(data, 0, are_wanted=True)[1], data
