@@ -212,6 +212,7 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
     query_charset: str = ""
     sitemaps: tuple[str, ...] = ()
     flaw: str = ""
+    is_scripted: bool = False  # it seems to be built by scripts, which nobody runs here
 
 
 class WarcLocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -59,6 +59,7 @@ _RESERVED = frozenset(
     ("annotation-xml", "color-profile", "font-face", "font-face-format", "font-face-name", "font-face-src",
      "font-face-uri", "missing-glyph")
 )  # fmt: skip
+SCRIPTED_TEXT_MAX = 200  # characters: "please enable JavaScript", and some more
 _ANCESTORS_MAX = 32
 
 
@@ -187,6 +188,7 @@ def parse_with_tree(
         noindex=noindex or found.noindex,
         charset=markup.charset,
         query_charset=spell.charset,
+        is_scripted=not (joined or dropped or nofollow) and _has_scripts_only(tree),
     )
     return page, tree
 
@@ -308,6 +310,23 @@ class _Found:
             href = _refresh_href(content)
             if href:
                 self.hrefs.append(href)
+
+
+def _has_scripts_only(tree: LexborHTMLParser) -> bool:
+    """Has a page without links scripts and little text? Then they make it, and nobody runs them here."""
+    body = tree.body
+    if body is None:
+        return False
+    types = [(script.attributes.get("type") or "").strip().lower() for script in tree.css("script")]
+    if not any(kind in ("", "module") or kind.endswith("javascript") for kind in types):
+        return False
+    unseen = sum(_length(node) for node in body.css("script, style, noscript, template"))
+    return _length(body) - unseen <= SCRIPTED_TEXT_MAX
+
+
+def _length(node: LexborNode) -> int:
+    """Characters of its text that are no blanks."""
+    return len("".join(node.text().split()))
 
 
 def _is_foreign(node: LexborNode) -> bool:

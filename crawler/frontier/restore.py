@@ -30,7 +30,7 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     seed_number: int = 0
     run: str = ""
     items: int = 0
-    lost: str = ""  # why a part of it may be missing, of LOST
+    lost: Mapping[str, int] = msgspec.field(default_factory=dict)  # what is missing of it, by reason of LOST
     url: str = ""  # needed then
 
 
@@ -115,7 +115,7 @@ class Restoring:
         await self._engine.commands([("HSETNX", self._keys.meta(p), "hold", 0) for p in range(partitions)])
 
 
-def _counted(url: DoneUrl) -> tuple[int | str, ...]:
+def _counted(url: DoneUrl) -> tuple[int | str | dict[str, int], ...]:
     """The values that the scripts count."""
-    lost, example = (f"{LOST}{url.lost}", url.url) if url.lost else ("", "")
+    lost, example = {f"{LOST}{reason}": n for reason, n in url.lost.items()}, url.url if url.lost else ""
     return url.status // 100, url.body_bytes, url.fetch_ms, url.run or url.seed_number, url.items, lost, example

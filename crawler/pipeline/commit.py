@@ -16,7 +16,7 @@ from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
 from crawler.frontier.stats import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry
+from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.archive import ArchiveStage, Placed
@@ -36,7 +36,6 @@ from crawler.terminal.wording import failure_reason
 log = logging.getLogger(__name__)
 
 GATHER_POLL_S = 0.005
-LOST_LINKS = f"{LOST}{LINKS}"
 
 
 _Page = tuple[Committable, Placed | None]
@@ -358,18 +357,21 @@ class Committer:
 
 def _counts(outcome: Committable) -> dict[str, int]:
     """What is counted of its items, and what is missing of the page (docs/operate/watching.md#losses)."""
-    response = outcome.response
-    found = {
-        "items": len(outcome.handled.items),
-        ITEMS_INVALID: outcome.handled.invalid_count,
-        LOST_LINKS: outcome.page.links_dropped,
-    }
-    if lost := lost_of(truncated=response.truncated, decode_error=response.decode_error):
-        found[f"{LOST}{lost}"] = 1
-    if outcome.page.flaw and response.status == HTTPStatus.OK:
-        found[f"{LOST}{OF_SITEMAP}"] = 1
-    if outcome.is_scripted:
-        found[f"{LOST}{SCRIPTED}"] = 1
-    if outcome.leads_away:
-        found[f"{LOST}{SEED_LED_AWAY}"] = 1
+    lost = lost_parts(outcome.page, outcome.response)
+    lost[SEED_LED_AWAY] = int(outcome.leads_away)
+    found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
+    found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}
+
+
+def lost_parts(page: ParsedPage, response: Response) -> dict[str, int]:
+    """What is missing of a page that was fetched, by reason of LOST."""
+    is_ok = response.status == HTTPStatus.OK
+    lost = {
+        LINKS: page.links_dropped,
+        OF_SITEMAP: int(is_ok and bool(page.flaw)),
+        SCRIPTED: int(is_ok and page.is_scripted),
+    }
+    if reason := lost_of(truncated=response.truncated, decode_error=response.decode_error):
+        lost[reason] = 1
+    return {reason: n for reason, n in lost.items() if n}

@@ -35,7 +35,7 @@ from crawler.pipeline.handle import HandlerStage
 from crawler.pipeline.isolation import Isolation
 from crawler.pipeline.outcome import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.pipeline.page_request import Answered, OpenRequests, PageRequest, StaleRequests, Step
-from crawler.pipeline.parse import PageParser, ParseKilledError, seems_scripted
+from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.politeness_margin import PolitenessMargin
 from crawler.pipeline.response_policy import Recall, ResponsePolicy
 from crawler.pipeline.robots_turn import RobotsTurns
@@ -421,7 +421,7 @@ class FetchStage:
         if step is not None and not step.number:
             walls.returned(claim, step, response)
         try:
-            page, handled, is_scripted = await self._parsed(turn, response)
+            page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
             return _attempt(page_request, self._policy.failed(claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
@@ -436,7 +436,7 @@ class FetchStage:
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
-                finished_at=answered.finished_at, is_scripted=is_scripted, accepted=accepted,
+                finished_at=answered.finished_at, accepted=accepted,
             )
         )  # fmt: skip
 
@@ -446,12 +446,10 @@ class FetchStage:
             return False
         return not self._settings.robots.obey or self._gate.allows(url)
 
-    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled, bool]:
-        """Parse the page and pass it to the user's handler; does it seem to be built by scripts? Raises
-        ParseKilledError, HandlerError.
-        """
+    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
+        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
         if response.decoded is Decoded.NOTHING:
-            return ParsedPage(), NOTHING_HANDLED, False
+            return ParsedPage(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
         page, tree = await self._parser.parse_with_tree(
@@ -459,11 +457,10 @@ class FetchStage:
         )
         reached("page.parsed", claim.url)
         if is_sitemap:
-            return page, NOTHING_HANDLED, False
-        is_scripted = response.status == 200 and seems_scripted(page, tree)
+            return page, NOTHING_HANDLED
         page, handled = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
-        return page, handled, is_scripted
+        return page, handled
 
     async def _watch(self) -> None:
         """Cut off what is in flight once this session has been silent long enough that others may own it, and what is

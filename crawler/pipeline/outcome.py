@@ -31,7 +31,6 @@ class Committable(msgspec.Struct, kw_only=True):
     redirect_to: str = ""
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
-    is_scripted: bool = False  # it seems to be built by scripts, which nobody ran
     leads_away: bool = False  # a seed that redirects to another site, of which only the page is fetched
     scope_version: int = 0  # that its links were judged by
     refused: Counter[str] = msgspec.field(default_factory=Counter)

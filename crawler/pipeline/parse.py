@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.content.html import ExpensiveLinksError, Markup, markup_of, parse_with_tree
@@ -30,7 +30,6 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 PAGES_BEFORE_YIELD = 4  # 2 to 5 ms
 SLOW_MS = 100  # of CPU time: after such a page in this process, those of its domain go to another until one is quick
-SCRIPTED_TEXT_MAX = 200  # characters: "please enable JavaScript", and some more
 SLOW_DOMAINS_MAX = 10_000  # the ones that were slow most recently are kept
 HEAVY_MS = 1_000  # after such a page, a domain does not get the last process
 SITEMAP_INLINE_BYTES = 64 * 1024  # of one that is read in this process: some ten milliseconds
@@ -296,23 +295,6 @@ class PageParser:
     async def close(self) -> None:
         """End the worker processes."""
         await self._pool.close()
-
-
-def seems_scripted(page: ParsedPage, tree: LexborHTMLParser | None) -> bool:
-    """Is it likely that scripts, which nobody runs here, make the page? It has scripts, no links, and little text."""
-    body = tree.body if tree is not None and not (page.links or page.nofollow) else None
-    if tree is None or body is None:
-        return False
-    types = [(script.attributes.get("type") or "").strip().lower() for script in tree.css("script")]
-    if not any(kind in ("", "module") or kind.endswith("javascript") for kind in types):
-        return False
-    unseen = sum(_length(node) for node in body.css("script, style, noscript, template"))
-    return _length(body) - unseen <= SCRIPTED_TEXT_MAX
-
-
-def _length(node: LexborNode) -> int:
-    """Characters of its text that are no blanks."""
-    return len("".join(node.text().split()))
 
 
 def _domain_of(response: Response) -> str:

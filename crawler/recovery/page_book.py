@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from crawler.archive.scratch_db import open_scratch
+from crawler.frontier.stats import SEED_LED_AWAY
 from crawler.model import CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun
 from crawler.rules.runs import name_of
@@ -167,6 +168,10 @@ class PageBook:
         """How many pages have their record elsewhere only."""
         sql = "SELECT count(*) FROM elsewhere JOIN pages USING (fp) WHERE is_there = 0 AND found = 1"
         return int(self._db.execute(sql).fetchone()[0])
+
+    def led_away(self, fingerprint: str) -> None:
+        """Note that the page is a seed that redirects to another site."""
+        self._db.execute("UPDATE pages SET lost = ? WHERE fp = ?", (SEED_LED_AWAY, int(fingerprint)))
 
     def lost(self, fingerprint: str) -> None:
         """Note that a part of what is known of the page can't be read: it counts as not read, whatever else is."""

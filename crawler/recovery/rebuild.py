@@ -236,9 +236,9 @@ class Rebuild:
                 f"the index has unreadable parts ({self._report.flaws[0]}), whose pages would be fetched "
                 "again: restore the files and run this again, or add --refetch"
             )
-        await self._open_by(answers)
+        await self._open_by(book, answers)
 
-    async def _open_by(self, answers: Sequence[tuple[str, str]]) -> None:
+    async def _open_by(self, book: PageBook, answers: Sequence[tuple[str, str]]) -> None:
         """Open the scope as the answers of seeds did: (URL, target of its redirect). Each hop of a chain of redirects
         is known by the one before, and these may be in any order.
         """
@@ -247,7 +247,10 @@ class Rebuild:
             scope, known, later = router.scope, set[str](), list[tuple[str, str]]()
             for url, target in answers:
                 if scope.allows(url):
-                    known.add(scope.answered(url, target).root)
+                    answer = scope.answered(url, target)
+                    known.add(answer.root)
+                    if answer.leads_away:
+                        book.led_away(router.fingerprints.of(url))
                 else:
                     later.append((url, target))
             await self._open(known - {""})

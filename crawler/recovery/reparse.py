@@ -10,6 +10,7 @@ from crawler.content.coding import inflate
 from crawler.content.html import redirect_target
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
+from crawler.pipeline.commit import lost_parts
 from crawler.pipeline.parse import PageParser
 from crawler.settings import FetchSettings, Settings
 
@@ -20,6 +21,7 @@ class Reread(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[str, ...]
     redirect_to: str
     sitemaps: tuple[str, ...] = ()
+    lost: dict[str, int] = msgspec.field(default_factory=dict)  # what is missing of it, by reason of LOST
 
 
 class Rereader:
@@ -41,7 +43,10 @@ class Rereader:
         page = ParsedPage() if nothing else await self._parser.parse(response, is_sitemap=is_sitemap)
         target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
         follows = self._follows_links or is_sitemap
-        return Reread(links=page.links if follows else (), redirect_to=target or "", sitemaps=page.sitemaps)
+        return Reread(
+            links=page.links if follows else (), redirect_to=target or "", sitemaps=page.sitemaps,
+            lost=lost_parts(page, response),
+        )  # fmt: skip
 
 
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:

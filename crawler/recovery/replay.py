@@ -172,15 +172,16 @@ class Replay:
         seed = page.depth == 0 or self._book.is_seed(fp)
         label = SITEMAP if page.is_sitemap else ""
         parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run, label=label)
-        children = await self._children(parent, found.stored)
-        if children is not None:
+        led = await self._read(parent, found.stored)
+        if led is not None:
+            children, lost = led
             if found.location.offset != page.offset:
                 self._book.found_elsewhere(fp, found.location, found.stored.digest)
             is_found = self._book.found(fp, found.location)
-            await self._refill.add(children, self.done(url, fp, page) if is_found else None)
+            await self._refill.add(children, self.done(url, fp, page, lost) if is_found else None)
 
-    async def _children(self, parent: Claim, stored: StoredResponse) -> list[Candidate] | None:
-        """Where an archived page leads; None when it can't be parsed any more."""
+    async def _read(self, parent: Claim, stored: StoredResponse) -> tuple[list[Candidate], dict[str, int]] | None:
+        """Where an archived page leads, and what is missing of it; None when it can't be parsed any more."""
         try:
             page = await self._d.rereader.read(parent.url, stored, is_sitemap=parent.label == SITEMAP)
         except ParseKilledError as error:
@@ -191,15 +192,16 @@ class Replay:
         links, followed = with_sitemaps(page.links, (), page.sitemaps)
         found = router.links(parent, links, refused, followed=followed)
         target = router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
-        return [*found, target] if target else found
+        return [*found, target] if target else found, page.lost
 
-    def done(self, url: str, fp: str, page: KnownPage) -> DoneUrl:
-        """The commit of a page, for the engine."""
+    def done(self, url: str, fp: str, page: KnownPage, lost: Mapping[str, int] | None = None) -> DoneUrl:
+        """The commit of a page, for the engine. `lost`: what is missing of it, once it was read again."""
+        known = ({page.lost: 1} if page.lost else {}) | dict(lost or {})
         domain, queue, partition = self._d.router.placement.of(url)
         return DoneUrl(
             fingerprint=fp, partition=partition, domain=domain, queue=queue, status=page.status,
             body_bytes=page.body_bytes, fetch_ms=page.fetch_ms, seed_number=page.seed_number, run=page.run,
-            items=page.items, lost=page.lost, url=url,
+            items=page.items, lost=known, url=url,
         )  # fmt: skip
 
     # --- archived, and never committed ---
@@ -234,7 +236,8 @@ class Replay:
             parent = parent_of(
                 orphan.url, record.depth, record.redirects, seed=bool(record.seed), run=record.run, label=record.label
             )
-            await self._refill.add(await self._children(parent, stored) or ())
+            led = await self._read(parent, stored)
+            await self._refill.add(led[0] if led else ())
         return len(found)
 
     async def _count_unplaced(self, some: Sequence[Orphan]) -> None:

@@ -376,26 +376,34 @@ async def test_what_was_given_up_or_forbidden_is_tried_again_and_what_was_cut_is
     tmp_path: Path, engine: Engine
 ) -> None:
     pages = {
-        (A, "/"): page("/broken", "/private", "/large", "/odd"),
+        (A, "/"): page("/broken", "/private", "/large", "/odd", "/many", "/app"),
+        (A, "/many"): page(*(f"/{n}" for n in range(9))),
+        (A, "/app"): Resource(body="<body><script src=x.js></script>"),
+        (A, "/away"): Resource(status=301, headers={"Location": "http://elsewhere.test/"}),
+        (A, "/cut.xml"): Resource(body="<urlset><url><loc>http:", content_type="text/xml"),
         (A, "/odd"): Resource(body="whole", headers={"Content-Encoding": "none"}),
         (A, "/large"): Resource(body="x" * 5_000),
         (A, "/broken"): Resource(fails=1_000_000),
-        (A, "/robots.txt"): Resource(body="User-agent: *\nDisallow: /private", content_type="text/plain"),
+        (A, "/robots.txt"): Resource(
+            body="User-agent: *\nDisallow: /private\nSitemap: /cut.xml", content_type="text/plain"
+        ),
     }
     async with served(engine, tmp_path, pages) as lab:
-        settings = lab.settings(fetch__body_bytes_max=4_000)
-        await crawl(settings, [lab.site.url(A)])
+        settings = lab.settings(scope__mode="domain", fetch__body_bytes_max=4_000, fetch__links_max=6)
+        await crawl(settings, [lab.site.url(A), lab.site.url(A, "/away")])
         before = await totals(settings)
-        assert (before.dead, before.refused["robots"], before.lost) == (1, 1, {"body:length": 1, "decode_error": 1})
+        assert (before.dead, before.refused["robots"], before.fetched) == (2, 1, 12)
+        lost = {"body:length": 1, "decode_error": 1, "links": 3, "scripts": 1, "sitemap": 1, "seed_redirect": 1}
+        assert before.lost == lost
         async with open_crawl(settings, create=False) as opened_before:
             listed = await losses(opened_before)
         engine.flush()
         await rebuild(settings)
-        assert (await totals(settings)).pending == 2
+        assert (await totals(settings)).pending == 3
         assert (await totals(settings)).lost == before.lost
         await crawl(settings, [])
         after = await totals(settings)
-        assert (after.dead, after.refused["robots"], after.fetched) == (1, 1, 3)
+        assert (after.dead, after.refused["robots"], after.fetched) == (2, 1, 12)
         async with open_crawl(settings, create=False) as opened_after:
             assert await losses(opened_after) == listed
 

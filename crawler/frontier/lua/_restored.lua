@@ -1,5 +1,5 @@
--- Count commits that are read back from disk: {queue, class, bytes, fetch_ms, items, lost, url} each. lost: the total of what
--- is missing of the page at url, '' for most. n: 1, or -1 to take them back.
+-- Count commits that are read back from disk: {queue, class, bytes, fetch_ms, items, lost, url} each. lost: what is missing of
+-- the page at url: numbers by total. n: 1, or -1 to take them back.
 local function count_done(commits, n)
   for _, one in ipairs(commits) do
     local r, class = record_of(one.queue), 's' .. one.class
@@ -13,10 +13,10 @@ local function count_done(commits, n)
       count(ctx.total, 'items', n * one.items)
       count_in(r, 'items', n * one.items)
     end
-    if one.lost ~= '' then
-      count(ctx.total, one.lost, n)
-      count_in(r, one.lost, n)
-      if n > 0 then Losses.keep(one.lost, one.url) end
+    for total, missing in pairs(one.lost) do
+      count(ctx.total, total, n * missing)
+      count_in(r, total, n * missing)
+      if n > 0 then Losses.keep(total, one.url) end
     end
     r.has_pages = r.has_pages or n > 0
   end

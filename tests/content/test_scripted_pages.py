@@ -2,8 +2,7 @@
 
 import pytest
 
-from crawler.content.html import parse_with_tree
-from crawler.pipeline.parse import SCRIPTED_TEXT_MAX, seems_scripted
+from crawler.content.html import SCRIPTED_TEXT_MAX, parse_page
 
 ROOT = "<div id=root></div>"
 ROWS = [
@@ -35,15 +34,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("body", "expected"), ROWS, ids=range(len(ROWS)))
 def test_scripts_without_links_and_with_little_text_are_one(body: str, expected: bool) -> None:
-    page, tree = parse_with_tree(
+    page = parse_page(
         "http://a.test/", "text/html", "", body.encode(), links_max=10, obey_nofollow=True, bytes_max=8192, agent="x"
     )
-    assert seems_scripted(page, tree) == expected
-
-
-def test_what_was_parsed_elsewhere_is_not_judged() -> None:
-    page, _ = parse_with_tree(
-        "http://a.test/", "text/html", "", ROWS[0][0].encode(), links_max=10, obey_nofollow=True, bytes_max=8192,
-        agent="x",
-    )  # fmt: skip
-    assert not seems_scripted(page, None)
+    assert page.is_scripted == expected
