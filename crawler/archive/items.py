@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+import msgspec
 from isal import isal_zlib
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender, finish_all
@@ -24,6 +25,7 @@ SUFFIX = ".items.gz"
 FILE_BYTES_MAX = 1_000_000_000
 OPEN_MAX = 32  # files read at a time: the index is in the order of URLs, which jumps between files of all sessions
 _GZIP = 31  # window bits that ask for a gzip member
+_decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
 
 
 class ItemWriter:
@@ -103,9 +105,12 @@ class ItemFiles:
         """The items of one page, each as JSON text of an object. Raises ArchiveError when they can't be read."""
         return self._lines(where)[: where.count]
 
-    def followed(self, where: ItemsLocation) -> list[bytes]:
-        """The links that the page's handler followed, each as a JSON array. Raises ArchiveError."""
-        return self._lines(where)[where.count :]
+    def followed(self, where: ItemsLocation) -> list[tuple[str, str, float]]:
+        """The links that the page's handler followed: URL, label, priority. Raises ArchiveError."""
+        try:
+            return [_decode_followed(line) for line in self._lines(where)[where.count :]]
+        except msgspec.MsgspecError:
+            raise ArchiveError(f"{self.path(where.file)}: damaged at byte {where.offset:,}") from None
 
     def _lines(self, where: ItemsLocation) -> list[bytes]:
         try:

@@ -24,6 +24,7 @@ from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
+from crawler.handlers.page import Followed
 from crawler.model import CommitEntry
 from crawler.pipeline.parse import ParseKilledError
 from crawler.rules.meter import Meter
@@ -76,20 +77,29 @@ class ArchiveJudge:
             self._report.notes.append(unchecked_text(unchecked))
 
     def _items(self, entry: CommitEntry, item_files: Sequence[ItemFiles]) -> None:
-        """Whether what the page's handler yielded can be read in one of the folders."""
+        """Whether what the page's handler yielded can be read in one of the folders, and where it led."""
         if entry.items is None:
             return
         reasons = []
         for files in item_files:
             try:
                 files.items(entry.items)
+                followed = [Followed(*one) for one in files.followed(entry.items)]
             except ArchiveError as error:
                 reasons.append(str(error).partition(": ")[2])
             else:
+                self._followed(entry, followed)
                 return
         reason = next((one for one in reasons if one != "not found"), "the file is in no folder given")
         place = f"{entry.items.file} at {entry.items.offset}"
         self._report.findings.no_items.add(url=entry.url, items=place, reason=reason)
+
+    def _followed(self, entry: CommitEntry, followed: Sequence[Followed]) -> None:
+        """URLs to which the page's handler led, or its origin's robots.txt, must be in a known state, too."""
+        commits = self._ledger.commits_at(entry.warc) if followed and entry.warc else []
+        for commit in commits:
+            links = tuple(one.url for one in followed)
+            self._ledger.add_links(self._reader.rules.required(commit, links, None, followed), commit)
 
     def read_journals(self) -> None:
         """What a rebuild needs besides the index and the archive. Raises ConflictError for those of a newer release."""

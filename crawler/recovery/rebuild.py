@@ -23,7 +23,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind
@@ -54,7 +53,6 @@ from crawler.terminal.wording import counted
 
 ROOTS_MAX = 1_000  # of the scope, in one call
 SEEDS_AT_ONCE = 1_000
-_decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
 NO_RECORD = "(no archive)"
 PRUNED = "(pruned)"
 DAMAGED = "damaged.jsonl"  # lines that were taken out of journals; in the folder of logs
@@ -383,8 +381,8 @@ def _followed_in(files: Sequence[ItemFiles], entry: CommitEntry) -> list[tuple[s
     """What a page's handler followed, from the folder that has it; None when no folder has it."""
     assert entry.items is not None
     for one in files:
-        with contextlib.suppress(ArchiveError, msgspec.MsgspecError):
-            return [_decode_followed(line) for line in one.followed(entry.items)]
+        with contextlib.suppress(ArchiveError):
+            return one.followed(entry.items)
     return None
 
 

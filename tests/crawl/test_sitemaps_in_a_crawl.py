@@ -10,13 +10,14 @@ import pytest
 
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_folder import open_existing
+from crawler.frontier.restore import DoneUrl
 from crawler.model import SITEMAP
 from crawler.outputs.records import Pages
 from crawler.pipeline.parse import SITEMAP_INLINE_BYTES
 from crawler.reports.losses import losses_of
 from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.lab import QUICK, name_server
-from tests.crawl.rebuild_lab import Lab, audit, rebuild
+from tests.crawl.rebuild_lab import Lab, audit, doors_of, forget_commits, rebuild
 from tests.crawl.test_crash import kill_engine
 from tests.support.engine import Engine
 from tests.support.processes import nursery
@@ -163,3 +164,24 @@ def test_kill_9_within_an_index_of_200_sitemaps_and_a_rebuild_in_between_are_exa
     found = Counter(entry.url.removeprefix(site.url(HOST)[:-1]) for entry in entries)
     assert found == Counter({target for host, target in web if target != "/robots.txt"})
     assert {entry.url.rpartition(".")[2] for entry in entries if entry.is_sitemap} == {"xml"}
+
+
+async def test_the_audit_misses_a_sitemap_that_robots_txt_named_and_the_crawl_lost(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, sitemap = lab.settings(scope__mode="domain"), lab.site.url(HOST, "/index.xml")
+    done = await crawl(settings, [lab.site.url(HOST)])
+    assert await audit(settings) == 0
+    forget_commits(open_existing(settings.archive.dir), [sitemap])
+    (entry,) = (entry for entry in done.entries if entry.url == sitemap)
+    async with open_crawl(settings, create=False) as opened:
+        doors = doors_of(opened)
+        domain, queue, partition = doors.router.placement.of(sitemap)
+        lost = DoneUrl(
+            fingerprint=entry.fingerprint, partition=partition, domain=domain, queue=queue, status=entry.counted_status,
+            body_bytes=entry.body_bytes, fetch_ms=entry.fetch_ms, url=sitemap,
+        )  # fmt: skip
+        assert await doors.restoring.reopen([lost]) == 1
+        await doors.rereader.close()
+    assert await audit(settings) == 8
+    assert "not clean: 1 URL lost" in capsys.readouterr().err
