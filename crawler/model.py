@@ -82,7 +82,8 @@ class FailureKind(enum.StrEnum):
 
     DNS_NOT_FOUND = "dns_not_found"  # NXDOMAIN, NODATA
     DNS_ERROR = "dns_error"  # SERVFAIL, REFUSED, timeout: may be temporary
-    ADDRESS_REFUSED = "address_refused"  # private, loopback, link-local ...
+    ADDRESS_REFUSED = "address_refused"  # private, loopback, link-local: deferred until fetch.allow_private
+    PORT_REFUSED = "port_refused"  # of other services than the web
     CONNECT = "connect"
     TLS = "tls"
     TIMEOUT = "timeout"
@@ -102,8 +103,16 @@ class FailureKind(enum.StrEnum):
 
 # Nothing was sent to a web server: such an attempt takes no turn of its queue.
 UNSENT = frozenset(
-    {FailureKind.DNS_NOT_FOUND, FailureKind.DNS_ERROR, FailureKind.ADDRESS_REFUSED, FailureKind.HOST_DEAD}
+    {
+        FailureKind.DNS_NOT_FOUND,
+        FailureKind.DNS_ERROR,
+        FailureKind.ADDRESS_REFUSED,
+        FailureKind.PORT_REFUSED,
+        FailureKind.HOST_DEAD,
+    }
 )
+# Refused before a connection is made; their detail is complete by itself.
+NOT_ALLOWED = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.PORT_REFUSED})
 # No server answered.
 UNANSWERED = UNSENT | {
     FailureKind.CONNECT,

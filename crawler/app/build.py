@@ -255,7 +255,9 @@ def _build(
         crawl.stats, crawl.crawls, admission, held, counters, s, wake=due.hint,
         sharers=lambda: peers.taking, on_room=due.room_changed,
     )  # fmt: skip
-    budgets = RaisedQuotasWatcher(frontier, crawl.operator.deferred_urls, held, s.budget, wake=due.hint)
+    budgets = RaisedQuotasWatcher(
+        frontier, crawl.operator.deferred_urls, held, s.budget, allow_private=s.fetch.allow_private, wake=due.hint
+    )
     ownership = Ownership(
         crawl.leases,
         peers,

@@ -8,7 +8,9 @@ from pathlib import Path
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
+from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.stats import SCRIPTED, SEED_LED_AWAY, Totals
+from crawler.model import NOT_ALLOWED, FailureKind
 from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view
 from crawler.reports.losses import Loss, losses_lines
@@ -18,6 +20,7 @@ from crawler.rules.urls import canonicalize
 from crawler.runtime.clock import wall_s
 from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, failure_text, number, program, size
+from crawler.web.address_guard import is_address
 from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20
@@ -115,9 +118,14 @@ def _where(crawl: OpenCrawl) -> str:
     return "" if root == Path("crawl-data") else f" --dir {root}"
 
 
-async def failure_of_all(crawl: OpenCrawl, totals: Totals) -> NothingFetchedError:
+async def failure_of_all(crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss]) -> NothingFetchedError:
     """Why not one page was fetched, by the first URL that was given up."""
     letters = await crawl.inspect.dead_letters(1)
+    if private := next((one for one in losses if one.reason == ALLOW_PRIVATE), None) if not letters else None:
+        others = f" (and {number(private.count - 1)} more)" if private.count > 1 else ""
+        verb = "is" if is_address(private.example.strip("[]")) else "has"
+        what = f"{private.example} {verb} a private address{others}; add --allow-private to crawl it"
+        return NothingFetchedError(f"nothing was fetched: {what}")
     if not letters:
         why = named(totals.refused) or "there was nothing to fetch"
         return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); see: crawler explain URL")
@@ -151,13 +159,13 @@ async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Tota
 
 
 def _why(letter: DeadLetter) -> str:
-    is_final = letter.reason == "address_refused"  # no number of tries changes it
+    is_final = letter.reason in NOT_ALLOWED  # no number of tries changes it
     tried = f", after {counted(letter.attempts, 'attempt')}" if letter.attempts and not is_final else ""
     return f"{failure_text(letter.reason, letter.detail)}{tried}"
 
 
 def _again(letter: DeadLetter) -> str:
-    return "" if letter.reason in ("address_refused", "poison_url") else f"; {SAME_COMMAND}"
+    return "" if letter.reason in (*NOT_ALLOWED, FailureKind.POISON_URL) else f"; {SAME_COMMAND}"
 
 
 async def _dns_hint(crawl: OpenCrawl) -> str:

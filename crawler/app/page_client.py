@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.content.html import extract_text, redirect_target
 from crawler.media_type import declared_type, is_html
-from crawler.model import REDIRECTS, Failure, FailureKind
+from crawler.model import NOT_ALLOWED, REDIRECTS, Failure
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
 from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
@@ -56,7 +56,7 @@ class PageClient:
                 while True:
                     robots = await self._known(fetcher, url)
                     visit = PageView(url=url, passed=passed, robots=robots.verdict(url), robots_note=robots.note)
-                    if robots.failure is not None and robots.failure.kind is FailureKind.ADDRESS_REFUSED:
+                    if robots.failure is not None and robots.failure.kind in NOT_ALLOWED:
                         visit = msgspec.structs.replace(visit, address_refused=robots.failure.detail)
                     if visit.refusal:
                         return visit

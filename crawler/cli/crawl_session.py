@@ -266,7 +266,7 @@ class CrawlSession:
     async def _conclude(self, crawl: OpenCrawl, seconds: float, before: "Progress", ended: Ended) -> None:
         totals, examples = await crawl.stats.totals_and_examples()
         if not totals.fetched and self._why == "finished":
-            raise await failure_of_all(crawl, totals)
+            raise await failure_of_all(crawl, totals, losses_of(totals, examples))
         for line in await failed_seeds(crawl, self._plain, totals, others=bool(self._files)):
             self._warn(line)
         if not self._arguments.quiet:

@@ -21,6 +21,7 @@ PAUSED = "paused"  # a stop that defers nothing: the URLs stay pending
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"
+ALLOW_PRIVATE = "allow_private"  # at a private address, refused by that setting
 CRAWL_URLS = "crawl:urls"  # counted in meta, too; see lua/_deferred.lua
 
 

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
+from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.frontier import Settlement
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import (
+    NOT_ALLOWED,
     REDIRECTS,
     SITEMAP,
     SITEMAP_BYTES_MAX,
@@ -276,7 +278,7 @@ class FetchStage:
         next_ms = 0 if is_unsent else self._held.now_of(claim.partition) + wait
         failed = self._policy.judged(claim, result, Settlement(next_fetch_ms=next_ms))
         assert failed is not None
-        return Deliver(failed)
+        return _failed(failed)
 
     async def _run_ends(self, claim: Claim) -> TurnEnd | None:
         """How the turn ends when nothing more of the claim's run is to be fetched."""
@@ -329,10 +331,10 @@ class FetchStage:
     def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> Deliver:
         kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
         detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
-        if kind is FailureKind.ADDRESS_REFUSED:  # a failure of the host: robots.txt was only the first request
+        if kind in NOT_ALLOWED:  # a failure of the host: robots.txt was only the first request
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
-        return Deliver(self._policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
+        return _failed(self._policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Last check before a request's bytes are sent: much may have changed while it was prepared."""
@@ -499,4 +501,11 @@ class FetchStage:
 
 def _attempt(page_request: PageRequest, failed: Failed) -> Deliver:
     failed.started_at = page_request.started_at
+    return _failed(failed)
+
+
+def _failed(failed: Failed) -> Deliver:
+    """A URL that a setting refuses waits for the setting to change."""
+    if failed.kind is FailureKind.ADDRESS_REFUSED:
+        return Deliver(Deferred(claim=failed.claim, reason=ALLOW_PRIVATE))
     return Deliver(failed)

@@ -1,4 +1,5 @@
-"""Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred.
+"""Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred; and those that
+waited for private addresses to be allowed.
 
 Runs when an instance starts and for each partition that it acquires. Needs no lease. Each call may be repeated, and
 does nothing where no quota has room.
@@ -12,7 +13,16 @@ from typing import Any
 
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import unpack_queue
-from crawler.frontier.deferred import BLOCKED, DEPTH, HOSTS, ChangeKind, DeferredRow, DeferredUrls, QueueChange
+from crawler.frontier.deferred import (
+    ALLOW_PRIVATE,
+    BLOCKED,
+    DEPTH,
+    HOSTS,
+    ChangeKind,
+    DeferredRow,
+    DeferredUrls,
+    QueueChange,
+)
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import FetchQuota
 from crawler.frontier.pending import PendingUrls
@@ -32,10 +42,13 @@ URLS = "urls"
 class RaisedQuotas:
     """Compares the quotas of one instance with the engine's records. Raises EngineError."""
 
-    def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota) -> None:
+    def __init__(
+        self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota, *, allow_private: bool = False
+    ) -> None:
         self._frontier = frontier
         self._deferred_urls = deferred_urls
         self._budget = budget
+        self._allow_private = allow_private
 
     async def release(self, partitions: Sequence[int]) -> int:
         """Start and release what the quotas allow in these partitions; how many URLs are pending again."""
@@ -46,7 +59,7 @@ class RaisedQuotas:
                 free = [p for p in deferred if stops.get(p.queue) != BLOCKED]
                 urls += await self._start_queues(partition, stops)
                 urls += await self._release_by_urls(partition, {p.queue: p.urls for p in free if p.reason == URLS})
-                urls += await self._release_by_depth([p for p in free if p.kind == DEPTH])
+                urls += await self._release_all(self._allowed(free))
                 urls += await self._release_by_hosts(partition, {p.queue: p for p in free if p.reason == HOSTS})
         return urls
 
@@ -76,10 +89,13 @@ class RaisedQuotas:
                 log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
         return released
 
-    async def _release_by_depth(self, deferred: Sequence[DeferredRow]) -> int:
-        """Release what is not too deep any more."""
-        near = [p for p in deferred if is_within(p.depth, self._budget.depth)]
-        return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in near])
+    def _allowed(self, deferred: Sequence[DeferredRow]) -> list[DeferredRow]:
+        """What is not too deep any more, or may be connected to now."""
+        near = [p for p in deferred if p.kind == DEPTH and is_within(p.depth, self._budget.depth)]
+        return near + [p for p in deferred if p.reason == ALLOW_PRIVATE and self._allow_private]
+
+    async def _release_all(self, rows: Sequence[DeferredRow]) -> int:
+        return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in rows])
 
     async def _release_by_hosts(self, partition: int, rows: dict[str, DeferredRow]) -> int:
         """Release URLs of hosts beyond a domain's quota of hosts, for as many hosts as it admits now."""
@@ -147,11 +163,15 @@ class RaisedQuotasWatcher:
         held: HeldPartitions,
         settings: BudgetSettings,
         *,
+        allow_private: bool,
         wake: Callable[[int], None],
     ) -> None:
         """`wake`: called with a partition whose queues may be claimed now."""
         self._raised = RaisedQuotas(
-            frontier, deferred_urls, FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth)
+            frontier,
+            deferred_urls,
+            FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth),
+            allow_private=allow_private,
         )
         self._held = held
         self._wake = wake

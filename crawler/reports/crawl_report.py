@@ -111,6 +111,7 @@ DEFERRED = {
     "bytes": "beyond the budget of bytes",
     "depth": "beyond the budget of depth",
     "hosts": "on hosts beyond the budget of hosts",
+    "allow_private": "at private addresses",
     "crawl:urls": "beyond the crawl's budget of URLs",
     "crawl:pages": "beyond the crawl's budget of pages",
     "crawl:bytes": "beyond the crawl's budget of bytes",

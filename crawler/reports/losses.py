@@ -59,7 +59,8 @@ _TRIES = "'crawler dead retry --reason {}' tries again"
 _GIVEN_UP: Mapping[str, str] = {
     FailureKind.DNS_NOT_FOUND: "the name of the host does not exist; check the links that lead there",
     FailureKind.DNS_ERROR: f"the name server did not answer; 'crawler doctor' checks yours, {_TRIES}",
-    FailureKind.ADDRESS_REFUSED: "a private address or a port that is not for the web: 'crawler dead show URL' tells",
+    FailureKind.ADDRESS_REFUSED: "a private address; crawls of this release defer such URLs (allow_private)",
+    FailureKind.PORT_REFUSED: "a port that is not for the web",
     FailureKind.CONNECT: f"the host takes no connections; {_TRIES}",
     FailureKind.TLS: "no secure connection; once the certificate is valid, or insecure_tls of [[sites]] is set, "
     + _TRIES,
@@ -91,6 +92,7 @@ _DEFERRED: Mapping[str, str] = {
     "bytes": "beyond budget.bytes of its domain; a larger budget continues",
     "depth": "beyond budget.depth; a larger budget continues",
     "hosts": "on hosts beyond budget.hosts of the domain; a larger budget continues",
+    "allow_private": "at a private address: the same command with --allow-private fetches it",
     "crawl:urls": "beyond budget.crawl_urls; a larger budget continues",
     "trap:*": "a rule takes it for a trap; 'crawler release DOMAIN' continues, traps.off switches a rule off",
     NOT_COUNTED: "deferred before this release counted the reasons; 'crawler stats DOMAIN' has them",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.frontier.frontier import Frontier
-from crawler.model import FailureKind, FetchResult
+from crawler.model import NOT_ALLOWED, FailureKind, FetchResult
 from crawler.rules.robots_txt import RobotsRules, is_cut_at_limit, policy_of
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.settings import Settings
@@ -133,8 +133,8 @@ class RobotsCache:
             failure = result.failure
             kind = failure.kind if failure else FailureKind.ROBOTS_UNREACHABLE
             detail = f"{failure.kind}: {failure.detail}" if failure else ""
-            if failure and kind is FailureKind.ADDRESS_REFUSED:
-                detail = failure.detail  # complete by itself
+            if failure and kind in NOT_ALLOWED:
+                detail = failure.detail
             return self._unreachable(origin, kind, detail), b""
         policy, detail = policy_of(result.response)
         if policy == "disallow_all":

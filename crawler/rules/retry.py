@@ -18,6 +18,7 @@ from crawler.settings import RetrySettings
 PERMANENT = frozenset(
     {
         FailureKind.ADDRESS_REFUSED,
+        FailureKind.PORT_REFUSED,
         FailureKind.HEADERS_TOO_LARGE,
         FailureKind.PARSE,
         FailureKind.INTERNAL,

@@ -51,11 +51,13 @@ def rate(per_second: float) -> str:
 
 
 def failure_text(kind: str, detail: str) -> str:
-    """A failure in words; the detail of a refused address is a whole message."""
-    return detail if kind == "address_refused" and detail else f"{kind}: {detail}" if detail else str(kind)
+    """A failure in words; the detail of a refused address or port is a whole message."""
+    if kind in ("address_refused", "port_refused") and detail:
+        return detail
+    return f"{kind}: {detail}" if detail else str(kind)
 
 
-_TOLD_BY_DETAIL = frozenset({"connect", "server_busy", "server_error", "address_refused"})
+_TOLD_BY_DETAIL = frozenset({"connect", "server_busy", "server_error", "address_refused", "port_refused"})
 
 
 def failure_reason(kind: str, detail: str) -> str:

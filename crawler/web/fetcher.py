@@ -256,7 +256,7 @@ class Fetcher:
     def _refusal(self, host: str, port: int) -> Failure | None:
         """The failure of every request to this origin, if that is known before connecting."""
         if address_guard.is_port_denied(port):
-            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=f"port {port} is not for web servers")
+            return Failure(kind=FailureKind.PORT_REFUSED, detail=f"port {port} is not for web servers")
         if (
             address_guard.is_address(host)
             and not self._settings.fetch.allow_private

@@ -296,9 +296,11 @@ class CachingResolver:
         expires_at = self._clock() + min(max(ttl_s, settings.ttl_min_s), settings.ttl_max_s)
         addresses = tuple(dict.fromkeys(address for address, _ in found))
         allowed = tuple(a for a in addresses if self._allow_private or is_public(a))
+        if not addresses:
+            return _Entry((), LookupFailedError(FailureKind.DNS_NOT_FOUND, f"{host} has no address"), expires_at)
         if not allowed:
-            detail = refused_text(*addresses[:ADDRESSES_MAX]) if addresses else f"{host} has no address"
-            return _Entry((), LookupFailedError(FailureKind.ADDRESS_REFUSED, detail), expires_at)
+            refused = refused_text(*addresses[:ADDRESSES_MAX])
+            return _Entry((), LookupFailedError(FailureKind.ADDRESS_REFUSED, refused), expires_at)
         return _Entry(_in_turns(allowed), None, expires_at)
 
     def _failed(self, code: int, detail: str) -> _Entry:

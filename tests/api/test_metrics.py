@@ -30,7 +30,7 @@ def test_counters_of_the_crawl_are_those_of_its_statistics(scraped: Scraped) -> 
     assert {n: values["crawler_pages_total", f"{n}xx"] for n in "12345"} == {
         n: totals.status.get(n, 0) for n in "12345"
     }
-    assert {"address_refused", "server_error"} <= totals.errors.keys()
+    assert {"port_refused", "server_error"} <= totals.errors.keys()
     for reason, n in totals.errors.items():
         assert values["crawler_failed_attempts_total", reason] == n
     for reason, n in totals.refused.items():

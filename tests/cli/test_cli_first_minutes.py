@@ -309,7 +309,7 @@ def test_a_forgotten_allow_private_is_said_and_then_helps(programs: Nursery, her
         refused = in_process(programs, "crawl", url, "--delay", "0", cwd=here)
         assert (refused.code, refused.err.splitlines()[-1]) == (
             NOTHING,
-            f"crawler: nothing was fetched: {url}: {HOST} is a private address; add --allow-private to crawl it",
+            f"crawler: nothing was fetched: {HOST} is a private address; add --allow-private to crawl it",
         )
         assert in_process(programs, "crawl", url, *QUICK[:3], cwd=here).code == 0
 

@@ -46,6 +46,7 @@ TABLE = {
     "body cut off": Cell(answer(truncated="disconnect"), 1500),
     "dns_not_found": Cell(failure(K.DNS_NOT_FOUND), ENDS),
     "address_refused": Cell(failure(K.ADDRESS_REFUSED), ENDS),
+    "port_refused": Cell(failure(K.PORT_REFUSED), ENDS),
     "dns_error": Cell(failure(K.DNS_ERROR), 6250, COUNTED),
     "connect": Cell(failure(K.CONNECT), 6250, COUNTED),
     "tls": Cell(failure(K.TLS), 2500, COUNTED),

@@ -122,7 +122,7 @@ async def test_the_guard_holds_at_connect_time_whatever_a_resolver_hands_out(add
 
 async def test_ports_of_other_protocols_are_refused() -> None:
     async with fetching() as fetcher:
-        assert kind_of(await fetcher.fetch("http://127.0.0.1:25/")) is FailureKind.ADDRESS_REFUSED
+        assert kind_of(await fetcher.fetch("http://127.0.0.1:25/")) is FailureKind.PORT_REFUSED
 
 
 @pytest.fixture(scope="module")
