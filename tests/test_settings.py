@@ -10,6 +10,7 @@ import pytest
 from crawler.errors import UsageError
 from crawler.rules.site_rules import complaints
 from crawler.settings import PriorityRule, Settings, SiteSettings, load
+from crawler.settings.removed import INTERNALS, REMOVED
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
 
@@ -39,7 +40,7 @@ def test_the_documented_file_names_every_key_with_a_comment() -> None:
             assert comment.strip(), f"{section}: {line} has no comment"
             commented.add(f"{section}.{value.partition('=')[0].strip()}")
     known = {path for path, value in leaves(Settings()) if value is not None}
-    assert commented == known - {"sites"}
+    assert commented == known - INTERNALS - {"sites"}
 
 
 def test_the_documented_tables_by_site_are_valid_and_have_every_key(tmp_path: Path) -> None:
@@ -284,3 +285,52 @@ def test_the_tables_that_the_page_on_settings_by_site_shows_are_valid(tmp_path: 
     settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
     assert len(settings.sites) == 4
     assert list(complaints(settings)) == []
+
+
+# --- what is not a setting: of earlier releases, and what only tests set ---
+
+
+@pytest.mark.parametrize("key", sorted(REMOVED))
+def test_a_removed_key_is_one_line_with_what_became_of_it(tmp_path: Path, key: str) -> None:
+    table, _, name = key.rpartition(".")
+    variable = f"CRAWLER_{key}".upper().replace(".", "_")
+    said = f"{key} is no longer a setting, remove it: {REMOVED[key]}"
+    file = toml(tmp_path, f"[{table}]\n{name} = 1")
+    assert_one_line([f"{file}: {said}"], file=file, environment={})
+    assert_one_line([f"{variable}: {said}"], environment={variable: "1"})
+    assert_one_line([f"settings: {said}"], environment={}, options={key: 1})
+
+
+@pytest.mark.parametrize("key", sorted(INTERNALS))
+def test_an_internal_is_taken_below_internals_only(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    value = getattr(getattr(Settings(), section), name) + 1
+    variable = f"CRAWLER_{key}".upper().replace(".", "_")
+    file = toml(tmp_path, f"[internals.{section}]\n{name} = {value}")
+    for sources in (
+        {"file": file, "environment": {}},
+        {"environment": {variable.replace("CRAWLER_", "CRAWLER_INTERNALS_"): str(value)}},
+        {"environment": {}, "options": {f"internals.{key}": value}},
+    ):
+        assert getattr(getattr(load(**sources), section), name) == value  # type: ignore[arg-type]
+    assert_one_line([key], file=toml(tmp_path, f"[{section}]\n{name} = {value}"), environment={})
+    assert_one_line([variable, key], environment={variable: str(value)})
+    assert_one_line([key], environment={}, options={key: value})
+
+
+@pytest.mark.parametrize(
+    "text", ["internals = 1", "[internals]\nhosts = 1", "[internals.fetch]\nconcurrency = 1", "[internals.x]\ny = 1"]
+)
+def test_nothing_else_is_taken_as_an_internal(tmp_path: Path, text: str) -> None:
+    assert_one_line(["internals.", "not internals of the crawler"], file=toml(tmp_path, text), environment={})
+
+
+@pytest.mark.parametrize("name", ["FETCH_CONCURRENCY", "X_Y", "SITES_MATCH", "X", ""])
+def test_nothing_else_is_taken_as_an_internal_from_the_environment(name: str) -> None:
+    assert_one_line([f"CRAWLER_INTERNALS_{name}"], environment={f"CRAWLER_INTERNALS_{name}": "1"})
+
+
+def test_removed_keys_are_gone_or_internals() -> None:
+    fields = {path for path, _ in leaves(Settings())}
+    assert fields & set(REMOVED) == INTERNALS & set(REMOVED)
+    assert fields >= INTERNALS

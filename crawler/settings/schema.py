@@ -92,10 +92,10 @@ class DnsSettings(_Section, frozen=True):
     nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
     timeout_s: Positive = 5.0
     tries: Count = 2
-    ttl_min_s: NotNegative = 60.0
-    ttl_max_s: Positive = 3600.0
-    negative_ttl_s: NotNegative = 60.0
     cache_size: Count = 100_000
+    # internals
+    ttl_min_s: NotNegative = 60.0  # answers are kept at least this long
+    negative_ttl_s: NotNegative = 60.0  # how long "no such host" is kept
 
 
 class RetryKind(_Section, frozen=True):
