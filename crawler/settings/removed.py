@@ -9,6 +9,13 @@ INTERNALS = frozenset(
     {
         "dns.negative_ttl_s",
         "dns.ttl_min_s",
+        "membership.beats",
+        "membership.debounce_s",
+        "membership.flap_free",
+        "membership.flap_hold_max_s",
+        "membership.flap_hold_s",
+        "membership.reads",
+        "membership.virtual_nodes",
     }
 )
 
@@ -17,6 +24,19 @@ REMOVED: dict[str, str] = {
     "dns.negative_ttl_s": "it is fixed at 60 s",
     "dns.ttl_max_s": "it is fixed at 3600 s",
     "dns.ttl_min_s": "it is fixed at 60 s",
+    "membership.beat_s": "it follows membership.dead_s, as a 7th of it",
+    "membership.debounce_s": "it is fixed at 0.5 s",
+    "membership.flap_free": "it is fixed at 3",
+    "membership.flap_hold_max_s": "it is fixed at 300 s",
+    "membership.flap_hold_s": "it is fixed at 5 s",
+    "membership.gap_s": "it follows membership.dead_s, as 2.5 7ths of it",
+    "membership.load_bound": "it is fixed at 1.1",
+    "membership.read_s": "it follows membership.dead_s, as a 14th of it",
+    "membership.self_stop_s": "it follows membership.dead_s, as 5 7ths of it",
+    "membership.steady_s": "it is fixed at 60 s, or twice membership.dead_s",
+    "membership.stretch_members": "it is fixed at 100",
+    "membership.suspect_s": "it follows membership.dead_s, as 3 7ths of it",
+    "membership.virtual_nodes": "it is fixed at 150",
 }
 
 

@@ -225,21 +225,44 @@ class TrapSettings(_Section, frozen=True):
 class MembershipSettings(_Section, frozen=True):
     node: str = ""  # empty: host name + slot
     weight: Annotated[int, Meta(ge=1, le=100)] = 1
-    beat_s: Positive = 1.0
-    read_s: Positive = 0.5
-    suspect_s: Positive = 3.0
-    self_stop_s: Positive = 5.0
-    dead_s: Positive = 7.0
-    gap_s: Positive = 2.5  # two reads further apart than this restart the failure detection
-    debounce_s: NotNegative = 0.5
+    dead_s: Annotated[float, Meta(ge=1, le=3600)] = 7.0  # silence after which the partitions of a session go to others
     drain_timeout_s: Positive = 30.0
-    stretch_members: Count = 100  # all times above are multiplied by members / this, rounded up
+    # internals
+    beats: Positive = 7.0  # heartbeats within `dead_s`,
+    reads: Positive = 14.0  # and reads of those of the others
+    debounce_s: NotNegative = 0.5  # joins within this time are applied together
     flap_free: Count = 3  # quick successive joins of a node without a penalty
     flap_hold_s: Positive = 5.0  # how long the next one stays off the ring; doubled for each further one
     flap_hold_max_s: Positive = 300.0
-    steady_s: Positive = 60.0  # a node that lives this long starts again with no joins counted
-    virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150
-    load_bound: Factor = 1.1
+    virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150  # points of a node on the ring, times its weight
+
+    # Shares of `dead_s`, each smaller than the next: one lost read must not start the judging afresh (read, gap), nor
+    # two lost beats arouse suspicion, and a session has stopped before others take over (self_stop, dead).
+
+    @property
+    def beat_s(self) -> float:
+        """Between heartbeats."""
+        return self.dead_s / self.beats
+
+    @property
+    def read_s(self) -> float:
+        """Between reads of the others' heartbeats."""
+        return self.dead_s / self.reads
+
+    @property
+    def gap_s(self) -> float:
+        """Two reads further apart than this restart the failure detection."""
+        return self.dead_s * 2.5 / 7
+
+    @property
+    def suspect_s(self) -> float:
+        """Silence after which a session is shown as suspect."""
+        return self.dead_s * 3 / 7
+
+    @property
+    def self_stop_s(self) -> float:
+        """Without a successful heartbeat for this long, a session starts no more requests."""
+        return self.dead_s * 5 / 7
 
 
 class ArchiveSettings(_Section, frozen=True):

@@ -68,7 +68,7 @@ DOCUMENTED = {  # the keys of each section that a user would set
     "frontier": ("redis", "queue_by", "order", "half_life_s", "rules", "memory", "spill_folder"),
     "budget": ("urls", "pages", "bytes", "depth", "hosts", "crawl_urls", "crawl_pages", "crawl_bytes"),
     "traps": ("off",),
-    "membership": ("node", "weight", "drain_timeout_s"),
+    "membership": ("node", "weight", "dead_s", "drain_timeout_s"),
     "archive": ("dir", "disk_free_bytes_min", "warc", "compression_level", "request_records"),
     "handlers": ("app", "threads", "processes"),
     "history": ("bytes_max",),

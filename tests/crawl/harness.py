@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {
     "retry.backoff_s": 0.05,
     "retry.backoff_factor": 1.0,
     **{f"retry.{kind}.backoff_s": 0.05 for kind in ("dns_error", "connect", "timeout", "server_busy")},
-    "membership.debounce_s": 0.1,
+    "internals.membership.debounce_s": 0.1,
     "crawl.partitions": 64,
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.settings import MembershipSettings
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs, name_server
 from tests.faults.engine_lab import HASTY
@@ -19,7 +20,7 @@ from tests.support.serving import GeneratedSite, serve_web
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 DELAY_S = 0.06
-SELF_STOP_S = HASTY["membership__self_stop_s"]
+SELF_STOP_S = MembershipSettings(dead_s=HASTY["membership__dead_s"]).self_stop_s
 LATE_S = 0.25  # from the check of the deadline to the line in the web server's log, on a busy machine
 WATCHED_S = 2.0  # after the deadline: for its CPU time, and for requests that must not come
 CPU_SHARE_MAX = 0.25
