@@ -101,12 +101,12 @@ def test_sources_add_up_within_a_section(tmp_path: Path) -> None:
 def test_a_table_within_a_section_is_reached_from_every_source_and_keeps_its_other_defaults(tmp_path: Path) -> None:
     settings = load(
         toml(tmp_path, "[retry.connect]\nattempts = 9"),
-        environment={"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "7.5", "CRAWLER_RETRY_DNS_NOT_FOUND_ATTEMPTS": "3"},
+        environment={"CRAWLER_RETRY_CONNECT_BACKOFF_S": "7.5", "CRAWLER_RETRY_DNS_NOT_FOUND_ATTEMPTS": "3"},
         options={"retry.timeout.backoff_s": 4.0},
     )
     retry, defaults = settings.retry, Settings().retry
-    assert (retry.connect.attempts, retry.connect.backoff_max_s) == (9, 7.5)
-    assert retry.connect.backoff_s == defaults.connect.backoff_s
+    assert (retry.connect.attempts, retry.connect.backoff_s) == (9, 7.5)
+    assert retry.timeout.attempts == defaults.timeout.attempts
     assert (retry.dns_not_found.attempts, retry.timeout.backoff_s) == (3, 4.0)
     assert retry.server_busy == defaults.server_busy
 
@@ -241,7 +241,7 @@ def test_a_mistake_in_what_may_be_a_secret_does_not_say_its_value(tmp_path: Path
         ({"CRAWLER_FETCH_GATEWAY": "127.0.0.1"}, ["fetch.gateway = '127.0.0.1'", "an IP address and a port"]),
         ({"CRAWLER_RETRY_CONNECT_TRIES": "1"}, ["CRAWLER_RETRY_CONNECT_TRIES", "unknown key retry.connect.tries"]),
         ({"CRAWLER_RETRY_CONNECT": "1"}, ["CRAWLER_RETRY_CONNECT", "retry.connect is a table"]),
-        ({"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "x"}, ["CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S='x'", "float"]),
+        ({"CRAWLER_RETRY_CONNECT_BACKOFF_S": "x"}, ["CRAWLER_RETRY_CONNECT_BACKOFF_S='x'", "float"]),
         ({"CRAWLER_POLITENESS_DELAY_S": "nan"}, ["politeness.delay_s = nan"]),
         ({"CRAWLER_FRONTIER_RULES": "/news/=2"}, ["CRAWLER_FRONTIER_RULES='/news/=2'", "[{match ="]),
         ({"CRAWLER_FRONTIER_RULES": "['/news/']"}, ["frontier.rules[0] = '/news/'", "a [section]"]),

@@ -20,7 +20,11 @@ INTERNALS = frozenset(
 )
 
 # "section.key" as earlier releases had it -> what holds instead.
-REMOVED: dict[str, str] = {
+_KINDS = (
+    *("dns_not_found", "dns_error", "connect", "tls", "timeout", "disconnected", "protocol", "server_busy"),
+    *("server_error", "robots_unreachable", "body", "handler"),
+)
+REMOVED = {
     "dns.negative_ttl_s": "it is fixed at 60 s",
     "dns.ttl_max_s": "it is fixed at 3600 s",
     "dns.ttl_min_s": "it is fixed at 60 s",
@@ -37,6 +41,8 @@ REMOVED: dict[str, str] = {
     "membership.stretch_members": "it is fixed at 100",
     "membership.suspect_s": "it follows membership.dead_s, as 3 7ths of it",
     "membership.virtual_nodes": "it is fixed at 150",
+    **{f"retry.{kind}.backoff_factor": "retry.backoff_factor holds for all kinds" for kind in _KINDS},
+    **{f"retry.{kind}.backoff_max_s": "retry.backoff_max_s holds for all kinds" for kind in _KINDS},
 }
 
 

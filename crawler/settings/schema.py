@@ -99,29 +99,10 @@ class DnsSettings(_Section, frozen=True):
 
 
 class RetryKind(_Section, frozen=True):
-    """Values for one kind of failure; None: as in [retry] itself."""
+    """Values for one kind of failure; None: as in `rules/retry.py`, else as in [retry] itself."""
 
     attempts: Attempts | None = None
     backoff_s: NotNegative | None = None
-    backoff_factor: Factor | None = None
-    backoff_max_s: Positive | None = None
-
-
-class RetryAbsent(RetryKind, frozen=True):
-    attempts: Attempts | None = 1
-
-
-class RetryHost(RetryKind, frozen=True):
-    backoff_s: NotNegative | None = 5.0
-
-
-class RetryBusy(RetryKind, frozen=True):
-    attempts: Attempts | None = 5
-    backoff_s: NotNegative | None = 10.0
-
-
-class RetryOnce(RetryKind, frozen=True):
-    attempts: Attempts | None = 2
 
 
 class RetrySettings(_Section, frozen=True):
@@ -131,18 +112,18 @@ class RetrySettings(_Section, frozen=True):
     backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
     backoff_factor: Factor = 4.0
     backoff_max_s: Positive = 3600.0
-    dns_not_found: RetryAbsent = RetryAbsent()
-    dns_error: RetryHost = RetryHost()
-    connect: RetryHost = RetryHost()
-    tls: RetryOnce = RetryOnce()
-    timeout: RetryHost = RetryHost()
+    dns_not_found: RetryKind = RetryKind()
+    dns_error: RetryKind = RetryKind()
+    connect: RetryKind = RetryKind()
+    tls: RetryKind = RetryKind()
+    timeout: RetryKind = RetryKind()
     disconnected: RetryKind = RetryKind()
-    protocol: RetryOnce = RetryOnce()
-    server_busy: RetryBusy = RetryBusy()
+    protocol: RetryKind = RetryKind()
+    server_busy: RetryKind = RetryKind()
     server_error: RetryKind = RetryKind()
     robots_unreachable: RetryKind = RetryKind()
-    body: RetryOnce = RetryOnce()
-    handler: RetryOnce = RetryOnce()
+    body: RetryKind = RetryKind()
+    handler: RetryKind = RetryKind()
 
 
 class HostsSettings(_Section, frozen=True):

@@ -111,7 +111,8 @@ def settings_sections(text: str) -> Iterator[str]:
 
 def removed_settings() -> str:
     """A row for each key of earlier releases."""
-    rows = "\n".join(f"| `{key}` | {cell(prose(said))} |" for key, said in REMOVED.items())
+    said_of = {re.sub(r"^retry\.\w+\.", "retry.KIND.", key): said for key, said in REMOVED.items()}
+    rows = "\n".join(f"| `{key}` | {cell(prose(said))} |" for key, said in said_of.items())
     return f"### Keys of earlier releases\n\nThese are refused, with this line.\n\n| key | |\n|---|---|\n{rows}"
 
 
