@@ -191,7 +191,6 @@ BAD_FILES = [
     ("[retry.connect]\nattempts = 0", ["retry.connect.attempts = 0", ">= 1"]),
     ("[retry.connect]\nbackoff_s = inf", ["retry.connect.backoff_s = inf", "expected a number <="]),
     ("[retry]\nconnect = 3", ["retry.connect = 3", "[section]"]),
-    ("[hosts]\nprobe_s = 9000", ["hosts.probe_s = 9000.0", "hosts.probe_max_s = 3600.0"]),
     (f"{SITE}delay_s = 0.5", ["sites[0].delay_s = 0.5 is below politeness.delay_s = 1.0"]),
     (f"{SITE}delay_s = inf", ["sites[0].delay_s = inf", "<= 86400"]),
     (f"{SITE}delay = 5", ["unknown key sites[0].delay", "delay_s"]),

@@ -9,6 +9,8 @@ INTERNALS = frozenset(
     {
         "dns.negative_ttl_s",
         "dns.ttl_min_s",
+        "hosts.probe_max_s",
+        "hosts.probe_s",
         "membership.beats",
         "membership.debounce_s",
         "membership.flap_free",
@@ -28,6 +30,9 @@ REMOVED = {
     "dns.negative_ttl_s": "it is fixed at 60 s",
     "dns.ttl_max_s": "it is fixed at 3600 s",
     "dns.ttl_min_s": "it is fixed at 60 s",
+    "hosts.probe_factor": "it is fixed at 2",
+    "hosts.probe_max_s": "it is fixed at 3600 s",
+    "hosts.probe_s": "it is fixed at 60 s",
     "membership.beat_s": "it follows membership.dead_s, as a 7th of it",
     "membership.debounce_s": "it is fixed at 0.5 s",
     "membership.flap_free": "it is fixed at 3",

@@ -128,10 +128,10 @@ class RetrySettings(_Section, frozen=True):
 
 class HostsSettings(_Section, frozen=True):
     failures: Count = 5  # failures of an origin in a row after which its URLs are set aside
-    probe_s: Positive = 60.0  # until one of them is tried again; times `probe_factor` each further one
-    probe_factor: Factor = 2.0
-    probe_max_s: Positive = 3600.0
     give_up_s: Positive = 3600.0  # after this time without a response its URLs become dead letters
+    # internals
+    probe_s: Positive = 60.0  # until one of them is tried again; twice as long for each further one
+    probe_max_s: Positive = 3600.0
 
 
 class PriorityRule(_Section, frozen=True):

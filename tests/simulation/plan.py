@@ -209,7 +209,7 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         "retry.backoff_factor": 1.5,
         **{f"retry.{kind}.backoff_s": 0.5 for kind in ("dns_error", "connect")},
         "hosts.failures": 3,
-        "hosts.probe_s": 2.0,
+        "internals.hosts.probe_s": 2.0,
         "hosts.give_up_s": 60.0,
     }
     return load(environment={}, options=options)
