@@ -182,7 +182,6 @@ BAD_FILES = [
     ("[politeness]\ndelay_s = 90", ["politeness.delay_s = 90.0", "politeness.delay_max_s = 60.0"]),
     ("[membership]\ndead_s = 3.5", ["membership.dead_s = 3.5", "more than 3.5", "frontier.call_timeout_s = 2.0"]),
     ("[membership]\ndead_s = 0.5", ["membership.dead_s = 0.5", ">= 1"]),
-    ("[fetch]\ntotal_timeout_s = 200", ["frontier.visibility_timeout_s", "fetch.total_timeout_s = 200.0"]),
     ('[fetch]\nuser_agent = "a\\r\\nX: y"', ["fetch.user_agent", "one line"]),
     ("[fetch]\nuser_agent = '{name}'", ["fetch.user_agent = '{name}'", "{contact}"]),
     ("[fetch]\naccept_language = 'é'", ["fetch.accept_language", "ASCII"]),
@@ -284,6 +283,13 @@ def test_the_tables_that_the_page_on_settings_by_site_shows_are_valid(tmp_path: 
     settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
     assert len(settings.sites) == 4
     assert list(complaints(settings)) == []
+
+
+def test_a_claim_is_not_delivered_again_within_twice_the_time_of_a_fetch() -> None:
+    def visibility_s(total_s: float) -> float:
+        return load(environment={}, options={"fetch.total_timeout_s": total_s}).frontier.visibility_timeout_s
+
+    assert (visibility_s(60.0), visibility_s(150.0), visibility_s(200.0)) == (300.0, 300.0, 400.0)
 
 
 # --- what is not a setting: of earlier releases, and what only tests set ---

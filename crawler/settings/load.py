@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
@@ -28,7 +29,10 @@ def load(
     settings = read(file, environment, options)
     for complaint in complaints(settings):
         raise UsageError(complaint)
-    return settings
+    frontier, least_s = settings.frontier, 2 * settings.fetch.total_timeout_s
+    if frontier.visibility_timeout_s < least_s:  # or a slow fetch would be delivered again while it goes on
+        frontier = replace(frontier, visibility_timeout_s=least_s)
+    return replace(settings, frontier=frontier)
 
 
 def read(

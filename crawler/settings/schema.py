@@ -159,16 +159,16 @@ class FrontierSettings(OrderSettings, frozen=True):
     engine: str = ""  # path of another server binary for the embedded engine
     queue_by: Literal["domain", "host"] = "domain"
     claim_urls_max: Count = 64  # per queue and call
-    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
-    visibility_timeout_s: Positive = 300.0
     call_timeout_s: Positive = 2.0
     recent_urls: CountOrZero = 200_000
-    log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
     memory: CountOrZero = (
         0  # bytes of the engine; above 90 %, deferred URLs and tails of queues go to disk; 0: no limit
     )
     spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else off
-    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # above this share of maxmemory few URLs are claimed
+    # internals
+    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
+    log_entries_max: Count = 10_000  # commit entries of a partition that are not in the index yet, before acks wait
+    visibility_timeout_s: Positive = 300.0  # a claim that is not acked or returned within this time is delivered again
 
 
 class BudgetSettings(_Section, frozen=True):

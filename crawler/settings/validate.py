@@ -143,6 +143,3 @@ def _times(settings: Settings) -> Iterator[str]:
     politeness = settings.politeness
     if politeness.delay_s > politeness.delay_max_s:
         yield f"politeness.delay_s = {politeness.delay_s} is above politeness.delay_max_s = {politeness.delay_max_s}"
-    visibility, total = settings.frontier.visibility_timeout_s, settings.fetch.total_timeout_s
-    if visibility < 2 * total:
-        yield f"frontier.visibility_timeout_s = {visibility} must be at least twice fetch.total_timeout_s = {total}"

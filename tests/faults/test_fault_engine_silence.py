@@ -52,7 +52,7 @@ def test_a_crawl_cut_off_from_the_engine_stops_requests_and_resumes(tmp_path: Pa
     with contextlib.ExitStack() as stack:
         environment = QUICK | {f"CRAWLER_{key.replace('__', '_').upper()}": str(value) for key, value in HASTY.items()}
         environment |= {"CRAWLER_DNS_NAMESERVERS": stack.enter_context(name_server())}
-        programs = stack.enter_context(nursery(environment | {"CRAWLER_FRONTIER_CLAIM_AHEAD_S": "20"}))
+        programs = stack.enter_context(nursery(environment | {"CRAWLER_INTERNALS_FRONTIER_CLAIM_AHEAD_S": "20"}))
         patients = {
             name: start(stack, programs, engine, tmp_path / f"c{n}", f"crawl-{n}") for n, name in enumerate(SILENCES)
         }
