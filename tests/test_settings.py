@@ -158,7 +158,6 @@ BAD_FILES = [
     ("fetch = 3", ["fetch = 3", "[section]"]),
     ("[scope]\nmode = 'site'", ["scope.mode = 'site'", "domain, host, prefix, any"]),
     ("[traps]\noff = ['path', 'calender']", ["traps.off[1] = 'calender'", "calendar, session"]),
-    ("[traps]\npenalty = 200", ["traps.penalty = 200", ">= 512"]),
     ("[scope]\ninclude = 'a'", ["scope.include = 'a'", "a list"]),
     ("[scope]\ninclude = ['a', 1]", ["scope.include[1] = 1", "a string"]),
     ("[crawl]\nname = 'a b'", ["crawl.name = 'a b'"]),

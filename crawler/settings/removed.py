@@ -21,6 +21,11 @@ INTERNALS = frozenset(
         "membership.flap_hold_s",
         "membership.reads",
         "membership.virtual_nodes",
+        "traps.host_labels",
+        "traps.long_bytes",
+        "traps.parameters",
+        "traps.path_segments",
+        "traps.repeats",
     }
 )
 
@@ -55,6 +60,15 @@ REMOVED = {
     "membership.virtual_nodes": "it is fixed at 150",
     **{f"retry.{kind}.backoff_factor": "retry.backoff_factor holds for all kinds" for kind in _KINDS},
     **{f"retry.{kind}.backoff_max_s": "retry.backoff_max_s holds for all kinds" for kind in _KINDS},
+    "traps.host_labels": "it is fixed at 4; traps.off switches rules off",
+    "traps.long_bytes": "it is fixed at 512; traps.off switches rules off",
+    "traps.parameters": "it is fixed at 4; traps.off switches rules off",
+    "traps.path_segments": "it is fixed at 10; traps.off switches rules off",
+    "traps.penalty": "it is fixed at 1000",
+    "traps.repeats": "it is fixed at 3; traps.off switches rules off",
+    "traps.same_digest": "it is fixed at 50; traps.off switches rules off",
+    "traps.years_ahead": "it is fixed at 2; traps.off switches rules off",
+    "traps.years_back": "it is fixed at 40; traps.off switches rules off",
 }
 
 

@@ -188,19 +188,14 @@ TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "ses
 
 class TrapSettings(_Section, frozen=True):
     off: tuple[TrapRule, ...] = ()  # rules that are not applied
-    penalty: Annotated[float, Meta(ge=512, le=NUMBER_MAX)] = (
-        1000.0  # subtracted from the priority of suspects: more than any depth
-    )
     steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each deeper, until all are deferred
     suspects_max: Count = 20_000  # fetched of a domain and rule; the rest is deferred
+    # internals: beyond them, URLs are suspect
     long_bytes: Count = 512
     host_labels: Count = 4  # before the registrable domain
     repeats: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 3  # of one segment or parameter
     path_segments: Count = 10
     parameters: Count = 4
-    years_ahead: CountOrZero = 2  # after all years that the site lists
-    years_back: CountOrZero = 40
-    same_digest: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 50  # URLs that gave the very same body
 
 
 class MembershipSettings(_Section, frozen=True):
