@@ -60,6 +60,7 @@ REMOVED = {
     "membership.virtual_nodes": "it is fixed at 150",
     **{f"retry.{kind}.backoff_factor": "retry.backoff_factor holds for all kinds" for kind in _KINDS},
     **{f"retry.{kind}.backoff_max_s": "retry.backoff_max_s holds for all kinds" for kind in _KINDS},
+    "scope.url_bytes_max": "it is fixed at 8192 bytes",
     "traps.host_labels": "it is fixed at 4; traps.off switches rules off",
     "traps.long_bytes": "it is fixed at 512; traps.off switches rules off",
     "traps.parameters": "it is fixed at 4; traps.off switches rules off",

@@ -40,7 +40,6 @@ class ScopeSettings(_Section, frozen=True):
     redirects_max: Annotated[int, Meta(ge=0, le=15)] = 10
     # What a seed's redirect adds: its own site, or the page of another one; only the page; the site as if it was given.
     redirected_seeds: Literal["site", "page", "follow"] = "site"
-    url_bytes_max: Count = 8192
     nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
     follow: Literal["links", "handlers"] = "links"  # all links of a page, or only those that its handler follows
 
