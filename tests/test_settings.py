@@ -10,6 +10,7 @@ import pytest
 from crawler.errors import UsageError
 from crawler.rules.site_rules import complaints
 from crawler.settings import PriorityRule, Settings, SiteSettings, load
+from crawler.settings.removed import INTERNALS, REMOVED
 
 DOCUMENTED = Path(__file__).parent.parent / "config" / "crawler.toml"
 
@@ -39,7 +40,7 @@ def test_the_documented_file_names_every_key_with_a_comment() -> None:
             assert comment.strip(), f"{section}: {line} has no comment"
             commented.add(f"{section}.{value.partition('=')[0].strip()}")
     known = {path for path, value in leaves(Settings()) if value is not None}
-    assert commented == known - {"sites"}
+    assert commented == known - INTERNALS - {"sites"}
 
 
 def test_the_documented_tables_by_site_are_valid_and_have_every_key(tmp_path: Path) -> None:
@@ -100,12 +101,12 @@ def test_sources_add_up_within_a_section(tmp_path: Path) -> None:
 def test_a_table_within_a_section_is_reached_from_every_source_and_keeps_its_other_defaults(tmp_path: Path) -> None:
     settings = load(
         toml(tmp_path, "[retry.connect]\nattempts = 9"),
-        environment={"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "7.5", "CRAWLER_RETRY_DNS_NOT_FOUND_ATTEMPTS": "3"},
+        environment={"CRAWLER_RETRY_CONNECT_BACKOFF_S": "7.5", "CRAWLER_RETRY_DNS_NOT_FOUND_ATTEMPTS": "3"},
         options={"retry.timeout.backoff_s": 4.0},
     )
     retry, defaults = settings.retry, Settings().retry
-    assert (retry.connect.attempts, retry.connect.backoff_max_s) == (9, 7.5)
-    assert retry.connect.backoff_s == defaults.connect.backoff_s
+    assert (retry.connect.attempts, retry.connect.backoff_s) == (9, 7.5)
+    assert retry.timeout.attempts == defaults.timeout.attempts
     assert (retry.dns_not_found.attempts, retry.timeout.backoff_s) == (3, 4.0)
     assert retry.server_busy == defaults.server_busy
 
@@ -157,7 +158,6 @@ BAD_FILES = [
     ("fetch = 3", ["fetch = 3", "[section]"]),
     ("[scope]\nmode = 'site'", ["scope.mode = 'site'", "domain, host, prefix, any"]),
     ("[traps]\noff = ['path', 'calender']", ["traps.off[1] = 'calender'", "calendar, session"]),
-    ("[traps]\npenalty = 200", ["traps.penalty = 200", ">= 512"]),
     ("[scope]\ninclude = 'a'", ["scope.include = 'a'", "a list"]),
     ("[scope]\ninclude = ['a', 1]", ["scope.include[1] = 1", "a string"]),
     ("[crawl]\nname = 'a b'", ["crawl.name = 'a b'"]),
@@ -179,9 +179,8 @@ BAD_FILES = [
     ("[budget]\nurls_per_linking_domain = 9", ["budget.urls_per_linking_domain needs budget.urls"]),
     ("[scope]\ndepth_max = 2\n[budget]\ndepth = 3", ["budget.depth = 3", "scope.depth_max = 2"]),
     ("[politeness]\ndelay_s = 90", ["politeness.delay_s = 90.0", "politeness.delay_max_s = 60.0"]),
-    ("[membership]\nsuspect_s = 6", ["membership.suspect_s = 6.0", "membership.self_stop_s = 5.0"]),
-    ("[membership]\nbeat_s = 2", ["membership.beat_s = 2.0", "membership.suspect_s = 3.0"]),
-    ("[fetch]\ntotal_timeout_s = 200", ["frontier.visibility_timeout_s", "fetch.total_timeout_s = 200.0"]),
+    ("[membership]\ndead_s = 3.5", ["membership.dead_s = 3.5", "more than 3.5", "frontier.call_timeout_s = 2.0"]),
+    ("[membership]\ndead_s = 0.5", ["membership.dead_s = 0.5", ">= 1"]),
     ('[fetch]\nuser_agent = "a\\r\\nX: y"', ["fetch.user_agent", "one line"]),
     ("[fetch]\nuser_agent = '{name}'", ["fetch.user_agent = '{name}'", "{contact}"]),
     ("[fetch]\naccept_language = 'é'", ["fetch.accept_language", "ASCII"]),
@@ -190,7 +189,6 @@ BAD_FILES = [
     ("[retry.connect]\nattempts = 0", ["retry.connect.attempts = 0", ">= 1"]),
     ("[retry.connect]\nbackoff_s = inf", ["retry.connect.backoff_s = inf", "expected a number <="]),
     ("[retry]\nconnect = 3", ["retry.connect = 3", "[section]"]),
-    ("[hosts]\nprobe_s = 9000", ["hosts.probe_s = 9000.0", "hosts.probe_max_s = 3600.0"]),
     (f"{SITE}delay_s = 0.5", ["sites[0].delay_s = 0.5 is below politeness.delay_s = 1.0"]),
     (f"{SITE}delay_s = inf", ["sites[0].delay_s = inf", "<= 86400"]),
     (f"{SITE}delay = 5", ["unknown key sites[0].delay", "delay_s"]),
@@ -240,7 +238,7 @@ def test_a_mistake_in_what_may_be_a_secret_does_not_say_its_value(tmp_path: Path
         ({"CRAWLER_FETCH_GATEWAY": "127.0.0.1"}, ["fetch.gateway = '127.0.0.1'", "an IP address and a port"]),
         ({"CRAWLER_RETRY_CONNECT_TRIES": "1"}, ["CRAWLER_RETRY_CONNECT_TRIES", "unknown key retry.connect.tries"]),
         ({"CRAWLER_RETRY_CONNECT": "1"}, ["CRAWLER_RETRY_CONNECT", "retry.connect is a table"]),
-        ({"CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S": "x"}, ["CRAWLER_RETRY_CONNECT_BACKOFF_MAX_S='x'", "float"]),
+        ({"CRAWLER_RETRY_CONNECT_BACKOFF_S": "x"}, ["CRAWLER_RETRY_CONNECT_BACKOFF_S='x'", "float"]),
         ({"CRAWLER_POLITENESS_DELAY_S": "nan"}, ["politeness.delay_s = nan"]),
         ({"CRAWLER_FRONTIER_RULES": "/news/=2"}, ["CRAWLER_FRONTIER_RULES='/news/=2'", "[{match ="]),
         ({"CRAWLER_FRONTIER_RULES": "['/news/']"}, ["frontier.rules[0] = '/news/'", "a [section]"]),
@@ -284,3 +282,59 @@ def test_the_tables_that_the_page_on_settings_by_site_shows_are_valid(tmp_path: 
     settings = load(toml(tmp_path, shown.partition("```")[0]), environment={})
     assert len(settings.sites) == 4
     assert list(complaints(settings)) == []
+
+
+def test_a_claim_is_not_delivered_again_within_twice_the_time_of_a_fetch() -> None:
+    def visibility_s(total_s: float) -> float:
+        return load(environment={}, options={"fetch.total_timeout_s": total_s}).frontier.visibility_timeout_s
+
+    assert (visibility_s(60.0), visibility_s(150.0), visibility_s(200.0)) == (300.0, 300.0, 400.0)
+
+
+# --- what is not a setting: of earlier releases, and what only tests set ---
+
+
+@pytest.mark.parametrize("key", sorted(REMOVED))
+def test_a_removed_key_is_one_line_with_what_became_of_it(tmp_path: Path, key: str) -> None:
+    table, _, name = key.rpartition(".")
+    variable = f"CRAWLER_{key}".upper().replace(".", "_")
+    said = f"{key} is no longer a setting, remove it: {REMOVED[key]}"
+    file = toml(tmp_path, f"[{table}]\n{name} = 1")
+    assert_one_line([f"{file}: {said}"], file=file, environment={})
+    assert_one_line([f"{variable}: {said}"], environment={variable: "1"})
+    assert_one_line([f"settings: {said}"], environment={}, options={key: 1})
+
+
+@pytest.mark.parametrize("key", sorted(INTERNALS))
+def test_an_internal_is_taken_below_internals_only(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    value = getattr(getattr(Settings(), section), name) + 1
+    variable = f"CRAWLER_{key}".upper().replace(".", "_")
+    file = toml(tmp_path, f"[internals.{section}]\n{name} = {value}")
+    for sources in (
+        {"file": file, "environment": {}},
+        {"environment": {variable.replace("CRAWLER_", "CRAWLER_INTERNALS_"): str(value)}},
+        {"environment": {}, "options": {f"internals.{key}": value}},
+    ):
+        assert getattr(getattr(load(**sources), section), name) == value  # type: ignore[arg-type]
+    assert_one_line([key], file=toml(tmp_path, f"[{section}]\n{name} = {value}"), environment={})
+    assert_one_line([variable, key], environment={variable: str(value)})
+    assert_one_line([key], environment={}, options={key: value})
+
+
+@pytest.mark.parametrize(
+    "text", ["internals = 1", "[internals]\nhosts = 1", "[internals.fetch]\nconcurrency = 1", "[internals.x]\ny = 1"]
+)
+def test_nothing_else_is_taken_as_an_internal(tmp_path: Path, text: str) -> None:
+    assert_one_line(["internals.", "not internals of the crawler"], file=toml(tmp_path, text), environment={})
+
+
+@pytest.mark.parametrize("name", ["FETCH_CONCURRENCY", "X_Y", "SITES_MATCH", "X", ""])
+def test_nothing_else_is_taken_as_an_internal_from_the_environment(name: str) -> None:
+    assert_one_line([f"CRAWLER_INTERNALS_{name}"], environment={f"CRAWLER_INTERNALS_{name}": "1"})
+
+
+def test_removed_keys_are_gone_or_internals() -> None:
+    fields = {path for path, _ in leaves(Settings())}
+    assert fields & set(REMOVED) == INTERNALS & set(REMOVED)
+    assert fields >= INTERNALS

@@ -219,7 +219,6 @@ def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = No
         leads_to=partial(leads_to, crawl),
         depth=depth,
         priority=priority,
-        url_bytes_max=crawl.settings.scope.url_bytes_max,
     )
 
 

@@ -105,7 +105,7 @@ class CrawlSession:
         settings = self._settings
         has_urls = bool(self._plain or self._files or self._sitemaps)
         if has_urls and not self._sitemaps:
-            await check_any(self._plain, self._files, bytes_max=settings.scope.url_bytes_max)
+            await check_any(self._plain, self._files)
         elif not has_urls and not settings.frontier.redis and not is_crawl_folder(settings.archive.dir):
             raise UsageError(NO_URL)
         await check_engine(self._arguments, settings, needs_crawl=not has_urls)

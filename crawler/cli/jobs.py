@@ -163,7 +163,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
 
     if arguments.act in (_add, _edit):
-        await _read_definition(arguments, settings.scope.url_bytes_max)
+        await _read_definition(arguments)
     async with open_crawl(settings, create=arguments.act is _add) as crawl:
         await arguments.act(crawl, arguments)
     return 0
@@ -204,7 +204,7 @@ def _schedule_of(arguments: argparse.Namespace, earlier: "Schedule | None" = Non
         raise UsageError(f"--{error}") from None  # each begins with what it is about
 
 
-async def _read_definition(arguments: argparse.Namespace, bytes_max: int) -> None:
+async def _read_definition(arguments: argparse.Namespace) -> None:
     """Read the seeds, with a line for each that is invalid. Raises UsageError if seeds were given and none is valid.
 
     They take the place of `arguments.urls`; it is None if none were given.
@@ -217,10 +217,10 @@ async def _read_definition(arguments: argparse.Namespace, bytes_max: int) -> Non
         arguments.sitemap = url_of(arguments.sitemap)
     plain, files = sources_of(arguments)
     report = SeedReport()
-    urls = [report.canonical(one, bytes_max) for one in plain]
+    urls = [report.canonical(one) for one in plain]
     for file in files:
         async for batch in read_given(file):
-            urls += [report.canonical(one, bytes_max) for one in batch]
+            urls += [report.canonical(one) for one in batch]
     for line in complaints(report):
         warn(line)
     arguments.urls = list(dict.fromkeys(url for url in urls if url is not None)) if plain or files else None

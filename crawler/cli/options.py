@@ -243,7 +243,7 @@ def _set(text: str) -> dict[str, Any]:
     section, dot, name = key.strip().partition(".")
     if not equals or not dot:
         raise UsageError(f"--set {text!r}: write SECTION.KEY=VALUE, like fetch.concurrency=32")
-    if section not in Settings.__struct_fields__:
+    if section not in (*Settings.__struct_fields__, "internals"):
         raise UsageError(f"--set {text}: unknown section {section} (known: {', '.join(Settings.__struct_fields__)})")
     variable = f"CRAWLER_{section}_{name}".upper().replace(".", "_")
     try:

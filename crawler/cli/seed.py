@@ -98,7 +98,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
     from crawler.app.open_crawl import open_crawl
 
     if not arguments.sitemap:
-        await check_any(plain, files, bytes_max=settings.scope.url_bytes_max)
+        await check_any(plain, files)
     async with open_crawl(settings, create=True) as crawl:
         check_order(arguments, crawl)
         from crawler.service.seeds import add_seeds

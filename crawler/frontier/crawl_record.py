@@ -16,6 +16,7 @@ from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
 from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
+from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,14 +66,19 @@ REMOVED = 0  # the layout of a mark
 
 
 def scope_of(stored: Mapping[str, Any]) -> ScopeSettings:
-    """A stored scope. One of a release that did not know how to treat redirected seeds followed them everywhere."""
-    return msgspec.convert({"redirected_seeds": "follow", **stored}, ScopeSettings)
+    """A stored scope. One of a release that did not know how to treat redirected seeds followed them everywhere.
+
+    What is no longer a setting is left out.
+    """
+    known = {key: value for key, value in stored.items() if f"scope.{key}" not in REMOVED_SETTINGS}
+    return msgspec.convert({"redirected_seeds": "follow", **known}, ScopeSettings)
 
 
 def record_of(stored: Mapping[str, Any]) -> CrawlRecord:
     """A stored record, which may be of an earlier release. Raises ValidationError for what is none."""
-    found = msgspec.convert(stored, CrawlRecord)
-    return msgspec.structs.replace(found, scope=scope_of(stored["scope"]))
+    if not isinstance(stored.get("scope"), Mapping):
+        raise msgspec.ValidationError("a crawl's record without a scope")
+    return msgspec.convert({**stored, "scope": msgspec.structs.asdict(scope_of(stored["scope"]))}, CrawlRecord)
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):

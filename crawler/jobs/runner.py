@@ -54,7 +54,6 @@ class JobRunner:
         self._router = router
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
-        self._bytes_max = settings.scope.url_bytes_max
         self.clock = ClockCheck(engine, settings.jobs.clock_offset_max_s)
         self.watch = RunWatch(
             jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
@@ -95,7 +94,7 @@ class JobRunner:
         self._triggers.look_again(self._jobs.home_of(plan.job.id))
 
     async def _seed(self, record: RunRecord, urls: Sequence[str]) -> int:
-        seeder = RunSeeder(self._frontier, self._runs, self._router, record, url_bytes_max=self._bytes_max)
+        seeder = RunSeeder(self._frontier, self._runs, self._router, record)
         await seeder.add_all([GivenUrl("seed", url) for url in urls])
         return seeder.report.usable
 

@@ -20,6 +20,7 @@ from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
 
+STEADY_S = 60.0  # a node that lives this long starts again with no joins counted; always longer than its death takes
 NAMELESS_DEATHS = 2  # times the silence that means death; by then a dead session is off the member list
 
 
@@ -201,9 +202,9 @@ class Heartbeat:
         self._on_lease_loss()
 
     async def _settle_down(self) -> None:
-        """After `steady_s` alive, the count of returns is reset."""
+        """After a steady life, the count of returns is reset."""
         since = self._alive_since_ms
-        if since is not None and self._clock_ms() - since >= self._settings.steady_s * 1000:
+        if since is not None and self._clock_ms() - since >= max(STEADY_S, 2 * self._settings.dead_s) * 1000:
             with contextlib.suppress(EngineError):
                 await self._members.is_steady(self.member.node)
                 self._alive_since_ms = None

@@ -111,7 +111,7 @@ async def join(
     members: Members, member: Member, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
 ) -> tuple[int, int]:
     """Join under the member's node name. Returns when the call was sent (monotonic ms), which counts as the first beat,
-    and how often the node has joined since it last ran for `steady_s`.
+    and how often the node has joined since it last ran for a minute.
 
     Raises ConflictError when another living session has the name. One that may be dead is watched for `dead_s`.
     """

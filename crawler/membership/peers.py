@@ -16,6 +16,7 @@ from crawler.settings import MembershipSettings
 log = logging.getLogger(__name__)
 
 HEARD_MAX = 10_000  # sessions
+MEMBERS_PER_SCALE = 100  # all times of membership are multiplied by the number of members / this, rounded up
 DEBOUNCES_MAX = 10  # joins that keep coming are applied after this many quiet periods at the latest
 
 
@@ -79,7 +80,7 @@ class Peers:
         self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.time_scale)
         heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}
         self._heard_ms = heard_ms if len(self._heard_ms) > HEARD_MAX else self._heard_ms | heard_ms
-        self.time_scale = time_scale_of(len(members), self._settings.stretch_members)
+        self.time_scale = time_scale_of(len(members), MEMBERS_PER_SCALE)
         states = self._observer.states(now_ms)
         self.alive = {s: m for s, m in members.items() if states[s] not in (Liveness.DEAD, Liveness.LEAVING)}
         self.taking = frozenset(takers({s: declared(m.state) for s, m in self.alive.items()}))
@@ -108,12 +109,10 @@ class Peers:
             return
         self._joining = {}
         self._followed = (weights, pins)
-        s = self._settings
         self.ring = build(
             weights,
             partitions=self._partitions,
-            virtual_nodes=s.virtual_nodes,
-            load_bound=s.load_bound,
+            virtual_nodes=self._settings.virtual_nodes,
             pins=by_partition(pins, self._partitions),
         )
         self.digest = self.ring.digest

@@ -15,11 +15,10 @@ from crawler.content.sniff import decode as decode_charset
 from crawler.content.sniff import detect_charset
 from crawler.media_type import declared_type, is_html, is_text, media_type
 from crawler.model import CommitEntry
-from crawler.rules.urls import JoinCache
+from crawler.rules.urls import BYTES_MAX, JoinCache
 
 _WITH_TEXT = frozenset({"application/xhtml+xml", "application/xml"})
 _LINKS_MAX = 100_000
-_URL_BYTES_MAX = 8192
 
 
 class PageContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +58,7 @@ def page_content(
             body,
             links_max=_LINKS_MAX,
             obey_nofollow=False,
-            bytes_max=_URL_BYTES_MAX,
+            bytes_max=BYTES_MAX,
             agent="",
             refresh=record.header("refresh"),
             joins=joins,

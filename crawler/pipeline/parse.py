@@ -22,6 +22,7 @@ from crawler.content.sitemap import looks_like_one
 from crawler.media_type import declared_type, is_html
 from crawler.model import LINK_RULES, ParsedPage, Response
 from crawler.rules.identity import registrable_domain
+from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of
 from crawler.runtime.clock import cpu_ms
 from crawler.runtime.worker_process import WorkerDiedError, WorkerPool, WorkerProcess
@@ -133,7 +134,6 @@ class PageParser:
         self._link_rules = link_rules
         self._reads_feeds = reads_feeds
         self._links_max = settings.fetch.links_max
-        self._bytes_max = settings.scope.url_bytes_max
         self._nofollow = settings.scope.nofollow
         self._agent = settings.robots.agent
         self._queues = queues
@@ -222,7 +222,7 @@ class PageParser:
             response.body,
             links_max=self._links_max,
             obey_nofollow=self._nofollow,
-            bytes_max=self._bytes_max,
+            bytes_max=URL_BYTES_MAX,
             agent=self._agent,
             refresh=response.header("refresh"),
             joins=self._joins,
@@ -271,7 +271,7 @@ class PageParser:
             body,
             self._links_max,
             self._nofollow,
-            self._bytes_max,
+            URL_BYTES_MAX,
             self._agent,
             self._link_rules,
             self._reads_feeds,

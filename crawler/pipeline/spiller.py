@@ -24,6 +24,7 @@ from crawler.settings import Settings
 log = logging.getLogger(__name__)
 
 SPILL_ABOVE, SPILL_TO = 0.9, 0.8  # shares of the budget
+MEMORY_MARK = 0.85  # share of the engine's maxmemory above which few URLs are claimed at a time
 BLOCKS_MAX = 64  # in one round: some 8,000 URLs
 ROUND_PAUSE_S = 0.1
 DISK = "disk"  # an entry next to file names, among errors that were logged
@@ -53,7 +54,6 @@ class Spiller:
         self._held = held
         self._due = due
         self._counters = counters
-        self._mark = settings.frontier.memory_mark
         self._budget = settings.frontier.memory
         self._check_every_s = settings.membership.beat_s
         counters.can_spill = bool(self._budget) and files is not None
@@ -94,7 +94,7 @@ class Spiller:
 
     def _judge(self, memory: Memory) -> None:
         """Claim few URLs at a time while the engine has no headroom; acks and returns go on and free memory."""
-        full = memory.share > self._mark or (bool(self._budget) and memory.used_bytes > self._budget)
+        full = memory.share > MEMORY_MARK or (bool(self._budget) and memory.used_bytes > self._budget)
         if full != self._counters.is_engine_full:
             self._counters.is_engine_full = full
             log.warning("engine.full" if full else "engine.has_room", extra={"used_bytes": memory.used_bytes})

@@ -56,7 +56,7 @@ def _rings_text(rings: Mapping[str, Sequence[str]]) -> str:
     )
     return (
         f"{len(rings)} different rings are followed: {shown}.\n"
-        "Start all with the same membership.virtual_nodes and membership.load_bound, and of the same release.\n"
+        "Start all of the same release of the program.\n"
         "Until then nothing is fetched twice, as leases decide; but what each gives to another stays free."
     )
 

@@ -29,6 +29,7 @@ AGAINST = frozenset(
 )
 # The first one sets the origin aside: what it answered holds for more than one URL.
 AT_ONCE = frozenset({FailureKind.SERVER_BUSY, FailureKind.ROBOTS_UNREACHABLE})
+PROBE_FACTOR = 2.0  # each further probe comes after a time this many times longer
 
 
 class HostHealth(msgspec.Struct, frozen=True, array_like=True):
@@ -107,5 +108,5 @@ class HostHealthRules(msgspec.Struct, frozen=True):
         beyond = health.failures - self.hosts.failures
         if beyond >= 0:
             h = self.hosts
-            return Policy(1, h.probe_s, h.probe_factor, h.probe_max_s).backoff_ms(beyond + 1, jitter)
+            return Policy(1, h.probe_s, PROBE_FACTOR, h.probe_max_s).backoff_ms(beyond + 1, jitter)
         return min(policy_of(kind, self.retry).backoff_ms(health.failures, jitter), int(self.hosts.probe_s * 1000))

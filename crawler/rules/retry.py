@@ -1,6 +1,7 @@
 """What to do after a failed attempt: a table by the kind of failure, and Retry-After. Pure.
 
-The table is in the settings: how often, after how long, how much longer each time. Jitter comes from a hash
+How often and after how long is in the settings of the kind, else in the table, else in the common settings, which also
+tell how much longer each time. Jitter comes from a hash
 (`jitter_of`), so that the same URL waits the same time on every machine and in every simulation.
 """
 
@@ -12,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from crawler.model import REDIRECTS, Decoded, FailureKind, Response
-from crawler.settings import RetrySettings
+from crawler.settings import RetryKind, RetrySettings
 
 # No second attempt can change these.
 PERMANENT = frozenset(
@@ -26,6 +27,20 @@ PERMANENT = frozenset(
         FailureKind.HOST_DEAD,
     }
 )
+_HOST = RetryKind(backoff_s=5.0)  # a host or a name server that does not answer needs a while
+_ONCE = RetryKind(attempts=2)  # what comes again in the same way is as a rule not going to change
+TABLE = {
+    FailureKind.DNS_NOT_FOUND: RetryKind(attempts=1),  # the name servers are sure
+    FailureKind.DNS_ERROR: _HOST,
+    FailureKind.CONNECT: _HOST,
+    FailureKind.TLS: _ONCE,
+    FailureKind.TIMEOUT: _HOST,
+    FailureKind.PROTOCOL: _ONCE,
+    FailureKind.SERVER_BUSY: RetryKind(attempts=5, backoff_s=10.0),  # it asks for patience
+    FailureKind.BODY: _ONCE,
+    FailureKind.HANDLER: _ONCE,
+}
+_COMMON = RetryKind()
 BUSY_STATUSES = frozenset({429, 503})
 INTERRUPTED = frozenset({"time", "disconnect"})  # "length" is our own limit: a retry would not bring more
 _T = TypeVar("_T")
@@ -59,18 +74,20 @@ class RetryDecision(msgspec.Struct, frozen=True):
 
 
 def policy_of(kind: FailureKind, settings: RetrySettings) -> Policy:
-    """The row for this kind: its own values where they are set, else the common ones."""
-    own = getattr(settings, kind, None)
+    """The row for this kind: its own values where they are set, else those of the table, else the common ones."""
+    own, usual = getattr(settings, kind, _COMMON), TABLE.get(kind, _COMMON)
     return Policy(
-        attempts=1 if kind in PERMANENT else _first(own and own.attempts, settings.attempts),
-        backoff_s=_first(own and own.backoff_s, settings.backoff_s),
-        factor=_first(own and own.backoff_factor, settings.backoff_factor),
-        max_s=_first(own and own.backoff_max_s, settings.backoff_max_s),
+        attempts=1 if kind in PERMANENT else _first(own.attempts, usual.attempts, settings.attempts),
+        backoff_s=_first(own.backoff_s, usual.backoff_s, settings.backoff_s),
+        factor=settings.backoff_factor,
+        max_s=settings.backoff_max_s,
     )
 
 
-def _first(own: _T | None, common: _T) -> _T:
-    return common if own is None else own
+def _first(own: _T | None, usual: _T | None, common: _T) -> _T:
+    if own is not None:
+        return own
+    return common if usual is None else usual
 
 
 def failure_of_status(status: int) -> FailureKind | None:

@@ -33,7 +33,7 @@ from crawler.rules.url_parser import (
 )
 from crawler.settings.expressions import Expressions
 
-BYTES_MAX = 8192  # longer ones are dropped: only traps produce them
+BYTES_MAX = 8192  # longer ones are refused: only traps produce them
 
 _HTTP = ("http://", "https://")
 _NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped before they cost a parse

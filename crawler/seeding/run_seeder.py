@@ -19,21 +19,18 @@ from crawler.seeding.seeder import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedRepor
 class RunSeeder:
     """Adds the seeds of one run; `router`: that of the crawl. Repeating is safe, and counts what is there as seen."""
 
-    def __init__(
-        self, frontier: Frontier, runs: Runs, router: Router, run: RunRecord, *, url_bytes_max: int = 8192
-    ) -> None:
+    def __init__(self, frontier: Frontier, runs: Runs, router: Router, run: RunRecord) -> None:
         self._frontier = frontier
         self._runs = runs
         self._router = router.of_run(run)
         self._run = run.run
-        self._bytes_max = url_bytes_max
         self.report = SeedReport()
 
     async def add_all(self, given: Iterable[GivenUrl]) -> bool:
         """Add in batches; False when the run ended meanwhile. Raises EngineError when the engine does not take them."""
         batch: list[tuple[str, Signals]] = []
         for one in given:
-            url = self.report.canonical(one, self._bytes_max)
+            url = self.report.canonical(one)
             if url is not None:
                 batch.append((url, one.signals))
             if len(batch) >= BATCH:

@@ -70,13 +70,13 @@ class SeedReport(msgspec.Struct, kw_only=True):
     def usable(self) -> int:
         return self.new + self.seen + self.retried
 
-    def canonical(self, given: GivenUrl, bytes_max: int) -> str | None:
+    def canonical(self, given: GivenUrl) -> str | None:
         """The URL that was given; None, and noted, when it can't be a seed."""
         text = without_comment(given.text)
         try:
             refuse_fields(text)
             refuse_credentials(text)
-            return canonicalize(text, bytes_max=bytes_max)
+            return canonicalize(text)
         except InvalidUrl as error:
             self.invalid_count += 1
             if len(self.invalid) < INVALID_SHOWN_MAX:
@@ -100,7 +100,6 @@ class Seeder:
         depth: int = 0,
         leads_to: LeadsTo,
         priority: float | None = None,
-        url_bytes_max: int = 8192,
     ) -> None:
         self._leads_to = leads_to
         self._frontier = frontier
@@ -112,7 +111,6 @@ class Seeder:
         self._journal = journal
         self._depth = depth
         self._priority = priority
-        self._bytes_max = url_bytes_max
         self.report = SeedReport()
 
     async def add_all(self, given: Iterable[GivenUrl]) -> SeedReport:
@@ -121,7 +119,7 @@ class Seeder:
         """
         batch: list[tuple[str, GivenUrl]] = []
         for one in given:
-            url = self.report.canonical(one, self._bytes_max)
+            url = self.report.canonical(one)
             if url is not None:
                 batch.append((url, one))
             if len(batch) >= BATCH:

@@ -184,7 +184,7 @@ def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
     return False
 
 
-async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str], *, bytes_max: int) -> None:
+async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str]) -> None:
     """Raises UsageError, after a line for each, when nothing can be a seed; said before anything is made.
 
     What flows (a pipe, a terminal) can be read once only: then it is seen later.
@@ -193,11 +193,11 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str], *, bytes_
     from crawler.terminal.printing import warn
 
     report = SeedReport()
-    if any(report.canonical(one, bytes_max) for one in plain) or any(not _is_plain_file(file) for file in files):
+    if any(report.canonical(one) for one in plain) or any(not _is_plain_file(file) for file in files):
         return
     for file in files:
         async for batch in read_given(file, quiet=True):
-            if any(report.canonical(one, bytes_max) for one in batch):
+            if any(report.canonical(one) for one in batch):
                 return
     for line in complaints(report):
         warn(line)

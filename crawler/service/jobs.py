@@ -47,7 +47,7 @@ async def add_job(
     """Create a job with these seeds, as given. Raises UsageError, InvalidUrl, ConflictError when its name is taken."""
     check_user(user)
     check_job(name)
-    spec, urls = _checked(crawl, spec, has_seeds=bool(seeds)), _canonical_urls(crawl, seeds)
+    spec, urls = _checked(spec, has_seeds=bool(seeds)), _canonical_urls(seeds)
     now_s, number = await checked_s(crawl), job_id(user, name)
     await crawl.operator_log.add(actor, "jobs add", target(user, name), describe(spec.schedule))
     with contextlib.suppress(NotMetError):
@@ -85,10 +85,10 @@ def _first_look(job: Job) -> float | None:
     return None if following is None else float(following)
 
 
-def _checked(crawl: OpenCrawl, spec: JobSpec, *, has_seeds: bool) -> JobSpec:
+def _checked(spec: JobSpec, *, has_seeds: bool) -> JobSpec:
     """The definition with a canonical sitemap, if it is valid. `has_seeds`: it is to get some."""
     check_spec(spec, has_seeds=has_seeds)
-    return replace(spec, sitemap=spec.sitemap and _canonical(crawl, spec.sitemap))
+    return replace(spec, sitemap=spec.sitemap and _canonical(spec.sitemap))
 
 
 async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, urls: Sequence[str]) -> JobSpec:
@@ -101,16 +101,16 @@ async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, urls: Sequence[
     return replace(spec, seeds=(), seeds_kept=kept, seeds_key=key)
 
 
-def _canonical_urls(crawl: OpenCrawl, given: Iterable[str]) -> list[str]:
+def _canonical_urls(given: Iterable[str]) -> list[str]:
     """Each once. Raises InvalidUrl."""
-    return list(dict.fromkeys(_canonical(crawl, url) for url in given))
+    return list(dict.fromkeys(_canonical(url) for url in given))
 
 
-def _canonical(crawl: OpenCrawl, text: str) -> str:
+def _canonical(text: str) -> str:
     try:
         refuse_credentials(text)
         refuse_fields(without_comment(text))
-        return canonicalize(without_comment(text), bytes_max=crawl.settings.scope.url_bytes_max)
+        return canonicalize(without_comment(text))
     except InvalidUrl as error:
         raise InvalidUrl(text, error.reason) from None
 
@@ -132,9 +132,9 @@ async def edit_job(
         spec = change(stored.job.spec)
         if seeds is not None:
             spec = replace(spec, seeds=(), seeds_kept=0, seeds_key="")
-        spec = _checked(crawl, spec, has_seeds=bool(seeds))
+        spec = _checked(spec, has_seeds=bool(seeds))
         if seeds is not None:
-            spec = await _with_seeds(crawl, stored.job.id, spec, _canonical_urls(crawl, seeds))
+            spec = await _with_seeds(crawl, stored.job.id, spec, _canonical_urls(seeds))
         job = job_plan.edited(stored.job, spec, now_s)
         try:
             await _note(crawl, line_of(job))

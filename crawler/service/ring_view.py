@@ -43,7 +43,6 @@ async def ring_of(crawl: OpenCrawl, weights: Mapping[str, int]) -> Ring:
         weights,
         partitions=partitions,
         virtual_nodes=settings.virtual_nodes,
-        load_bound=settings.load_bound,
         pins=by_partition(await pins_of(crawl).read(), partitions),
     )
 

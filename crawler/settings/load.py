@@ -3,13 +3,15 @@
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.errors import UsageError
+from crawler.settings.removed import INTERNALS, REMOVED, removal_of
 from crawler.settings.schema import FromEnvironment, Settings
 from crawler.settings.validate import complaints
 
@@ -19,7 +21,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Merge the sources and validate.
+    """Merge the sources and validate. Each of them takes internals (settings/removed.py) below `internals.`.
 
     `options` maps "section.key" (or "section.table.key") to a value; None values are left out. Raises UsageError with
     one line.
@@ -27,7 +29,10 @@ def load(
     settings = read(file, environment, options)
     for complaint in complaints(settings):
         raise UsageError(complaint)
-    return settings
+    frontier, least_s = settings.frontier, 2 * settings.fetch.total_timeout_s
+    if frontier.visibility_timeout_s < least_s:  # or a slow fetch would be delivered again while it goes on
+        frontier = replace(frontier, visibility_timeout_s=least_s)
+    return replace(settings, frontier=frontier)
 
 
 def read(
@@ -56,12 +61,45 @@ def _merged(
     merged: dict[str, Any] = {}
     if file is not None:
         merged = _read_toml(file)
-        _convert(merged, f"{file}")  # so that the message names the file
+        _refuse(merged, f"{file}")
+        _convert(_with_internals(merged), f"{file}")  # so that the message names the file
     _merge_environment(merged, os.environ if environment is None else environment)
     for dotted, value in (options or {}).items():
         if value is not None:
             _put(merged, dotted, value)
-    return merged
+    _refuse(merged, "settings")
+    return _with_internals(merged)
+
+
+def _refuse(raw: Mapping[str, Any], where: str) -> None:
+    """Raises UsageError for keys that are not settings any more, and for internals where settings are expected."""
+    for key in REMOVED:
+        if _has(raw, key):
+            raise UsageError(f"{where}: {removal_of(key)}")
+    for key in INTERNALS:
+        if _has(raw, key):
+            raise UsageError(f"{where}: {_unknown(key)}")
+
+
+def _has(raw: Any, path: str) -> bool:
+    for step in path.split("."):
+        if not isinstance(raw, Mapping) or step not in raw:
+            return False
+        raw = raw[step]
+    return True
+
+
+def _with_internals(raw: dict[str, Any]) -> dict[str, Any]:
+    """The sections with what `internals` has for them."""
+    given = raw.get("internals")
+    if given is None:
+        return raw
+    sections = {name: value for name, value in raw.items() if name != "internals"}
+    for name, keys in given.items() if isinstance(given, dict) else (("", given),):
+        if not isinstance(keys, dict) or any(f"{name}.{key}" not in INTERNALS for key in keys):
+            raise UsageError(f"internals.{name}: not internals of the crawler (see crawler/settings/removed.py)")
+        sections[name] = sections.get(name, {}) | keys
+    return sections
 
 
 def read_one(variable: str, text: str) -> Any:
@@ -71,7 +109,7 @@ def read_one(variable: str, text: str) -> Any:
     """
     merged: Any = {}
     _merge_environment(merged, {variable: text})
-    _convert(merged, "settings")
+    _convert(_with_internals(merged), "settings")
     while isinstance(merged, dict):
         (merged,) = merged.values()
     return merged
@@ -108,7 +146,7 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
     path = path.strip("`.")
     if "unknown field" in text:
         unknown = text.split("`")[-2]
-        return _unknown(f"{path}.{unknown}" if path else unknown, _keys_of(path))
+        return _unknown(f"{path}.{unknown}" if path else unknown)
     if not path:
         return text
     if text.startswith("Invalid enum value"):
@@ -138,7 +176,9 @@ _PLAIN_WORDS = {
 }
 
 
-def _unknown(key: str, known: Iterable[str]) -> str:
+def _unknown(key: str) -> str:
+    table, _, _ = key.rpartition(".")
+    known = (name for name in _keys_of(table) if f"{table}.{name}" not in INTERNALS)
     return f"unknown key {key} (known: {', '.join(sorted(known))})"
 
 
@@ -194,16 +234,25 @@ def _merge_environment(merged: dict[str, Any], environment: Mapping[str, str]) -
     """
     for name in sorted(n for n in environment if n.startswith("CRAWLER_")):
         section, _, key = name.removeprefix("CRAWLER_").lower().partition("_")
+        is_internal = section == "internals"
+        if is_internal:
+            section, _, key = key.partition("_")
+        if is_internal and section not in Settings.__struct_fields__:
+            raise UsageError(f"{name}: not an internal of the crawler (see crawler/settings/removed.py)")
         if section not in Settings.__struct_fields__:
             continue  # CRAWLER_CONFIG and test switches are not settings
         if section == "sites":
             raise UsageError(f"{name}: sites are tables of the settings file, which begin with [[sites]]")
         table, key = _place_of(section, key)
-        if key not in _keys_of(table):
-            raise UsageError(f"{name}: {_unknown(f'{table}.{key}', _keys_of(table))}")
+        path = f"{table}.{key}"
+        if not is_internal and path in REMOVED:
+            raise UsageError(f"{name}: {removal_of(path)}")
+        if key not in _keys_of(table) or is_internal != (path in INTERNALS):
+            raise UsageError(f"{name}: {_unknown(path)}")
         if isinstance(getattr(_table(table), key), msgspec.Struct):
-            raise UsageError(f"{name}: {table}.{key} is a table: set one of its keys")
-        _put(merged, f"{table}.{key}", _from_text(name, environment[name], table, key))
+            raise UsageError(f"{name}: {path} is a table: set one of its keys")
+        value = _from_text(name, environment[name], table, key)
+        _put(merged, f"internals.{path}" if is_internal else path, value)
 
 
 def _place_of(section: str, name: str) -> tuple[str, str]:

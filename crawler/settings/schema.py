@@ -40,7 +40,6 @@ class ScopeSettings(_Section, frozen=True):
     redirects_max: Annotated[int, Meta(ge=0, le=15)] = 10
     # What a seed's redirect adds: its own site, or the page of another one; only the page; the site as if it was given.
     redirected_seeds: Literal["site", "page", "follow"] = "site"
-    url_bytes_max: Count = 8192
     nofollow: bool = True  # obey rel=nofollow and meta robots nofollow
     follow: Literal["links", "handlers"] = "links"  # all links of a page, or only those that its handler follows
 
@@ -92,36 +91,17 @@ class DnsSettings(_Section, frozen=True):
     nameservers: tuple[str, ...] = ()  # empty: the system's; "host" or "host:port"
     timeout_s: Positive = 5.0
     tries: Count = 2
-    ttl_min_s: NotNegative = 60.0
-    ttl_max_s: Positive = 3600.0
-    negative_ttl_s: NotNegative = 60.0
     cache_size: Count = 100_000
+    # internals
+    ttl_min_s: NotNegative = 60.0  # answers are kept at least this long
+    negative_ttl_s: NotNegative = 60.0  # how long "no such host" is kept
 
 
 class RetryKind(_Section, frozen=True):
-    """Values for one kind of failure; None: as in [retry] itself."""
+    """Values for one kind of failure; None: as in `rules/retry.py`, else as in [retry] itself."""
 
     attempts: Attempts | None = None
     backoff_s: NotNegative | None = None
-    backoff_factor: Factor | None = None
-    backoff_max_s: Positive | None = None
-
-
-class RetryAbsent(RetryKind, frozen=True):
-    attempts: Attempts | None = 1
-
-
-class RetryHost(RetryKind, frozen=True):
-    backoff_s: NotNegative | None = 5.0
-
-
-class RetryBusy(RetryKind, frozen=True):
-    attempts: Attempts | None = 5
-    backoff_s: NotNegative | None = 10.0
-
-
-class RetryOnce(RetryKind, frozen=True):
-    attempts: Attempts | None = 2
 
 
 class RetrySettings(_Section, frozen=True):
@@ -131,26 +111,26 @@ class RetrySettings(_Section, frozen=True):
     backoff_s: NotNegative = 2.0  # before the 2nd attempt; times `backoff_factor` each further one
     backoff_factor: Factor = 4.0
     backoff_max_s: Positive = 3600.0
-    dns_not_found: RetryAbsent = RetryAbsent()
-    dns_error: RetryHost = RetryHost()
-    connect: RetryHost = RetryHost()
-    tls: RetryOnce = RetryOnce()
-    timeout: RetryHost = RetryHost()
+    dns_not_found: RetryKind = RetryKind()
+    dns_error: RetryKind = RetryKind()
+    connect: RetryKind = RetryKind()
+    tls: RetryKind = RetryKind()
+    timeout: RetryKind = RetryKind()
     disconnected: RetryKind = RetryKind()
-    protocol: RetryOnce = RetryOnce()
-    server_busy: RetryBusy = RetryBusy()
+    protocol: RetryKind = RetryKind()
+    server_busy: RetryKind = RetryKind()
     server_error: RetryKind = RetryKind()
     robots_unreachable: RetryKind = RetryKind()
-    body: RetryOnce = RetryOnce()
-    handler: RetryOnce = RetryOnce()
+    body: RetryKind = RetryKind()
+    handler: RetryKind = RetryKind()
 
 
 class HostsSettings(_Section, frozen=True):
     failures: Count = 5  # failures of an origin in a row after which its URLs are set aside
-    probe_s: Positive = 60.0  # until one of them is tried again; times `probe_factor` each further one
-    probe_factor: Factor = 2.0
-    probe_max_s: Positive = 3600.0
     give_up_s: Positive = 3600.0  # after this time without a response its URLs become dead letters
+    # internals
+    probe_s: Positive = 60.0  # until one of them is tried again; twice as long for each further one
+    probe_max_s: Positive = 3600.0
 
 
 class PriorityRule(_Section, frozen=True):
@@ -178,16 +158,16 @@ class FrontierSettings(OrderSettings, frozen=True):
     engine: str = ""  # path of another server binary for the embedded engine
     queue_by: Literal["domain", "host"] = "domain"
     claim_urls_max: Count = 64  # per queue and call
-    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
-    visibility_timeout_s: Positive = 300.0
     call_timeout_s: Positive = 2.0
     recent_urls: CountOrZero = 200_000
-    log_entries_max: Count = 10_000  # undrained commit entries of a partition before acks wait
     memory: CountOrZero = (
         0  # bytes of the engine; above 90 %, deferred URLs and tails of queues go to disk; 0: no limit
     )
     spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else off
-    memory_mark: Annotated[float, Meta(gt=0, le=1)] = 0.85  # above this share of maxmemory few URLs are claimed
+    # internals
+    claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
+    log_entries_max: Count = 10_000  # commit entries of a partition that are not in the index yet, before acks wait
+    visibility_timeout_s: Positive = 300.0  # a claim that is not acked or returned within this time is delivered again
 
 
 class BudgetSettings(_Section, frozen=True):
@@ -207,39 +187,57 @@ TrapRule = Literal["long", "hosts", "repeats", "path", "query", "calendar", "ses
 
 class TrapSettings(_Section, frozen=True):
     off: tuple[TrapRule, ...] = ()  # rules that are not applied
-    penalty: Annotated[float, Meta(ge=512, le=NUMBER_MAX)] = (
-        1000.0  # subtracted from the priority of suspects: more than any depth
-    )
     steps_max: Annotated[int, Meta(ge=1, le=64)] = 24  # from suspect to suspect, each deeper, until all are deferred
     suspects_max: Count = 20_000  # fetched of a domain and rule; the rest is deferred
+    # internals: beyond them, URLs are suspect
     long_bytes: Count = 512
     host_labels: Count = 4  # before the registrable domain
     repeats: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 3  # of one segment or parameter
     path_segments: Count = 10
     parameters: Count = 4
-    years_ahead: CountOrZero = 2  # after all years that the site lists
-    years_back: CountOrZero = 40
-    same_digest: Annotated[int, Meta(ge=2, le=COUNT_MAX)] = 50  # URLs that gave the very same body
 
 
 class MembershipSettings(_Section, frozen=True):
     node: str = ""  # empty: host name + slot
     weight: Annotated[int, Meta(ge=1, le=100)] = 1
-    beat_s: Positive = 1.0
-    read_s: Positive = 0.5
-    suspect_s: Positive = 3.0
-    self_stop_s: Positive = 5.0
-    dead_s: Positive = 7.0
-    gap_s: Positive = 2.5  # two reads further apart than this restart the failure detection
-    debounce_s: NotNegative = 0.5
+    dead_s: Annotated[float, Meta(ge=1, le=3600)] = 7.0  # silence after which the partitions of a session go to others
     drain_timeout_s: Positive = 30.0
-    stretch_members: Count = 100  # all times above are multiplied by members / this, rounded up
+    # internals
+    beats: Positive = 7.0  # heartbeats within `dead_s`,
+    reads: Positive = 14.0  # and reads of those of the others
+    debounce_s: NotNegative = 0.5  # joins within this time are applied together
     flap_free: Count = 3  # quick successive joins of a node without a penalty
     flap_hold_s: Positive = 5.0  # how long the next one stays off the ring; doubled for each further one
     flap_hold_max_s: Positive = 300.0
-    steady_s: Positive = 60.0  # a node that lives this long starts again with no joins counted
-    virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150
-    load_bound: Factor = 1.1
+    virtual_nodes: Annotated[int, Meta(ge=1, le=10_000)] = 150  # points of a node on the ring, times its weight
+
+    # Shares of `dead_s`, each smaller than the next: one lost read must not start the judging afresh (read, gap), nor
+    # two lost beats arouse suspicion, and a session has stopped before others take over (self_stop, dead).
+
+    @property
+    def beat_s(self) -> float:
+        """Between heartbeats."""
+        return self.dead_s / self.beats
+
+    @property
+    def read_s(self) -> float:
+        """Between reads of the others' heartbeats."""
+        return self.dead_s / self.reads
+
+    @property
+    def gap_s(self) -> float:
+        """Two reads further apart than this restart the failure detection."""
+        return self.dead_s * 2.5 / 7
+
+    @property
+    def suspect_s(self) -> float:
+        """Silence after which a session is shown as suspect."""
+        return self.dead_s * 3 / 7
+
+    @property
+    def self_stop_s(self) -> float:
+        """Without a successful heartbeat for this long, a session starts no more requests."""
+        return self.dead_s * 5 / 7
 
 
 class ArchiveSettings(_Section, frozen=True):

@@ -25,7 +25,7 @@ QUICK: dict[str, Any] = {
     "politeness.delay_s": 0.0,
     "archive.disk_free_bytes_min": 0,  # a test that waited for a small disk would never end
     "history.bytes_max": 0,
-    "membership.debounce_s": 0.1,
+    "internals.membership.debounce_s": 0.1,
     "retry.backoff_s": 0.05,
     "retry.backoff_factor": 1.0,
     **{f"retry.{kind}.backoff_s": 0.05 for kind in ("dns_error", "connect", "timeout", "server_busy")},

@@ -38,6 +38,7 @@ ALONE_MAX = 16  # concurrent look-ups with a socket of their own; each also need
 CNAMES_MAX = 8
 # c-ares caches all answers for their TTLs, up to an hour and without a limit, 2 KB each and more.
 FLUSH_AFTER = 1_000  # look-ups
+TTL_MAX_S = 3600.0  # answers are kept for no longer: hosts move
 _ERROR_TTL_S = 5.0  # a server that failed is queried again soon, but not for every queued URL
 _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
 
@@ -288,12 +289,11 @@ class CachingResolver:
 
     def _answered(self, host: str, result: pycares.AddrInfoResult) -> _Entry:
         """The entry, with its TTL (RFC 1035 3.2.1) clamped: zero would help rebinding, a month would become stale."""
-        settings = self._settings
         if len(result.cnames) > CNAMES_MAX:
             return self._failed(pycares.errno.ARES_EBADRESP, f"{len(result.cnames)} aliases one after the other")
         found = [(node.addr[0].decode("ascii"), node.ttl) for node in result.nodes]
         ttl_s = min((ttl for _, ttl in found), default=0)
-        expires_at = self._clock() + min(max(ttl_s, settings.ttl_min_s), settings.ttl_max_s)
+        expires_at = self._clock() + min(max(ttl_s, self._settings.ttl_min_s), TTL_MAX_S)
         addresses = tuple(dict.fromkeys(address for address, _ in found))
         allowed = tuple(a for a in addresses if self._allow_private or is_public(a))
         if not addresses:

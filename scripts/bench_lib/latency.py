@@ -25,6 +25,7 @@ LATE_TARGET_MS, JITTER_TARGET_MS = 50.0, 100.0
 WARM_UP_S, COOL_DOWN_S = 8.0, 1.0
 OVERLOAD_SITES = 3000
 BEAT_S = 0.25  # four times as many to look at as with the default of a second; each is sent the same way
+BEATS = {"CRAWLER_INTERNALS_MEMBERSHIP_BEATS": str(7.0 / BEAT_S)}
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ def with_big_pages(options: argparse.Namespace, dns: str, cores: Cores) -> tuple
             with engine_monitor.heartbeats(scratch / "crawl") as beats:
                 run = observed(
                     web, words, dns=dns, scratch=scratch, cores=cores.client, engine_cores=cores.servers,
-                    program=("-P", str(PROBE), str(ticks)), environment={"CRAWLER_MEMBERSHIP_BEAT_S": str(BEAT_S)},
+                    program=("-P", str(PROBE), str(ticks)), environment=BEATS,
                 )  # fmt: skip
         loop = Loop.read(ticks)
     intervals = gaps(beats[1:-1])  # the first one joins and the last one leaves: they are not periodic

@@ -70,7 +70,7 @@ async def _crawled(folder: Path) -> Scraped:
     with serve_web(seed=16, domains=4, pages=4) as site:
         async with lab_names() as dns:
             settings = settings_of(
-                folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, membership__beat_s=0.1
+                folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, membership__beats=70.0
             )
             refused = "http://127.0.0.1:9/"  # a dead letter at once
             await crawl(settings, [*site.web.seeds, refused], meanwhile=look)

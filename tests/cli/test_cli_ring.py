@@ -24,6 +24,7 @@ from tests.support.engine import Engine
 
 PARTITIONS = 64
 BEAT_S = 0.05
+BEATS = 7.0 / BEAT_S
 
 Ring = Callable[..., dict[str, Any]]
 Words = Callable[..., tuple[int, str, str]]
@@ -34,7 +35,7 @@ def place(engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     """A crawl with one seed in each of eight domains, and nobody at work."""
     given = ["--redis", engine.url, "--dir", str(tmp_path / "c")]
     seeds = [f"http://d{n}.test/" for n in range(8)]
-    beat = ["--set", f"membership.beat_s={BEAT_S}"]
+    beat = ["--set", f"internals.membership.beats={BEATS}"]
     assert main(["seed", *seeds, *given, "--set", f"crawl.partitions={PARTITIONS}"]) == 0
     capsys.readouterr()
     return [*given, *beat]
@@ -214,7 +215,7 @@ def test_a_host_may_be_called_like_an_action(ring: Ring) -> None:
 
 
 def settings_of(engine: Engine, folder: Path) -> Settings:
-    options = {"frontier.redis": engine.url, "archive.dir": str(folder / "c"), "membership.beat_s": BEAT_S}
+    options = {"frontier.redis": engine.url, "archive.dir": str(folder / "c"), "internals.membership.beats": BEATS}
     return load(environment={}, options=options)
 
 

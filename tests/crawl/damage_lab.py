@@ -52,11 +52,10 @@ OPTIONS: dict[str, Any] = {
     "scope__mode": "domain",
     "fetch__concurrency": 2,
     "membership__debounce_s": 0.0,
-    "membership__beat_s": 0.1,
-    "membership__read_s": 0.05,
+    "membership__beats": 200.0,
+    "membership__reads": 400.0,
     "membership__flap_free": 1000,
     "frontier__call_timeout_s": 12.0,  # the machine may be busy
-    "membership__self_stop_s": 14.0,
     "membership__dead_s": 20.0,
 }
 CHANGES = frozenset({"fetched_at", "warc_file", "warc_offset"})  # with a page that is fetched again

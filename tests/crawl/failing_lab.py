@@ -16,6 +16,7 @@ from pathlib import Path
 
 from crawler.app.instance import Instance
 from crawler.pipeline.outcome import Committable, Failed, Outcome
+from crawler.rules.retry import TABLE
 from crawler.settings import RetrySettings
 from crawler.terminal.tables import table
 from tests.crawl.harness import crawl, settings_of
@@ -112,8 +113,7 @@ def watch_outcomes(instance: Instance, note: Callable[[Outcome], None]) -> None:
 
 
 def _own_backoffs() -> dict[str, float]:
-    rows = {key: value for key in KINDS.__struct_fields__ if hasattr(value := getattr(KINDS, key), "backoff_s")}
-    return {kind: row.backoff_s for kind, row in rows.items() if row.backoff_s is not None}
+    return {kind: row.backoff_s for kind, row in TABLE.items() if row.backoff_s is not None}
 
 
 def _note(seen: dict[str, Course], outcome: Outcome) -> None:

@@ -17,6 +17,7 @@ from crawler.archive.index_reader import read_entries
 from crawler.model import CommitEntry
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings, load
+from crawler.settings.removed import INTERNALS
 from tests.support.dns_server import DnsAnswer, DnsServer
 
 QUICK: dict[str, Any] = {
@@ -27,15 +28,15 @@ QUICK: dict[str, Any] = {
     "retry.backoff_s": 0.05,
     "retry.backoff_factor": 1.0,
     **{f"retry.{kind}.backoff_s": 0.05 for kind in ("dns_error", "connect", "timeout", "server_busy")},
-    "membership.debounce_s": 0.1,
+    "internals.membership.debounce_s": 0.1,
     "crawl.partitions": 64,
 }
 
 
 def settings_of(folder: Path, **options: Any) -> Settings:
-    """Quick settings for tests; keys as in `load`, with '__' for the dot."""
-    merged = QUICK | {"archive.dir": str(folder)} | {k.replace("__", "."): v for k, v in options.items()}
-    return load(environment={}, options=merged)
+    """Quick settings for tests; keys as in `load`, with '__' for the dot. Internals are named like settings."""
+    given = QUICK | {"archive.dir": str(folder)} | {k.replace("__", "."): v for k, v in options.items()}
+    return load(environment={}, options={f"internals.{k}" if k in INTERNALS else k: v for k, v in given.items()})
 
 
 @contextlib.asynccontextmanager

@@ -77,9 +77,7 @@ class Site:
 
 
 def settings_for(folder: Path, **own: Any) -> Any:
-    return settings_of(
-        folder, robots__obey=False, hosts__failures=3, hosts__probe_s=0.5, hosts__probe_factor=2.0, **own
-    )
+    return settings_of(folder, robots__obey=False, hosts__failures=3, hosts__probe_s=0.5, **own)
 
 
 @pytest.mark.parametrize("at_once", [1, pytest.param(8, marks=pytest.mark.slow)])

@@ -14,9 +14,7 @@ async def test_the_committed_set_equals_the_expected_set(tmp_path: Path, instanc
     with serve_web(seed=5, domains=8, pages=10) as site:
         expected = site.web.expected(site.web.seeds, "any")
         async with lab_names() as dns:
-            settings = settings_of(
-                tmp_path / "c", dns__nameservers=[dns], scope__mode="any", membership__self_stop_s=5.0
-            )
+            settings = settings_of(tmp_path / "c", dns__nameservers=[dns], scope__mode="any")
             done = await crawl(settings, site.web.seeds, instances=instances)
         assert done.errors == []
         assert done.statuses == expected.committed

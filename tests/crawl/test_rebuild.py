@@ -15,6 +15,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import Restoring
 from crawler.membership.nodes import check_no_instance_runs
+from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (
     WebLab,
@@ -205,7 +206,7 @@ async def test_folders_of_several_machines_are_added_at_once(lab: WebLab) -> Non
 
 async def test_a_crawl_with_running_instances_is_not_rebuilt(lab: WebLab) -> None:
     beating = Member(session="ann", node="n-0", counter=1, state="alive")
-    settings = lab.settings(membership__beat_s=0.2, membership__read_s=0.1).membership
+    settings = MembershipSettings(dead_s=1.4)
 
     async def beat(members: Any) -> None:
         for counter in range(2, 20):

@@ -39,11 +39,6 @@ DELAY_S = 0.03
 RETRIES_PER_HOST = 5  # of the generated web: two pages that fail twice, one that fails once
 # The times of membership, halved: what takes seconds of silence takes half as many here.
 HASTY = {
-    "membership__beat_s": 0.5,
-    "membership__read_s": 0.25,
-    "membership__gap_s": 1.25,
-    "membership__suspect_s": 1.5,
-    "membership__self_stop_s": 2.5,
     "membership__dead_s": 3.5,
     "frontier__call_timeout_s": 1.0,
 }

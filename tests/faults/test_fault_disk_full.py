@@ -78,7 +78,7 @@ def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path,
     folder = disk / "c"
     guarded = SETTINGS | {
         "CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "1500000", "CRAWLER_FRONTIER_CLAIM_URLS_MAX": "1",
-        "CRAWLER_FRONTIER_CLAIM_AHEAD_S": "0.1",
+        "CRAWLER_INTERNALS_FRONTIER_CLAIM_AHEAD_S": "0.1",
     }  # fmt: skip
     with serve_resources(pages) as site, nursery(guarded) as programs, engine.client() as client:
         where = ("--dir", str(folder), "--redis", engine.url)

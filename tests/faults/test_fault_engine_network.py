@@ -8,13 +8,14 @@ import pytest
 
 from crawler.app.instance import Instance
 from crawler.frontier.script_library import script
+from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl
 from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, shared, spy_on_acquires
 from tests.support.engine import Engine
 from tests.support.proxy import tcp_proxy
 
-BEAT_S, READ_S = HASTY["membership__beat_s"], HASTY["membership__read_s"]
-SELF_STOP_S, DEAD_S = HASTY["membership__self_stop_s"], HASTY["membership__dead_s"]
+MEMBERSHIP = MembershipSettings(dead_s=HASTY["membership__dead_s"])
+BEAT_S, READ_S, SELF_STOP_S, DEAD_S = MEMBERSHIP.beat_s, MEMBERSHIP.read_s, MEMBERSHIP.self_stop_s, MEMBERSHIP.dead_s
 STOP_S = 15.0  # two time-outs for what is in flight, ten seconds for leaving, a few calls
 LATE_S = 0.25  # from the check of the deadline to the line in the web server's log, on a busy machine
 

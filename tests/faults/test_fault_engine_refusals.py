@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from crawler.app.instance import Instance
+from crawler.settings import MembershipSettings
 from tests.faults.engine_lab import (
     HASTY,
     DurableEngine,
@@ -22,7 +23,7 @@ from tests.support.disks import fill, small_disk
 from tests.support.engine import free_ports, short_folder, wait_for
 from tests.support.proxy import tcp_proxy
 
-DEADLINE_S = HASTY["membership__self_stop_s"]
+DEADLINE_S = MembershipSettings(dead_s=HASTY["membership__dead_s"]).self_stop_s
 LOADED_COMMANDS = 20_000
 BUSY_S = DEADLINE_S + 1.5
 SPINNING = f"local began = os.clock() while os.clock() - began < {BUSY_S} do end return 'to the end'"

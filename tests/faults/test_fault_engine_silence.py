@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.settings import MembershipSettings
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs, name_server
 from tests.faults.engine_lab import HASTY
@@ -19,7 +20,7 @@ from tests.support.serving import GeneratedSite, serve_web
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 DELAY_S = 0.06
-SELF_STOP_S = HASTY["membership__self_stop_s"]
+SELF_STOP_S = MembershipSettings(dead_s=HASTY["membership__dead_s"]).self_stop_s
 LATE_S = 0.25  # from the check of the deadline to the line in the web server's log, on a busy machine
 WATCHED_S = 2.0  # after the deadline: for its CPU time, and for requests that must not come
 CPU_SHARE_MAX = 0.25
@@ -51,7 +52,7 @@ def test_a_crawl_cut_off_from_the_engine_stops_requests_and_resumes(tmp_path: Pa
     with contextlib.ExitStack() as stack:
         environment = QUICK | {f"CRAWLER_{key.replace('__', '_').upper()}": str(value) for key, value in HASTY.items()}
         environment |= {"CRAWLER_DNS_NAMESERVERS": stack.enter_context(name_server())}
-        programs = stack.enter_context(nursery(environment | {"CRAWLER_FRONTIER_CLAIM_AHEAD_S": "20"}))
+        programs = stack.enter_context(nursery(environment | {"CRAWLER_INTERNALS_FRONTIER_CLAIM_AHEAD_S": "20"}))
         patients = {
             name: start(stack, programs, engine, tmp_path / f"c{n}", f"crawl-{n}") for n, name in enumerate(SILENCES)
         }

@@ -33,9 +33,9 @@ KILLED, STOPPED = -9, 10
 def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path, engine: Engine) -> None:
     """It may come back once for nothing; then it waits on the list, off the ring, before it gets a share again."""
     flapping = {
-        "CRAWLER_MEMBERSHIP_FLAP_FREE": "1",
-        "CRAWLER_MEMBERSHIP_FLAP_HOLD_S": str(HELD_S),
-        "CRAWLER_MEMBERSHIP_FLAP_HOLD_MAX_S": str(HELD_S),
+        "CRAWLER_INTERNALS_MEMBERSHIP_FLAP_FREE": "1",
+        "CRAWLER_INTERNALS_MEMBERSHIP_FLAP_HOLD_S": str(HELD_S),
+        "CRAWLER_INTERNALS_MEMBERSHIP_FLAP_HOLD_MAX_S": str(HELD_S),
     }
     place = ("--redis", engine.url, "--delay", str(DELAY_S))
     with name_server() as dns, little_web(domains=8, pages=12) as web, engine.client() as client:
@@ -79,7 +79,7 @@ def test_two_instances_that_follow_different_rings_say_so_and_share_nothing(tmp_
         with nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
             usual = run_instance(programs, tmp_path, 0, *place)
             wait_until(lambda: view.held_by("node-0"), "the first to own a share")
-            odd = run_instance(programs, tmp_path, 1, *place, CRAWLER_MEMBERSHIP_VIRTUAL_NODES="7")
+            odd = run_instance(programs, tmp_path, 1, *place, CRAWLER_INTERNALS_MEMBERSHIP_VIRTUAL_NODES="7")
             wait_until(lambda: view.held_by("node-1"), "the second to own a share")
             seed(programs, tmp_path, web.homes, *place)
             said = [lambda n=n: any(e["event"] == "ring.disagreement" for e in events(tmp_path, n)) for n in range(2)]

@@ -22,7 +22,7 @@ from tests.frontier.door import HASH_KEY, Door, found
 
 PARTITIONS = 8
 NAMES = ("a", "a.1", "a-1", "ab", "A", "aa")
-MEMBERSHIP = MembershipSettings(beat_s=0.01)
+MEMBERSHIP = MembershipSettings(beats=700.0)
 
 
 def settings() -> Settings:

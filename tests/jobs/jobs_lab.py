@@ -134,7 +134,7 @@ async def job_web(
         async with lab_names() as dns:
             given = {
                 "frontier__redis": engine.url, "dns__nameservers": [dns], "scope__mode": "any",
-                "crawl__partitions": 16, "membership__beat_s": 0.1,
+                "crawl__partitions": 16, "membership__beats": 70.0,
             }  # fmt: skip
             yield site, settings_of(folder / "c", **(given | options))
 

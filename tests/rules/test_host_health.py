@@ -9,7 +9,7 @@ from crawler.model import FailureKind
 from crawler.rules.host_health import AGAINST, AT_ONCE, GOOD, HostAction, HostHealth, HostHealthRules
 from crawler.settings import HostsSettings, RetrySettings
 
-HOSTS = HostsSettings(failures=3, probe_s=60, probe_factor=2, probe_max_s=200, give_up_s=600)
+HOSTS = HostsSettings(failures=3, probe_s=60, probe_max_s=200, give_up_s=600)
 RULES = HostHealthRules(RetrySettings(), HOSTS)
 CONNECT = FailureKind.CONNECT
 ANSWERS = [None, *sorted(set(FailureKind) - AGAINST)]
@@ -21,7 +21,6 @@ rules = st.builds(
         HostsSettings,
         failures=st.integers(1, 6),
         probe_s=st.floats(0.001, 100),
-        probe_factor=st.floats(1, 10),
         probe_max_s=st.floats(100, 1e4),
         give_up_s=st.floats(0.001, 1e4),
     ),

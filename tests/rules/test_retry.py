@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from crawler.model import Decoded, FailureKind, Response
 from crawler.rules.retry import JITTER, PERMANENT, decide, failure_of, failure_of_status, jitter_of, policy_of
-from crawler.settings import RetrySettings
-from crawler.settings.schema import RetryHost
+from crawler.settings import RetryKind, RetrySettings
 
 SETTINGS = RetrySettings(attempts=4, backoff_s=2.0, backoff_factor=4.0, backoff_max_s=20.0)
 KINDS = sorted(FailureKind)
@@ -18,7 +17,7 @@ settings = st.builds(
     backoff_s=st.floats(0, 1e4),
     backoff_factor=st.floats(1, 1e6),
     backoff_max_s=st.floats(0.001, 1e5),
-    connect=st.builds(RetryHost, attempts=st.none() | st.integers(1, 50), backoff_s=st.none() | st.floats(0, 1e4)),
+    connect=st.builds(RetryKind, attempts=st.none() | st.integers(1, 50), backoff_s=st.none() | st.floats(0, 1e4)),
 )
 
 
@@ -68,8 +67,8 @@ def test_every_kind_has_a_row_in_the_settings_or_is_permanent() -> None:
 
 
 def test_what_is_set_for_one_kind_holds_for_it_alone() -> None:
-    own = RetrySettings(attempts=2, backoff_s=1.0, timeout=RetryHost(attempts=3, backoff_s=4.0, backoff_factor=1.0))
-    assert pauses(FailureKind.TIMEOUT, own) == (4, 4)
+    own = RetrySettings(attempts=2, backoff_s=1.0, timeout=RetryKind(attempts=3, backoff_s=4.0))
+    assert pauses(FailureKind.TIMEOUT, own) == (4, 16)
     assert pauses(FailureKind.SERVER_ERROR, own) == (1,)
 
 

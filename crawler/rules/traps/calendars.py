@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 
 from crawler.rules.traps.url_shapes import Suspicion, section_of
-from crawler.settings.schema import TrapSettings
 
 YEAR_FIRST, YEAR_LAST = 1400, 2199  # years that can be anchors; later ones come from endless calendars
+YEARS_AHEAD, YEARS_BACK = 2, 40  # dates further after or before all years that the site lists are suspect
 LISTING_YEARS = 6  # a dated page with links to this many years is a list; a calendar links to the next and the last
 
 _DAY, _MONTH, _YEAR = 1, 31, 372  # only the order matters: ordinals may have gaps
@@ -63,13 +63,13 @@ def anchors(url: str, links: Iterable[str], *, first: bool) -> set[int]:
     return {year for year in years if YEAR_FIRST <= year <= YEAR_LAST}
 
 
-def suspicion_of_date(url: str, spans: tuple[tuple[int, int], ...], limits: TrapSettings) -> Suspicion | None:
+def suspicion_of_date(url: str, spans: tuple[tuple[int, int], ...]) -> Suspicion | None:
     """Is the URL's date further from all anchors than the limits for an archive?"""
     date = date_of(url) if spans else None
     if date is None:
         return None
     year = year_of(date)
-    if any(low - limits.years_back <= year <= high + limits.years_ahead for low, high in spans):
+    if any(low - YEARS_BACK <= year <= high + YEARS_AHEAD for low, high in spans):
         return None
     distance = min(min(abs(date - low * _YEAR), abs(date - high * _YEAR)) for low, high in spans)
     return Suspicion("calendar", section_of(url), f"{year} is far from {_spelled(spans)}", distance // _MONTH, distance)

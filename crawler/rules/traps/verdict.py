@@ -16,6 +16,8 @@ from crawler.settings.schema import TrapSettings
 # The suspects that are furthest in come first, although they are deeper by a link. So the end of the space is found if
 # there is one, and a trap is detected after few fetches, not after all branches before it.
 LEVEL_BONUS = 4
+PENALTY = 1000.0  # subtracted from the priority of suspects: more than any depth and the bonus take or give
+SAME_DIGEST = 50  # links of a body that came under this many URLs are suspect
 LINKS_MAX = 1_000  # of a page that are learned from: about 2 ms
 DATELESS_MAX = 16_384  # URLs that are remembered as having no date: the navigation of a site, page after page
 DATELESS_CHARS_MAX = 256
@@ -62,12 +64,12 @@ class TrapRules(msgspec.Struct, frozen=True):
             doubt = doubt or suspicion
         if doubt is None:
             return PASSED
-        penalty = self.limits.penalty - LEVEL_BONUS * min(doubt.level, LEVELS)
+        penalty = PENALTY - LEVEL_BONUS * min(doubt.level, LEVELS)
         return Verdict(action=Action.DEMOTE, rule=doubt.rule, why=doubt.why, penalty=penalty)
 
     def repeated(self, state: TrapState, digest: str) -> str:
         """The digest of a page if links may be suspect for it alone, else ""."""
-        return digest if digest and self._times(state, digest[-DIGEST_CHARS:]) >= self.limits.same_digest else ""
+        return digest if digest and self._times(state, digest[-DIGEST_CHARS:]) >= SAME_DIGEST else ""
 
     def learn(self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "") -> TrapState:
         """The state after a fetched page. To be called once for each page, before its links are judged.
@@ -105,7 +107,7 @@ class TrapRules(msgspec.Struct, frozen=True):
         if suspicion.evidence is not None:
             return False
         if suspicion.rule == "calendar":
-            dates = (suspicion_of_date(link, state.years, self.limits) for link in links)
+            dates = (suspicion_of_date(link, state.years) for link in links)
             return any(date is not None and suspicion.leads_to(date) for date in dates)
         return any(suspicion.leads_to(shape) for link in links for shape in suspicions_of_shape(link, self.limits))
 
@@ -122,7 +124,7 @@ class TrapRules(msgspec.Struct, frozen=True):
             for suspicion in suspicions_of_shape(url, self.limits):
                 if suspicion.rule not in off:
                     yield suspicion
-        if state.years and "calendar" not in off and (found := suspicion_of_date(url, state.years, self.limits)):
+        if state.years and "calendar" not in off and (found := suspicion_of_date(url, state.years)):
             yield found
         if state.tokens.slot and "session" not in off and (found := suspicion_of_token(url, state.tokens)):
             yield found
@@ -132,9 +134,9 @@ class TrapRules(msgspec.Struct, frozen=True):
     def _of_parent(self, state: TrapState, digest: str) -> Iterator[Suspicion]:
         """Links of a body that many URLs return: its absolute links have been known since the first of them."""
         times = self._times(state, digest)
-        if times >= self.limits.same_digest:
+        if times >= SAME_DIGEST:
             why = f"found in a body that {times} URLs returned"
-            yield Suspicion("soft_404", "", why, evidence=times - self.limits.same_digest)
+            yield Suspicion("soft_404", "", why, evidence=times - SAME_DIGEST)
 
     @staticmethod
     def _times(state: TrapState, digest: str) -> int:
