@@ -21,12 +21,17 @@ def toml(tmp_path: Path, text: str) -> Path:
     return file
 
 
+def plain(settings: Settings) -> Settings:
+    """Without which keys were named."""
+    return Settings(**{name: getattr(settings, name) for name in Settings.__struct_fields__})
+
+
 def test_without_any_source_the_defaults_hold() -> None:
-    assert load(environment={}) == Settings()
+    assert plain(load(environment={})) == Settings()
 
 
 def test_the_documented_file_says_what_the_defaults_are() -> None:
-    assert load(DOCUMENTED, environment={}) == Settings()
+    assert plain(load(DOCUMENTED, environment={})) == Settings()
 
 
 def test_the_documented_file_names_every_key_with_a_comment() -> None:

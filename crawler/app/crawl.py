@@ -45,6 +45,7 @@ from crawler.membership.nodes import Slots, host_id
 from crawler.recovery.crawl_identity import admit
 from crawler.rules.site_rules import is_limited
 from crawler.settings import Settings
+from crawler.settings.kept import with_stored
 
 if TYPE_CHECKING:
     from crawler.pipeline.router import Router
@@ -132,6 +133,7 @@ def _opened(
     record: CrawlRecord,
     roots: frozenset[str],
 ) -> OpenCrawl:
+    settings = with_stored(settings, record.stored_settings)
     keys, budget, partitions = Keys(settings.crawl.name), settings.budget, record.partitions
     members, spill_files = Members(engine, keys), _spill_files(settings, folder, record, session)
     frontier = Frontier(

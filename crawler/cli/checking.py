@@ -12,18 +12,22 @@ if TYPE_CHECKING:
 
 
 def check_app(settings: "Settings") -> None:
-    """Load the app, if there is one. Raises UsageError for it, and for tables [[sites]] that can't be followed."""
+    """Load the app, if there is one. Raises UsageError for it, and for settings that disagree with it."""
     app = None
     if settings.handlers.app:
         from crawler.handlers.load_app import load_app
 
         app = load_app(settings.handlers.app)
-    for complaint in site_complaints(settings, app):
+    for complaint in app_complaints(settings, app):
         raise UsageError(complaint)
 
 
-def site_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]:
-    """What of [[sites]] can't be followed here: variables that are not set, labels that no handler of the app has."""
+def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]:
+    """What can't be followed here: links by handlers without an app; of [[sites]], variables that are not set and
+    labels that no handler of the app has.
+    """
+    if settings.scope.follow == "handlers" and not settings.handlers.app:
+        yield "scope.follow = handlers needs handlers.app (--app): without handlers, no link would be followed"
     if not settings.sites:
         return
     from crawler.web.request_headers import unresolved

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import (
     ALL_KEYS,
-    SCOPE_KEYS,
     VERBOSE_HELP,
     add_app,
     add_fetching,
@@ -33,8 +32,8 @@ examples:
   subdomains example.com | crawler crawl -i - --pages 10000 --time 2h
 
 Ctrl-C stops in order: what is in flight is finished, the rest is kept. The same command
-goes on where the crawl stopped, also after a crash. Options of scope given again change
-the scope of the crawl; without them the stored ones hold.
+goes on where the crawl stopped, also after a crash. Scope, robots, limits and the like are
+stored with the crawl and need not be given again; 'crawler settings' shows and changes them.
 
 exit codes: 0 done or limit reached, 2 bad input, 3 engine, 4 folder or node taken, 5 disk,
 6 not one seed could be fetched, 10 stopped by a signal, 11 forced by a second one, 12 a
@@ -103,6 +102,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
+    from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.crawl_session import CrawlSession
     from crawler.cli.event_loop import raise_file_limit, run_async
@@ -110,16 +110,13 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.seeding.url_input import sources_of
 
     check_instances(arguments)
-    settings = settings_of(arguments, ALL_KEYS, in_folder=True)
+    settings = permitted(settings_of(arguments, ALL_KEYS, in_folder=True))
     _check_scope(settings)
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
     raise_file_limit()
-    given = {
-        key: getattr(settings.scope, key) for name, key in SCOPE_KEYS.items() if getattr(arguments, name) is not None
-    }
-    session = CrawlSession(arguments, settings, plain=plain, files=files, scope=given, targets=targets)
+    session = CrawlSession(arguments, settings, plain=plain, files=files, targets=targets)
 
     def work() -> int:
         with contextlib.suppress(BrokenPipeError):

@@ -101,30 +101,14 @@ def add_order(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> No
     )  # fmt: skip
 
 
-def check_order(arguments: argparse.Namespace, crawl: "OpenCrawl") -> None:
-    """Raises UsageError when the options name another order than the crawl was created with."""
-    from crawler.errors import UsageError
-    from crawler.settings import OrderSettings
-
-    wanted, stored, default = crawl.settings.frontier, crawl.record.ordering, OrderSettings()
-    for key in OrderSettings.__struct_fields__:
-        value, kept = getattr(wanted, key), getattr(stored, key)
-        is_named = value != getattr(default, key) or (key == "order" and arguments.order is not None)
-        if is_named and value != kept:
-            what = f"frontier.{key}" if key == "rules" else f"frontier.{key} = {kept}"
-            raise UsageError(
-                f"this crawl has {'other ' if key == 'rules' else ''}{what}, which can't change: leave it "
-                f"out, or {to_start_over(crawl)}"
-            )
-
-
-async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, needs_crawl: bool = False) -> None:
-    """Check the engine of --redis before a folder is created: it must be usable and have this order.
+async def check_engine(settings: "Settings", *, needs_crawl: bool = False) -> None:
+    """Check the engine of --redis before a folder is created: it must be usable, and its crawl agree.
 
     Raises EngineError kinds, and UsageError.
     """
     from msgspec.structs import replace
 
+    from crawler.app.crawl_terms import check_terms
     from crawler.app.open_crawl import open_crawl
     from crawler.archive.crawl_folder import is_crawl_folder
     from crawler.cli.options import NO_FOLDER
@@ -134,7 +118,7 @@ async def check_engine(arguments: argparse.Namespace, settings: "Settings", *, n
     elsewhere = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     try:
         async with open_crawl(elsewhere, create=False) as crawl:
-            check_order(arguments, crawl)
+            await check_terms(crawl)
     except NoCrawlError:
         if needs_crawl:
             raise
@@ -164,16 +148,6 @@ def few_files(crawl: "OpenCrawl") -> str:
         f"at most {most} connections at a time instead of {wanted} (fetch.concurrency), because this shell allows few "
         "open files: 'ulimit -n 65536' raises that"
     )
-
-
-def to_start_over(crawl: "OpenCrawl") -> str:
-    """How to start another crawl instead of the existing one, for a message."""
-    from crawler.archive.crawl_binding import holds_results
-
-    if not crawl.settings.frontier.redis:
-        return f"use another --dir or remove {crawl.folder.root} to crawl again from the start"
-    also = " and another --dir" if holds_results(crawl.folder) else ""
-    return f"use another --name{also} to crawl again from the start"
 
 
 def add_instances(parser: argparse.ArgumentParser) -> None:

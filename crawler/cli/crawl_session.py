@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +15,22 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
 from crawler.app.crawl_summary import failed_seeds, failure_of_all, summary
+from crawler.app.crawl_terms import settle, to_start_over
 from crawler.app.open_crawl import abandon, open_crawl
 from crawler.archive.crawl_folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_options import (
     check_engine,
-    check_order,
     few_files,
     is_supervised,
     log_of_crawl,
     low_disk,
     run_instance,
-    to_start_over,
 )
 from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
 from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
 from crawler.errors import ConflictError, Stopped, UsageError
-from crawler.frontier.crawl_record import merged_scope
 from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
 from crawler.reports.live_view import Quiet, View, view_for
@@ -67,7 +65,6 @@ class CrawlSession:
         *,
         plain: Sequence[GivenUrl],
         files: Sequence[str],
-        scope: Mapping[str, Any],
         targets: Sequence["Target"] = (),
     ) -> None:
         self._arguments = arguments
@@ -75,7 +72,6 @@ class CrawlSession:
         self._plain = plain
         self._files = files
         self._sitemaps: Sequence[str] = arguments.sitemap
-        self._scope = scope
         self._targets = targets
         self._signals = StopSignals()
         self._out = sys.stderr if "-" in arguments.output else sys.stdout
@@ -108,18 +104,20 @@ class CrawlSession:
             await check_any(self._plain, self._files)
         elif not has_urls and not settings.frontier.redis and not is_crawl_folder(settings.archive.dir):
             raise UsageError(NO_URL)
-        await check_engine(self._arguments, settings, needs_crawl=not has_urls)
+        await check_engine(settings, needs_crawl=not has_urls)
 
     async def _in(self, crawl: OpenCrawl) -> int:
         with patient_stderr():
             return await self._crawl_in(crawl)
 
     async def _crawl_in(self, crawl: OpenCrawl) -> int:
-        check_order(self._arguments, crawl)
+        crawl, lines = await settle(crawl)
+        self._settings = crawl.settings
+        for line in lines:
+            self._warn(line)
         await self._check_node(crawl)
         self._signals.on_force = lambda: self._forced(crawl)
         log_of_crawl(self._settings, crawl.folder.log, "crawl", verbosity=self._arguments.verbose)
-        crawl = await self._with_scope(crawl)
         before = await crawl.inspect.progress()
         began, items = time.monotonic(), bool(self._settings.handlers.app)
         async with kept_up_to_date(crawl.folder, self._targets, self._say_beside, items=items) as ended:
@@ -136,17 +134,6 @@ class CrawlSession:
         return 0
 
     # --- seeds ---
-
-    async def _with_scope(self, crawl: OpenCrawl) -> OpenCrawl:
-        """Scope options given again change the stored scope."""
-        if not self._scope:
-            return crawl
-        wanted = merged_scope(crawl.record.scope, self._scope)
-        if wanted == crawl.record.scope:
-            return crawl
-        await crawl.crawls.change_scope(crawl.record, wanted)
-        self._warn("the scope of this crawl has changed; URLs refused before are reconsidered only when found again")
-        return await crawl.reloaded()
 
     async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
         """Add what was given. Raises UsageError when there is nothing to begin with."""

@@ -45,9 +45,9 @@ examples:
 
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
-    "crawl", "run", "scale", "seed", "seeds", "jobs", "users", "stats", "top", "serve", "token", "crawls", "ring",
-    "explain", "fetch", "replay", "shell", "check", "history", "dead", "operate", "oplog", "export", "prune", "audit",
-    "rebuild", "doctor", "init", "completion",
+    "crawl", "run", "scale", "settings", "seed", "seeds", "jobs", "users", "stats", "top", "serve", "token", "crawls",
+    "ring", "explain", "fetch", "replay", "shell", "check", "history", "dead", "operate", "oplog", "export", "prune",
+    "audit", "rebuild", "doctor", "init", "completion",
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from crawler.cli.crawl_options import (
     add_order,
     check_engine,
     check_instances,
-    check_order,
     is_supervised,
     log_of_crawl,
     low_disk,
@@ -68,11 +67,12 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal."""
+    from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import raise_file_limit, run_async
 
     check_instances(arguments)
-    settings = settings_of(arguments, KEYS, in_folder=True)
+    settings = permitted(settings_of(arguments, KEYS, in_folder=True))
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     raise_file_limit()
@@ -82,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:
     import asyncio
 
+    from crawler.app.crawl_terms import settle
     from crawler.app.open_crawl import abandon, open_crawl
     from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
@@ -94,9 +95,11 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
     with signals, patient_stderr():
         try:
             if not arguments.child:
-                await check_engine(arguments, settings)
-            async with open_crawl(settings, create=True) as crawl:
-                check_order(arguments, crawl)
+                await check_engine(settings)
+            async with open_crawl(settings, create=True) as opened:
+                crawl, lines = await settle(opened)
+                for line in lines:
+                    warn(line)
                 signals.on_force = lambda: abandon(crawl)
                 view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=bool(arguments.verbose))
                 watcher = Watcher(crawl, view)

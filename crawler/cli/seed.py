@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
-from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap, check_order
+from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap
 from crawler.cli.options import add_common, moment_type, settings_of, whole_type
 from crawler.errors import UsageError
 from crawler.seeding.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
@@ -95,12 +95,13 @@ def _check_time(arguments: argparse.Namespace) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
+    from crawler.app.crawl_terms import check_terms
     from crawler.app.open_crawl import open_crawl
 
     if not arguments.sitemap:
         await check_any(plain, files)
     async with open_crawl(settings, create=True) as crawl:
-        check_order(arguments, crawl)
+        await check_terms(crawl)
         from crawler.service.seeds import add_seeds
 
         with progress(verbose=arguments.verbose) as meter:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import islice
+from typing import TYPE_CHECKING
 from xml.parsers import expat
 
 import msgspec
 
-from crawler.content.coding import INCOMPLETE, TAIL, Inflated, inflate
 from crawler.content.sniff import decode, detect_charset
 from crawler.rules.urls import join
+
+if TYPE_CHECKING:
+    from crawler.content.coding import Inflated
 
 URLS_MAX = 50_000  # the protocol's own bound
 INFLATED_BYTES_MAX = 50 * 1024 * 1024
@@ -73,6 +76,8 @@ def parse_sitemap(body: bytes, url: str) -> Sitemap:
 
 def _inflated(body: bytes) -> tuple[bytes, str]:
     """The decompressed body, up to the limit, and what is wrong with it; of an incomplete stream what can be read."""
+    from crawler.content.coding import inflate  # with decoders that most processes which parse never need
+
     flaw = ""
     for _ in range(2):  # some servers compress twice
         if body[:2] != b"\x1f\x8b":
@@ -83,7 +88,9 @@ def _inflated(body: bytes) -> tuple[bytes, str]:
     return body[:INFLATED_BYTES_MAX], flaw
 
 
-def _flaw_of(found: Inflated) -> str:
+def _flaw_of(found: "Inflated") -> str:
+    from crawler.content.coding import INCOMPLETE, TAIL
+
     if found.truncated:
         return f"it has more than {INFLATED_BYTES_MAX:,} bytes"
     if found.error == INCOMPLETE:

@@ -3,20 +3,32 @@
 import contextlib
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.errors import ConflictError, EngineFull, UsageError
+from crawler.errors import ConflictError, EngineFull
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
 from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
+from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What each machine has to permit or to bring, or the results would be others. `app` is the name of its file or
+    module, and of its object if it was named; `app_digest` is the SHA-256 of that file.
+    """
+
+    allow_private: bool = False
+    insecure_tls: bool = False
+    app: str = ""
+    app_digest: str = ""
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +50,20 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     origin: float = 0.0
     link_rules: int = 0  # see LINK_RULES; earlier releases did not write it
     sitemaps: bool = False  # sitemaps that robots.txt names are fetched, and entries of sitemaps and feeds are links
+    settings: dict[str, Any] | None = None  # others that belong to the crawl, by name; earlier releases wrote none
+    needs: Needs = Needs()
+
+    @property
+    def stored_settings(self) -> dict[str, Any]:
+        """All settings that are stored with the crawl, by name, as JSON has them."""
+        scope, ordering = msgspec.to_builtins(self.scope), msgspec.to_builtins(self.ordering)
+        return {
+            "crawl.partitions": self.partitions,
+            "frontier.queue_by": self.queue_by,
+            **{f"frontier.{name}": value for name, value in ordering.items()},
+            **{f"scope.{name}": value for name, value in scope.items()},
+            **(self.settings or {}),
+        }
 
     @property
     def first_begun_at(self) -> float:
@@ -115,7 +141,16 @@ def _record_of(settings: Settings, was: CrawlRecord | None) -> CrawlRecord:
         origin=was.first_begun_at if was else 0.0,
         link_rules=was.link_rules if was else LINK_RULES,
         sitemaps=was.sitemaps if was else _reads_sitemaps(settings),
+        settings=was.settings if was else _others(kept_of(settings)),
+        needs=was.needs if was else Needs(),
     )
+
+
+def _others(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that have no field of their own in the record."""
+    return {
+        key: value for key, value in kept.items() if class_of(key) is not Kept.FIXED and not key.startswith("scope.")
+    }
 
 
 def _reads_sitemaps(settings: Settings) -> bool:
@@ -178,13 +213,39 @@ class Crawls:
         record = _encode(_record_of(settings, was))
         await self._engine.command("HSET", self._keys.crawl, "record", record)
 
-    async def change_scope(self, record: CrawlRecord, scope: ScopeSettings) -> CrawlRecord:
-        """Store other scope rules; running instances see them with their next heartbeat."""
-        changed = msgspec.structs.replace(record, scope=scope)
-        until = await self.version()
-        await self._engine.command("HSETNX", self._keys.history, f"rules {until}", _encode(record.scope))
-        await self._engine.command("HSET", self._keys.crawl, "record", _encode(changed))
-        return msgspec.structs.replace(changed, version=await self._changed())
+    async def change_settings(self, changes: Mapping[str, Any]) -> CrawlRecord:
+        """Store other settings, by name; FIXED ones are left as they are. Running instances take the scope with their
+        next heartbeat, and the rest when they start again.
+        """
+        scope = {key.removeprefix("scope."): value for key, value in changes.items() if key.startswith("scope.")}
+        others = _others(changes)
+
+        def changed(record: CrawlRecord) -> CrawlRecord:
+            wanted = msgspec.convert(msgspec.to_builtins(record.scope) | scope, ScopeSettings)
+            named = others.get("robots.sitemaps", "auto")
+            sitemaps = record.sitemaps if named == "auto" else named == "yes"
+            return msgspec.structs.replace(
+                record, scope=wanted, sitemaps=sitemaps, settings=(record.settings or {}) | others
+            )
+
+        return await self.update(changed)
+
+    async def update(self, change: Callable[[CrawlRecord], CrawlRecord]) -> CrawlRecord:
+        """Replace the record by what `change` makes of it; the scope's version grows with it. Raises ConflictError."""
+        while True:
+            seen = await self._engine.command("HGET", self._keys.crawl, "record")
+            record = await self.load()
+            if record is None:
+                raise self._lost()
+            changed = change(record)
+            if changed == record:
+                return record
+            if changed.scope != record.scope:
+                until = await self.version()
+                await self._engine.command("HSETNX", self._keys.history, f"rules {until}", _encode(record.scope))
+            (reply,) = await self._engine.run("replace_record", (self._keys.crawl,), seen, _encode(changed))
+            if reply == b"COMMITTED":
+                return msgspec.structs.replace(changed, version=await self._changed())
 
     async def _changed(self) -> int:
         return int(await self._engine.command("HINCRBY", self._keys.crawl, "version", 1))
@@ -281,11 +342,3 @@ class Crawls:
             PartitionCount(added=int(meta[0] or 0), done=int(meta[1] or 0), log_entries=int(logs.get(p, 0)))
             for p, meta in enumerate(metas)
         ]
-
-
-def merged_scope(stored: ScopeSettings, options: Mapping[str, object]) -> ScopeSettings:
-    """The stored scope with the options of the command line."""
-    try:
-        return msgspec.structs.replace(stored, **options)
-    except TypeError as error:
-        raise UsageError(str(error)) from None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
-from crawler.settings.schema import FromEnvironment, Settings
+from crawler.settings.schema import FromEnvironment, LoadedSettings, Settings
 from crawler.settings.validate import complaints
 
 
@@ -20,19 +20,22 @@ def load(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Settings:
+) -> LoadedSettings:
     """Merge the sources and validate. Each of them takes internals (settings/removed.py) below `internals.`.
 
     `options` maps "section.key" (or "section.table.key") to a value; None values are left out. Raises UsageError with
     one line.
     """
-    settings = read(file, environment, options)
+    merged = _merged(file, environment, options)
+    settings = _convert(merged, "settings")
     for complaint in complaints(settings):
         raise UsageError(complaint)
     frontier, least_s = settings.frontier, 2 * settings.fetch.total_timeout_s
     if frontier.visibility_timeout_s < least_s:  # or a slow fetch would be delivered again while it goes on
         frontier = replace(frontier, visibility_timeout_s=least_s)
-    return replace(settings, frontier=frontier)
+    sections = msgspec.structs.asdict(replace(settings, frontier=frontier))
+    given = {f"{name}.{key}" for name, keys in merged.items() if isinstance(keys, dict) for key in keys}
+    return LoadedSettings(**sections, given=frozenset(given))
 
 
 def read(

@@ -324,3 +324,9 @@ class Settings(_Section, frozen=True):
     jobs: JobSettings = JobSettings()
     log: LogSettings = LogSettings()
     sites: tuple[SiteSettings, ...] = ()
+
+
+class LoadedSettings(Settings, frozen=True):
+    """The same, and which keys ("section.key") some source named, even with their defaults."""
+
+    given: frozenset[str] = frozenset()

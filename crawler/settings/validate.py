@@ -20,7 +20,6 @@ def complaints(settings: Settings) -> Iterator[str]:
     yield from _texts(settings)
     yield from _nameservers(settings)
     yield from _gateway(settings)
-    yield from _handlers(settings)
     yield from _headers(settings)
     yield from _history(settings)
     yield from _membership(settings)
@@ -86,11 +85,6 @@ def _gateway(settings: Settings) -> Iterator[str]:
         return
     if not _is_address_and_port(settings.fetch.gateway):
         yield f"fetch.gateway = {settings.fetch.gateway!r}: expected an IP address and a port, like 127.0.0.1:8080"
-
-
-def _handlers(settings: Settings) -> Iterator[str]:
-    if settings.scope.follow == "handlers" and not settings.handlers.app:
-        yield "scope.follow = handlers needs handlers.app (--app): without handlers, no link would be followed"
 
 
 def _headers(settings: Settings) -> Iterator[str]:

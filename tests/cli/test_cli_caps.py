@@ -40,7 +40,7 @@ def test_what_is_too_deep_is_kept_and_a_raised_budget_takes_it_up(lab_of: LabOf)
     lab.audit()
     assert lab.say("release", HOST, "--reason", "depth").startswith("2 URLs released")
     assert lab.crawl(budget__depth=4) == 10
-    assert lab.crawl() == len(chain) + len(leaves) + 1
+    assert lab.crawl(budget__depth=0) == len(chain) + len(leaves) + 1
     assert lab.json("stats", HOST)["deferred"] == {}
     lab.audit()
 
@@ -86,7 +86,7 @@ def test_urls_of_further_hosts_are_kept_and_a_raised_budget_takes_hosts_up(lab_o
     assert lab.crawl(host="a.test", budget__hosts=3, **options) == 8
     assert lab.json("stats")["totals"]["deferred"] == 1
     lab.audit()
-    assert lab.crawl(host="a.test", **options) == 10
+    assert lab.crawl(host="a.test", budget__hosts=0, **options) == 10
     assert lab.json("stats")["totals"]["deferred"] == 0
     lab.audit()
 

@@ -95,7 +95,10 @@ def test_a_crawls_budget_of_pages_ends_it_and_a_larger_one_goes_on(
     assert (lab.run(crawl_pages=20).code, lab.pages, lab.over()) == (0, 20, {"crawl:pages": ALL - 20})
     lab.audit()
     ended = lab.run()
+    assert (ended.code, lab.pages) == (0, 20), "the budget is stored with the crawl"
+    ended = lab.run(crawl_pages=0)
     assert (ended.code, lab.pages, lab.over()) == (0, ALL, {})
+    assert "changed for the whole crawl: budget.crawl_pages = 0 (it was 20)" in ended.err
     assert "Finished: " in ended.out
     lab.audit()
 
@@ -132,7 +135,7 @@ def test_a_crawls_budget_of_urls_parks_what_is_beyond_and_a_larger_one_takes_tha
     lab.audit()
     assert (lab.run(crawl_urls=16).code, lab.pages, lab.over()) == (0, 16, {"crawl:urls": ALL - 16})
     lab.audit()
-    assert (lab.run().code, lab.pages, lab.over()) == (0, ALL, {})
+    assert (lab.run(crawl_urls=0).code, lab.pages, lab.over()) == (0, ALL, {})
     assert lab.json("stats", HOST)["deferred"] == {}
     lab.audit()
 

@@ -46,9 +46,9 @@ async def test_each_root_has_the_version_it_came_with_and_keeps_it(crawls: Crawl
 
 
 async def test_rules_that_were_replaced_are_kept_with_the_version_up_to_which_they_held(crawls: Crawls) -> None:
-    record = await crawls.create_or_load(load(environment={}, options={"scope.depth_max": 1}))
+    await crawls.create_or_load(load(environment={}, options={"scope.depth_max": 1}))
     await crawls.add_roots(["domain:a.test"])
-    await crawls.change_scope(record, ScopeSettings(depth_max=5))
+    await crawls.change_settings({"scope.depth_max": 5})
     assert (await crawls.history()).rules == ((1, ScopeSettings(depth_max=1)),)
     assert await crawls.version() == 2
 

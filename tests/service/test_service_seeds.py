@@ -99,7 +99,7 @@ async def test_a_stream_that_fails_leaves_the_member_list(crawl: OpenCrawl) -> N
 
 
 async def test_a_scope_that_was_changed_since_the_crawl_was_opened_holds(crawl: OpenCrawl) -> None:
-    await crawl.crawls.change_scope(crawl.record, replace(crawl.record.scope, exclude=("new",)))
+    await crawl.crawls.change_settings({"scope.exclude": ["new"]})
     result = await add_seeds(crawl, [given(NEW)], given="1 URL", actor=ANN)
     assert (result.new, result.out_of_scope) == (0, 1)
     assert result.complaints[0].reason.startswith("out of scope: ")
