@@ -223,7 +223,7 @@ def _build(
     )
     cache = RobotsCache(frontier, s)
     slot_borrower = SlotBorrower(frontier, router.placement.of)
-    reader = RobotsReader(cache, fetcher, slot_borrower, s.robots)
+    reader = RobotsReader(cache, fetcher, slot_borrower)
     gate = RobotsGate(
         frontier, held, cache, reader, s.politeness,
         overrides=lambda: counters.overrides, sites=s.sites, reads_sitemaps=rules.sitemaps,

@@ -48,7 +48,6 @@ class PolitenessSettings(_Section, frozen=True):
     delay_s: NotNegative = 1.0
     delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
     factor: NotNegative = 0.0  # wait at least factor x the last fetch time
-    retry_after_max_s: Positive = 3600.0
     adaptive: bool = False  # lengthen the delay while a site is slow or overloaded
     concurrency_per_queue: Count = 1
     concurrency_per_address: Count = 8
@@ -66,8 +65,6 @@ class FetchSettings(_Section, frozen=True):
     total_timeout_s: Positive = 60.0
     body_bytes_max: Count = 10 * 1024 * 1024
     bytes_in_flight_max: Count = 256 * 1024 * 1024
-    headers_bytes_max: Count = 64 * 1024
-    inflate_ratio_max: Count = 100  # beyond the first MiB
     links_max: Count = 20_000
     allow_private: bool = False
     insecure_tls: bool = False
@@ -79,12 +76,11 @@ class FetchSettings(_Section, frozen=True):
 class RobotsSettings(_Section, frozen=True):
     obey: bool = True
     agent: str = "shardcrawl"  # the product token looked up in robots.txt
-    ttl_s: Positive = 86400.0
-    body_bytes_max: Annotated[int, Meta(ge=512_000, le=COUNT_MAX)] = 512_000
-    redirects_max: CountOrZero = 5
     sitemaps: Literal["auto", "yes", "no"] = (
         "auto"  # fetch what Sitemap lines name; auto: in crawls of domains or hosts
     )
+    # internals
+    ttl_s: Positive = 86400.0  # a robots.txt is read again after this: the limit of RFC 9309
 
 
 class DnsSettings(_Section, frozen=True):
