@@ -268,7 +268,7 @@ def _build(
         takeovers=Takeovers(engine, crawl.keys),
         on_set_back=counters.set_back,
     )
-    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower, s)
+    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower)
     shared_record = SharedRecord(
         crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
     )

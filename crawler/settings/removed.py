@@ -7,6 +7,8 @@ An internal is a fixed value that tests replace, by its name below `internals.` 
 # Fields of the sections of `Settings`, next to what users set.
 INTERNALS = frozenset(
     {
+        "archive.sync_pages",
+        "archive.sync_s",
         "dns.negative_ttl_s",
         "dns.ttl_min_s",
         "frontier.claim_ahead_s",
@@ -36,6 +38,8 @@ _KINDS = (
     *("server_error", "robots_unreachable", "body", "handler"),
 )
 REMOVED = {
+    "archive.sync_pages": "it is fixed at 128",
+    "archive.sync_s": "it is fixed at 0.2 s",
     "dns.negative_ttl_s": "it is fixed at 60 s",
     "dns.ttl_max_s": "it is fixed at 3600 s",
     "dns.ttl_min_s": "it is fixed at 60 s",
@@ -45,9 +49,11 @@ REMOVED = {
     "frontier.log_entries_max": "it is fixed at 10000",
     "frontier.memory_mark": "it is fixed at 0.85",
     "frontier.visibility_timeout_s": "it is 300 s, or twice fetch.total_timeout_s",
+    "handlers.bytes_max": "it is fixed at 64 MiB",
     "hosts.probe_factor": "it is fixed at 2",
     "hosts.probe_max_s": "it is fixed at 3600 s",
     "hosts.probe_s": "it is fixed at 60 s",
+    "jobs.clock_offset_max_s": "it is fixed at 5 s",
     "membership.beat_s": "it follows membership.dead_s, as a 7th of it",
     "membership.debounce_s": "it is fixed at 0.5 s",
     "membership.flap_free": "it is fixed at 3",

@@ -243,10 +243,11 @@ class ArchiveSettings(_Section, frozen=True):
     disk_free_bytes_min: CountOrZero = 512 * 1024 * 1024
     warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
     compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
-    sync_s: Positive = 0.2
-    sync_pages: Count = 128
     request_records: bool = True
     request_secrets: bool = False  # also passwords, cookies and the like that [[sites]] add to requests
+    # internals
+    sync_s: Positive = 0.2  # pages are synced to disk in groups, at least this often
+    sync_pages: Count = 128  # or when this many wait
 
 
 class HandlerSettings(_Section, frozen=True):
@@ -254,7 +255,6 @@ class HandlerSettings(_Section, frozen=True):
 
     app: str = ""  # FILE.py, FILE.py:OBJECT or MODULE:OBJECT; empty: none
     items_max: Count = 10_000  # that one page may yield
-    bytes_max: Count = 64 * 1024 * 1024  # of them as JSON
     threads: Count = 16  # for functions that are not asynchronous
     processes: Count = 2  # for handlers that request one
 
@@ -291,7 +291,6 @@ class JobSettings(_Section, frozen=True):
     history_rows: Annotated[int, Meta(ge=1, le=100_000)] = (
         200  # kept of each job; a row is a time, or many that were missed
     )
-    clock_offset_max_s: Positive = 5.0  # an instance whose clock differs more from the engine's triggers nothing
 
 
 class LogSettings(_Section, frozen=True):
