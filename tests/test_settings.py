@@ -307,6 +307,12 @@ def test_a_removed_key_is_one_line_with_what_became_of_it(tmp_path: Path, key: s
     assert_one_line([f"settings: {said}"], environment={}, options={key: 1})
 
 
+def test_a_file_with_several_removed_keys_is_told_all_of_them_at_once(tmp_path: Path) -> None:
+    text = "[dns]\nttl_min_s = 1\n[traps]\nrepeats = 4"
+    said = ["dns.ttl_min_s is no longer a setting, remove it: it is fixed at 60 s; remove also traps.repeats (docs/ref"]
+    assert_one_line(said, file=toml(tmp_path, text), environment={})
+
+
 @pytest.mark.parametrize("key", sorted(INTERNALS))
 def test_an_internal_is_taken_below_internals_only(tmp_path: Path, key: str) -> None:
     section, name = key.split(".")
