@@ -223,7 +223,7 @@ def _build(
     )
     cache = RobotsCache(frontier, s)
     slot_borrower = SlotBorrower(frontier, router.placement.of)
-    reader = RobotsReader(cache, fetcher, slot_borrower, s.robots)
+    reader = RobotsReader(cache, fetcher, slot_borrower)
     gate = RobotsGate(
         frontier, held, cache, reader, s.politeness,
         overrides=lambda: counters.overrides, sites=s.sites, reads_sitemaps=rules.sitemaps,
@@ -268,7 +268,7 @@ def _build(
         takeovers=Takeovers(engine, crawl.keys),
         on_set_back=counters.set_back,
     )
-    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower, s)
+    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower)
     shared_record = SharedRecord(
         crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
     )

@@ -12,6 +12,8 @@ from crawler.media_type import declared_type, is_html
 from crawler.model import NOT_ALLOWED, REDIRECTS, Failure
 from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
+from crawler.robots.reader import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
+from crawler.robots.reader import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
 from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
@@ -21,7 +23,6 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 
 REDIRECTS_MAX = 10
-ROBOTS_REDIRECTS_MAX = 5
 
 
 class PageRobots(NamedTuple):
@@ -84,7 +85,7 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobo
         return PageRobots(anything, "not asked for")
     where, response = f"{origin}/robots.txt", None
     for _ in range(ROBOTS_REDIRECTS_MAX + 1):
-        result = await fetcher.fetch(where, body_bytes_max=settings.robots.body_bytes_max)
+        result = await fetcher.fetch(where, body_bytes_max=ROBOTS_BYTES_MAX)
         response = result.response
         if response is None:
             assert result.failure is not None

@@ -47,7 +47,7 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
     """Requested on the clock of its queue. Nothing is stored: the owner reads for itself."""
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         cache = RobotsCache(crawl.frontier, crawl.settings)
-        reader = RobotsReader(cache, fetcher, slot_borrower, crawl.settings.robots, patience_ms=COMMAND_PATIENCE_MS)
+        reader = RobotsReader(cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS)
         reading = await reader.read("", origin)
         while reading.entry is None:
             await asyncio.sleep(reading.wait_ms / 1000)

@@ -79,7 +79,7 @@ class ShellSession:
             raise LookupError(f"no handler is for {page.url} (status {page.status}, label {page.label!r})")
         s = self._settings.handlers
         page.forget_followed()
-        work = run_handler(handler, page, Limits(s.items_max, s.bytes_max), Threads(s.threads))
+        work = run_handler(handler, page, Limits(s.items_max), Threads(s.threads))
         handled = run_async(work, has_users_code=True)
         for invalid in handled.invalid:
             say(f"invalid item: {invalid.field}: {invalid.reason}")

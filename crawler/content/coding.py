@@ -19,6 +19,7 @@ _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub calls it an in
 
 LAYERS_MAX = 2
 LISTED_MAX = 8  # codings that may be named: some are not applied
+RATIO_MAX = 100  # a body that inflates to more times its size is cut: it is a bomb
 RATIO_FREE_BYTES = 1024 * 1024  # the ratio counts only beyond this: small pages of one repeated byte are legitimate
 ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659: the window that a client must support
 

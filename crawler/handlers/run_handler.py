@@ -19,7 +19,7 @@ class Limits(msgspec.Struct, frozen=True):
     """What one page may give."""
 
     items_max: int
-    bytes_max: int
+    bytes_max: int = 64 * 1024 * 1024  # of its items as JSON: they are in memory until the page is committed
 
 
 class Handled(msgspec.Struct):
@@ -84,7 +84,7 @@ class _Taking:
             return
         self._bytes += len(packed)
         if self._bytes > self._limits.bytes_max:
-            raise RefusedError(f"items of more than {self._limits.bytes_max} bytes, handlers.bytes_max ({name})")
+            raise RefusedError(f"items of more than {self._limits.bytes_max} bytes of one page ({name})")
         self.handled.items.append(packed)
 
 

@@ -10,6 +10,8 @@ from crawler.terminal.wording import duration
 
 log = logging.getLogger(__name__)
 
+OFFSET_MAX_S = 5.0  # an instance whose clock differs by more from the engine's triggers no job
+
 
 class ClockCheck:
     """The difference between both clocks: measured once a second, and followed by the monotonic clock since then.
@@ -20,9 +22,8 @@ class ClockCheck:
     those that trigger. If it is the one that is wrong, nobody triggers, and all report it.
     """
 
-    def __init__(self, engine: Engine, bound_s: float) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._bound_s = bound_s
         self._was_right = True
         self._ahead_s: float | None = None  # the engine's clock minus our monotonic clock
 
@@ -34,7 +35,7 @@ class ClockCheck:
     @property
     def is_right(self) -> bool:
         """May this instance trigger? Not before the first measurement."""
-        return self.is_known and abs(self.offset_s) <= self._bound_s
+        return self.is_known and abs(self.offset_s) <= OFFSET_MAX_S
 
     @property
     def is_known(self) -> bool:
@@ -52,21 +53,21 @@ class ClockCheck:
         if self.is_known and self.is_right != self._was_right:
             self._was_right = self.is_right
             event = "jobs.clock_right" if self.is_right else "jobs.clock_wrong"
-            log.warning(event, extra={"offset_s": round(self.offset_s, 3), "bound_s": self._bound_s})
+            log.warning(event, extra={"offset_s": round(self.offset_s, 3), "bound_s": OFFSET_MAX_S})
 
     async def _ask(self) -> None:
         """Raises EngineError."""
         before_ms = monotonic_ms()
         seconds, micros = await self._engine.command("TIME")
         after_ms = monotonic_ms()
-        if after_ms - before_ms <= 1000 * self._bound_s:  # else it tells nothing
+        if after_ms - before_ms <= 1000 * OFFSET_MAX_S:  # else it tells nothing
             self._ahead_s = int(seconds) + int(micros) / 1e6 - (before_ms + after_ms) / 2000
 
     async def checked_s(self) -> float:
         """What time it is, for somebody who stores it. Raises ConflictError if this clock is wrong, and EngineError."""
         await self._ask()
         if not self.is_known:
-            raise EngineDown(f"the engine took longer than {duration(self._bound_s)} to tell its time: try again")
+            raise EngineDown(f"the engine took longer than {duration(OFFSET_MAX_S)} to tell its time: try again")
         if not self.is_right:
             way = "behind" if self.offset_s > 0 else "ahead of"
             raise ConflictError(

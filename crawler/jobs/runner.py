@@ -25,7 +25,6 @@ from crawler.runtime.tasks import Loop
 from crawler.seeding.run_seeder import RunSeeder
 from crawler.seeding.seeder import GivenUrl
 from crawler.seeding.sitemap_seeds import SitemapReader
-from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,6 @@ class JobRunner:
         held: HeldPartitions,
         fetcher: Fetcher,
         slot_borrower: SlotBorrower,
-        settings: Settings,
     ) -> None:
         """`router`: that of the crawl itself."""
         self._runs = runs
@@ -54,7 +52,7 @@ class JobRunner:
         self._router = router
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
-        self.clock = ClockCheck(engine, settings.jobs.clock_offset_max_s)
+        self.clock = ClockCheck(engine)
         self.watch = RunWatch(
             jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
             clock=self.clock,

@@ -99,7 +99,7 @@ class Committer:
         self._is_quiet = is_quiet
 
     def deliver(self, outcome: Outcome) -> None:
-        """Queue an outcome; it is committed within `archive.sync_s`."""
+        """Queue an outcome; it is committed within `sync_s`."""
         self._waiting.append(outcome)
         self._arrived.set()
 

@@ -38,7 +38,7 @@ class HandlerStage:
         self._app = app
         self._hooks = hooks
         self._threads = threads
-        self._limits = Limits(settings.handlers.items_max, settings.handlers.bytes_max)
+        self._limits = Limits(settings.handlers.items_max)
         self._follow_max = settings.fetch.links_max
         self._follows_links = settings.scope.follow == "links"
         self._labels = frozenset(app.labels) if app else frozenset()

@@ -6,7 +6,7 @@ Must not know which of the links belong to the crawl.
 import msgspec
 
 from crawler.archive.warc_reader import StoredResponse
-from crawler.content.coding import inflate
+from crawler.content.coding import RATIO_MAX, inflate
 from crawler.content.html import redirect_target
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
@@ -52,7 +52,7 @@ class Rereader:
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:
     """The archived exchange as the parser takes it. `bytes_max`: of the decoded body, if not fetch.body_bytes_max."""
     coding, limit = stored.listed("content-encoding"), bytes_max or settings.body_bytes_max
-    found = inflate(stored.payload, coding, limit=limit, ratio_max=settings.inflate_ratio_max).of_cut(stored.truncated)
+    found = inflate(stored.payload, coding, limit=limit, ratio_max=RATIO_MAX).of_cut(stored.truncated)
     version, _, rest = stored.status_line.partition(" ")
     return Response(
         url=url,

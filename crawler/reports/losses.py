@@ -67,7 +67,7 @@ _GIVEN_UP: Mapping[str, str] = {
     FailureKind.TIMEOUT: f"no answer in time; {_TRIES}",
     FailureKind.DISCONNECTED: f"the host closed the connection; {_TRIES}",
     FailureKind.PROTOCOL: "the answer is not HTTP; 'crawler dead show URL' has the detail",
-    FailureKind.HEADERS_TOO_LARGE: f"with a larger fetch.headers_bytes_max, {_TRIES}",
+    FailureKind.HEADERS_TOO_LARGE: "64 KiB of headers, or 256, are too many; 'crawler dead show URL' has the detail",
     FailureKind.SERVER_BUSY: f"the host asked for fewer requests; with a longer delay ('crawler delay'), {_TRIES}",
     FailureKind.SERVER_ERROR: f"the host failed (5xx); {_TRIES}",
     FailureKind.ROBOTS_UNREACHABLE: f"without a readable robots.txt nothing of the host is fetched; {_TRIES}",

@@ -17,10 +17,11 @@ from crawler.robots.borrowed_slot import POLL_MS_MAX, BorrowedSlot, SlotBorrower
 from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms
-from crawler.settings import RobotsSettings
 from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
 
+BODY_BYTES_MAX = 512_000  # the rest of a robots.txt is ignored; RFC 9309 asks for no less
+REDIRECTS_MAX = 5  # to reach a robots.txt: RFC 9309, too
 PATIENCE_MS = 600_000  # to wait for a slot on another queue
 ABANDONED_MS = 2 * PATIENCE_MS  # without a turn for this long: the lease was lost meanwhile
 FETCHES_MAX = 10_000  # a redirect target may have 8 KiB
@@ -61,14 +62,12 @@ class RobotsReader:
         cache: RobotsCache,
         fetcher: Fetcher,
         slot_borrower: SlotBorrower,
-        settings: RobotsSettings,
         *,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
         self._cache = cache
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
-        self._settings = settings
         self._patience_ms = patience_ms
         self._fetches: OrderedDict[str, RobotsFetch] = OrderedDict()
 
@@ -137,7 +136,7 @@ class RobotsReader:
         self, robots_fetch: RobotsFetch, origin: str, before_send: Callable[[], None] | None, working: Working
     ) -> RobotsResult:
         url = robots_fetch.url
-        limit = self._settings.body_bytes_max
+        limit = BODY_BYTES_MAX
         result = await self._fetcher.fetch(url, body_bytes_max=limit, before_send=before_send, working=working)
         if result.stale_connection and not robots_fetch.was_stale:
             robots_fetch.was_stale = True
@@ -150,7 +149,7 @@ class RobotsReader:
                 self._cache.keep(_place_of(url), entry)
             return RobotsResult(entry, blob, is_requested=True, fetch_ms=result.fetch_ms)
         robots_fetch.url, robots_fetch.hops, robots_fetch.since_ms = target, robots_fetch.hops + 1, monotonic_ms()
-        if robots_fetch.hops > self._settings.redirects_max:
+        if robots_fetch.hops > REDIRECTS_MAX:
             return RobotsResult(*self._cache.allow_all(origin), is_requested=True, fetch_ms=result.fetch_ms)
         return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
 

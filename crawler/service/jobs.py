@@ -77,7 +77,7 @@ async def _create(crawl: OpenCrawl, user: str, name: str, spec: JobSpec, now_s: 
 
 async def checked_s(crawl: OpenCrawl) -> float:
     """What time it is, for a change of a job. Raises ConflictError if this machine's clock is wrong."""
-    return await ClockCheck(crawl.engine, crawl.settings.jobs.clock_offset_max_s).checked_s()
+    return await ClockCheck(crawl.engine).checked_s()
 
 
 def _first_look(job: Job) -> float | None:

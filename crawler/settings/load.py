@@ -76,9 +76,10 @@ def _merged(
 
 def _refuse(raw: Mapping[str, Any], where: str) -> None:
     """Raises UsageError for keys that are not settings any more, and for internals where settings are expected."""
-    for key in REMOVED:
-        if _has(raw, key):
-            raise UsageError(f"{where}: {removal_of(key)}")
+    removed = [key for key in REMOVED if _has(raw, key)]
+    if removed:  # a copy of an earlier file of all defaults has many: they are to be removed in one go
+        others = f"; remove also {', '.join(removed[1:])} (docs/reference.md)" if removed[1:] else ""
+        raise UsageError(f"{where}: {removal_of(removed[0])}{others}")
     for key in INTERNALS:
         if _has(raw, key):
             raise UsageError(f"{where}: {_unknown(key)}")

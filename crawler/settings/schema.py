@@ -48,7 +48,6 @@ class PolitenessSettings(_Section, frozen=True):
     delay_s: NotNegative = 1.0
     delay_max_s: Positive = 60.0  # cap on robots.txt Crawl-delay
     factor: NotNegative = 0.0  # wait at least factor x the last fetch time
-    retry_after_max_s: Positive = 3600.0
     adaptive: bool = False  # lengthen the delay while a site is slow or overloaded
     concurrency_per_queue: Count = 1
     concurrency_per_address: Count = 8
@@ -66,8 +65,6 @@ class FetchSettings(_Section, frozen=True):
     total_timeout_s: Positive = 60.0
     body_bytes_max: Count = 10 * 1024 * 1024
     bytes_in_flight_max: Count = 256 * 1024 * 1024
-    headers_bytes_max: Count = 64 * 1024
-    inflate_ratio_max: Count = 100  # beyond the first MiB
     links_max: Count = 20_000
     allow_private: bool = False
     insecure_tls: bool = False
@@ -79,12 +76,11 @@ class FetchSettings(_Section, frozen=True):
 class RobotsSettings(_Section, frozen=True):
     obey: bool = True
     agent: str = "shardcrawl"  # the product token looked up in robots.txt
-    ttl_s: Positive = 86400.0
-    body_bytes_max: Annotated[int, Meta(ge=512_000, le=COUNT_MAX)] = 512_000
-    redirects_max: CountOrZero = 5
     sitemaps: Literal["auto", "yes", "no"] = (
         "auto"  # fetch what Sitemap lines name; auto: in crawls of domains or hosts
     )
+    # internals
+    ttl_s: Positive = 86400.0  # a robots.txt is read again after this: the limit of RFC 9309
 
 
 class DnsSettings(_Section, frozen=True):
@@ -247,10 +243,11 @@ class ArchiveSettings(_Section, frozen=True):
     disk_free_bytes_min: CountOrZero = 512 * 1024 * 1024
     warc_bytes_max: Annotated[int, Meta(ge=1_000_000, le=COUNT_MAX)] = 1_000_000_000
     compression_level: Annotated[int, Meta(ge=0, le=3)] = 1  # ISA-L levels
-    sync_s: Positive = 0.2
-    sync_pages: Count = 128
     request_records: bool = True
     request_secrets: bool = False  # also passwords, cookies and the like that [[sites]] add to requests
+    # internals
+    sync_s: Positive = 0.2  # pages are synced to disk in groups, at least this often
+    sync_pages: Count = 128  # or when this many wait
 
 
 class HandlerSettings(_Section, frozen=True):
@@ -258,7 +255,6 @@ class HandlerSettings(_Section, frozen=True):
 
     app: str = ""  # FILE.py, FILE.py:OBJECT or MODULE:OBJECT; empty: none
     items_max: Count = 10_000  # that one page may yield
-    bytes_max: Count = 64 * 1024 * 1024  # of them as JSON
     threads: Count = 16  # for functions that are not asynchronous
     processes: Count = 2  # for handlers that request one
 
@@ -295,7 +291,6 @@ class JobSettings(_Section, frozen=True):
     history_rows: Annotated[int, Meta(ge=1, le=100_000)] = (
         200  # kept of each job; a row is a time, or many that were missed
     )
-    clock_offset_max_s: Positive = 5.0  # an instance whose clock differs more from the engine's triggers nothing
 
 
 class LogSettings(_Section, frozen=True):

@@ -26,7 +26,7 @@ from typing import cast
 from crawler.model import FailureKind
 from crawler.web.bytes_in_flight import FREE_BYTES, BytesInFlight, Share
 from crawler.web.response_head import BadHead, Head
-from crawler.web.response_reader import ResponseReader
+from crawler.web.response_reader import HEADERS_BYTES_MAX, ResponseReader
 
 IDLE: AbstractContextManager[None] = nullcontext()
 
@@ -74,7 +74,6 @@ class Connection(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         bytes_in_flight: BytesInFlight,
         *,
-        headers_bytes_max: int,
         idle_timeout_s: float,
         pause_max_s: float,
         on_lost: Callable[[], None] = lambda: None,
@@ -95,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._request_bytes = 0
         self._working = IDLE
         self._timer: asyncio.TimerHandle | None = None
-        self._reader = ResponseReader(headers_bytes_max=headers_bytes_max)
+        self._reader = ResponseReader(headers_bytes_max=HEADERS_BYTES_MAX)
         self.idle_since = 0.0
         self.is_reused = self.is_stale = self.is_spoiled = False
         self.remote_ip = ""

@@ -284,7 +284,6 @@ class Pool:
         return Connection(
             self._loop,
             self.bytes_in_flight,
-            headers_bytes_max=settings.headers_bytes_max,
             idle_timeout_s=settings.idle_timeout_s,
             pause_max_s=settings.total_timeout_s,
             on_lost=give_back,

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
 
-from crawler.content.coding import Inflated, inflate
+from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Response
 from crawler.rules.retry import retry_after_ms
@@ -28,6 +28,7 @@ from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response_head import Head
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
+RETRY_AFTER_MAX_S = 3600.0  # a longer Retry-After counts as this: nobody waits for a month
 _ORIGINS_MAX = 16_384
 _NO_ADDITIONS = Additions()
 _STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had closed the kept connection")
@@ -150,7 +151,7 @@ class Fetcher:
             answer.get(b"retry-after"),
             date=answer.get(b"date"),
             now_s=time.time(),
-            max_s=self._settings.politeness.retry_after_max_s,
+            max_s=RETRY_AFTER_MAX_S,
         )
         return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms)
 
@@ -305,7 +306,7 @@ class Fetcher:
         """The body without codings of its transfer, which nobody asked for; as it came where they can't be undone."""
         if not answer.transfer or not raw:
             return Inflated(raw, truncated=False, error="")
-        found = inflate(raw, answer.transfer, limit=limit, ratio_max=self._settings.fetch.inflate_ratio_max)
+        found = inflate(raw, answer.transfer, limit=limit, ratio_max=RATIO_MAX)
         return found._replace(body=raw) if found.decoded is Decoded.NOTHING else found.of_cut(truncated)
 
     async def _decode(
@@ -318,15 +319,15 @@ class Fetcher:
         if not coding or not raw:
             return Inflated(raw, truncated=False, error=""), share
         assert self._pool is not None
-        ratio_max, in_flight = self._settings.fetch.inflate_ratio_max, self._pool.bytes_in_flight
+        in_flight = self._pool.bytes_in_flight
         inflated = None
         if in_flight.is_full and limit > FREE_BYTES:
-            small = inflate(raw, coding, limit=FREE_BYTES, ratio_max=ratio_max)
+            small = inflate(raw, coding, limit=FREE_BYTES, ratio_max=RATIO_MAX)
             if small.truncated:
                 share = await in_flight.room(share, len(raw))
             else:
                 inflated = small
-        inflated = inflated or inflate(raw, coding, limit=limit, ratio_max=ratio_max)
+        inflated = inflated or inflate(raw, coding, limit=limit, ratio_max=RATIO_MAX)
         return inflated.of_cut(truncated), share
 
 

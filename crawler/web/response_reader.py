@@ -22,6 +22,7 @@ from crawler.web.response_head import (
     unfolded,
 )
 
+HEADERS_BYTES_MAX = 64 * 1024  # of a response; longer ones are a failure
 INTERIM_MAX = 20  # 1xx responses before the final one
 TRAILER_BYTES_MAX = 16 * 1024
 CHUNK_OVERHEAD_BYTES_MAX = 2 * 1024 * 1024  # sizes, extensions, trailers: each tiny chunk costs time

@@ -159,7 +159,7 @@ async def test_too_many_items_and_too_many_bytes_end_a_handler() -> None:
 
     assert "handlers.items_max (endless)" in str(await failure(endless))
     assert "handlers.items_max (endless_async)" in str(await failure(endless_async))
-    assert "handlers.bytes_max (huge)" in str(await failure(huge))
+    assert "bytes of one page (huge)" in str(await failure(huge))
 
 
 async def test_the_time_limit_holds_for_each_kind_and_leaves_nobody_waiting() -> None:

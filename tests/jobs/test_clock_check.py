@@ -6,10 +6,9 @@ import pytest
 
 from crawler.errors import ConflictError, EngineDown
 from crawler.jobs import clock_check
-from crawler.jobs.clock_check import ClockCheck
+from crawler.jobs.clock_check import OFFSET_MAX_S, ClockCheck
 
 T0 = 1_800_000_000.0
-BOUND_S = 5.0
 
 
 class Clocks:
@@ -43,7 +42,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 
 async def test_nothing_is_triggered_before_the_first_comparison(clocks: Clocks) -> None:
-    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    check = ClockCheck(clocks)  # type: ignore[arg-type]
     assert (check.is_right, check.offset_s, check.engine_s()) == (False, 0.0, T0)
     clocks.answers = False
     await check.measure()
@@ -55,7 +54,7 @@ async def test_nothing_is_triggered_before_the_first_comparison(clocks: Clocks) 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0, 5.5])
 async def test_a_step_of_our_clock_counts_before_the_next_comparison(clocks: Clocks, step: float) -> None:
-    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    check = ClockCheck(clocks)  # type: ignore[arg-type]
     await check.measure()
     clocks.pass_s(0.5)
     clocks.wall_s += step
@@ -67,7 +66,7 @@ async def test_a_step_of_our_clock_counts_before_the_next_comparison(clocks: Clo
 
 
 async def test_a_step_of_the_engines_clock_counts_from_the_next_comparison_on(clocks: Clocks) -> None:
-    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    check = ClockCheck(clocks)  # type: ignore[arg-type]
     await check.measure()
     clocks.engine_s += 3600
     clocks.pass_s(1.0)
@@ -80,20 +79,20 @@ async def test_a_step_of_the_engines_clock_counts_from_the_next_comparison_on(cl
 
 
 async def test_an_offset_within_the_bound_is_right(clocks: Clocks) -> None:
-    check = ClockCheck(clocks, BOUND_S)  # type: ignore[arg-type]
+    check = ClockCheck(clocks)  # type: ignore[arg-type]
     clocks.engine_s += 4.9
     await check.measure()
     assert check.is_right
 
 
 async def test_who_stores_a_time_is_refused_with_a_wrong_clock_and_with_an_unknown_one(clocks: Clocks) -> None:
-    assert await ClockCheck(clocks, BOUND_S).checked_s() == T0  # type: ignore[arg-type]
+    assert await ClockCheck(clocks).checked_s() == T0  # type: ignore[arg-type]
     clocks.wall_s -= 90
     with pytest.raises(ConflictError, match=r"this machine's clock is 1 m 30 s behind the engine's, so nothing was"):
-        await ClockCheck(clocks, BOUND_S).checked_s()  # type: ignore[arg-type]
-    clocks.wait_s = BOUND_S + 1
+        await ClockCheck(clocks).checked_s()  # type: ignore[arg-type]
+    clocks.wait_s = OFFSET_MAX_S + 1
     with pytest.raises(EngineDown, match=r"the engine took longer than 5 s to tell its time: try again"):
-        await ClockCheck(clocks, BOUND_S).checked_s()  # type: ignore[arg-type]
+        await ClockCheck(clocks).checked_s()  # type: ignore[arg-type]
     clocks.answers = False
     with pytest.raises(EngineDown, match="no answer"):
-        await ClockCheck(clocks, BOUND_S).checked_s()  # type: ignore[arg-type]
+        await ClockCheck(clocks).checked_s()  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import pytest
 
 from crawler.model import Claim, FailureKind
 from crawler.robots.cache import RobotsCache, RobotsEntry
-from crawler.robots.reader import RobotsReader
+from crawler.robots.reader import BODY_BYTES_MAX, RobotsReader
 from crawler.settings import RobotsSettings, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
@@ -118,7 +118,7 @@ async def read(
     cache = RobotsCache(shared, settings)
     borrower: Any = GrantingBorrower(server.url if own is None else own)
     async with fetching(total_timeout_s=patience_s, idle_timeout_s=patience_s / 2, insecure_tls=True) as fetcher:
-        reader = RobotsReader(cache, fetcher, borrower, settings.robots)
+        reader = RobotsReader(cache, fetcher, borrower)
         for _ in range(10):
             reading = await reader.read(CLAIM.queue, server.url[:-1])
             if reading.entry is not None:
@@ -166,7 +166,7 @@ async def test_a_complete_robots_txt_is_obeyed_even_beyond_the_size_limit(how: s
         assert blob
 
 
-LIMIT = RobotsSettings().body_bytes_max
+LIMIT = BODY_BYTES_MAX
 CUT_LINE = b"Allow: /secret|/public\n"
 BEGUN = len(b"Allow: /secret")
 

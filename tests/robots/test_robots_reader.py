@@ -12,10 +12,10 @@ from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import NotEntitledError
 from crawler.robots import cache
 from crawler.robots.cache import RobotsCache
-from crawler.robots.reader import RobotsReader, RobotsResult
+from crawler.robots.reader import REDIRECTS_MAX, RobotsReader, RobotsResult
 from crawler.rules.robots_txt import RobotsRules
 from crawler.rules.urls import host_of
-from crawler.settings import RobotsSettings, Settings
+from crawler.settings import Settings
 
 RULES = b"User-agent: *\nCrawl-delay: 3\nDisallow: /no\n"
 CLAIM = Claim(
@@ -27,17 +27,16 @@ CLAIM = Claim(
 class Lab:
     """A reader on a web of dictionaries. `shared` is what the frontier has; `waits` are the answers to borrowers."""
 
-    def __init__(self, *, patience_ms: int = 60_000, redirects_max: int = 5) -> None:
+    def __init__(self, *, patience_ms: int = 60_000) -> None:
         self.web: dict[str, str | bytes] = {}  # a redirect's target or a body
         self.shared: dict[str, bytes] = {}
         self.waits: list[int] = []
         self.stale: dict[str, int] = {}  # requests of a URL that meet a stale connection
         self.seen: list[str] = []  # what went on, in order
-        settings = Settings(robots=RobotsSettings(redirects_max=redirects_max))
         self.frontier: Any = SimpleNamespace(robots=self._robots)
-        self.cache = RobotsCache(self.frontier, settings)
+        self.cache = RobotsCache(self.frontier, Settings())
         deps: Any = self
-        self.reader = RobotsReader(self.cache, deps, deps, settings.robots, patience_ms=patience_ms)
+        self.reader = RobotsReader(self.cache, deps, deps, patience_ms=patience_ms)
 
     async def read(self, before_send: Callable[[], None] | None = None) -> RobotsResult:
         return await self.reader.read(CLAIM.queue, "http://a.test", before_send)
@@ -152,9 +151,9 @@ async def test_robots_txt_is_unreachable_without_a_slot_for_too_long() -> None:
 
 
 async def test_after_too_many_redirects_everything_is_allowed() -> None:
-    lab = Lab(redirects_max=2)
+    lab = Lab()
     lab.web = {"http://a.test/robots.txt": "http://a.test/r", "http://a.test/r": "http://a.test/robots.txt"}
-    assert [(await lab.read()).entry for _ in range(2)] == [None, None]
+    assert [(await lab.read()).entry for _ in range(REDIRECTS_MAX)] == [None] * REDIRECTS_MAX
     reading = await lab.read()
     assert reading.entry is not None
     assert reading.entry.rules is not None

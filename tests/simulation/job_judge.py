@@ -12,6 +12,7 @@ import msgspec
 
 from crawler.engine.client import Call
 from crawler.frontier.script_args import FenceArgs, JobChange
+from crawler.jobs.clock_check import OFFSET_MAX_S
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, State
 from crawler.rules.runs import RunRecord
 from tests.simulation.clocks import EPOCH_NS
@@ -20,7 +21,6 @@ from tests.simulation.loop import NS, Process, VirtualLoop
 from tests.simulation.nominal_times import wrong_rows
 
 STALE_S = 30.0  # an engine that is not heard of for so long has removed the session
-BOUND_S = 5.0  # jobs.clock_offset_max_s
 SLACK_S = 0.2
 
 
@@ -94,14 +94,14 @@ class JobJudge:
             self._engine_walls.append((now_ns, self._engine_wall_ns()))
         since = [wall for at, wall in self._engine_walls if at >= now_ns - STALE_S * NS] + [self._engine_walls[-1][1]]
         since += [wall for at, wall in self._engine_walls if at < now_ns - STALE_S * NS][-1:]
-        latest_s = (EPOCH_NS + now_ns + max(since)) / NS + BOUND_S + SLACK_S
+        latest_s = (EPOCH_NS + now_ns + max(since)) / NS + OFFSET_MAX_S + SLACK_S
         job = msgspec.json.decode(change.definition, type=Job) if change.definition else None
         before = self.jobs.get(change.job)
         if job is not None and before is not None and job.done_to > max(before.job.done_to, latest_s):
-            self._blame("clock", f"{process.name} decided up to {job.done_to}, at {latest_s - BOUND_S:.1f}")
+            self._blame("clock", f"{process.name} decided up to {job.done_to}, at {latest_s - OFFSET_MAX_S:.1f}")
         records = [msgspec.json.decode(text, type=RunRecord) for text in change.starts[1::2]]
         if early := [one.run for one in records if one.started_at > latest_s and not one.stopped]:
-            self._blame("clock", f"{process.name} started {early} before their time, at {latest_s - BOUND_S:.1f}")
+            self._blame("clock", f"{process.name} started {early} before their time, at {latest_s - OFFSET_MAX_S:.1f}")
 
     def engine_stepped(self) -> None:
         """The engine's wall clock was set."""

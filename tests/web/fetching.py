@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from crawler.model import FailureKind, FetchResult, Response
-from crawler.settings import ArchiveSettings, DnsSettings, FetchSettings, PolitenessSettings, Settings, SiteSettings
+from crawler.settings import ArchiveSettings, DnsSettings, FetchSettings, Settings, SiteSettings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import DnsServer, Table
@@ -33,7 +33,6 @@ async def fetching(
         settings = Settings(
             fetch=FetchSettings(**values),  # type: ignore[arg-type]
             dns=DnsSettings(nameservers=(dns.address,), timeout_s=0.3, tries=1),
-            politeness=PolitenessSettings(retry_after_max_s=600),
             sites=sites,
             archive=archive,
         )
