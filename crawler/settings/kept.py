@@ -50,7 +50,6 @@ _KEYS = {
     "fetch.idle_timeout_s": Kept.TREATMENT,
     "fetch.total_timeout_s": Kept.TREATMENT,
     "handlers.items_max": Kept.RESULTS,
-    "handlers.bytes_max": Kept.RESULTS,
     "fetch.concurrency": Kept.PROCESS,
     "fetch.bytes_in_flight_max": Kept.PROCESS,
     "fetch.gateway": Kept.PROCESS,
