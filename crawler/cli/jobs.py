@@ -12,21 +12,18 @@ from crawler.errors import UsageError
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
     from crawler.reports.job_view import HistoryRow, JobView, RunCountsView
-    from crawler.rules.jobs import JobSpec
-    from crawler.rules.schedules import Schedule
+    from crawler.rules.job_patch import JobPatch
     from crawler.settings import Settings
 
 Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
 USER = "default"
 ROWS = 20  # of a history
 JOBS = 100  # that are listed
+ROWS_SHOWN = 5  # of the history, with a job
 RUNS_COUNTED = 5  # of those that go on
 PAGE = 1000  # of jobs or rows that one call reads
-SCHEDULES = ("every", "cron", "at")
-DEFINITION = (
-    *SCHEDULES, "timezone", "jitter", "sitemap", "scope", "depth", "pages", "priority", "retries",
-    "retry_delay", "overlap", "catchup", "catchup_window",
-)  # fmt: skip
+SCHEDULES = ("execution_interval", "cron", "at")
+NONE = {"scope": "crawl", "depth": -1, "pages": 0, "sitemap": ""}  # how to write that the crawl decides, or none
 
 EPILOG = """\
 examples:
@@ -102,12 +99,15 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def _add_definition(p: argparse.ArgumentParser) -> None:
     group = p.add_argument_group("when")
-    group.add_argument("--every", metavar="DURATION", help="an interval: PT3H, P1D, PT1H30M, or 90, 10m, 2h, 1d")
+    group.add_argument(
+        "--every", dest="execution_interval", metavar="DURATION",
+        help="an interval: PT3H, P1D, PT1H30M, or 90, 10m, 2h, 1d",
+    )  # fmt: skip
     group.add_argument("--cron", metavar="FIELDS", help='minute, hour, day, month, weekday, like "0 */6 * * *"')
     group.add_argument("--at", metavar="TIME", help="once, like 2027-01-31T12:00Z")
     group.add_argument("--timezone", metavar="ZONE", help="of --cron and --at, like Europe/Paris (default: UTC)")
     group.add_argument(
-        "--jitter", type=duration_type, metavar="S", help="trigger each run up to this much later (default: 0)"
+        "--jitter", type=_duration_type, metavar="S", help="trigger each run up to this much later (default: 0)"
     )
     group = p.add_argument_group("what")
     group.add_argument("urls", nargs="*", metavar="URL", help="seeds; - reads them from standard input")
@@ -128,9 +128,10 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
     group.add_argument("--priority", type=float, metavar="P", help="higher is fetched first (default: 0)")
     group = p.add_argument_group("how")
     group.add_argument(
-        "--retries", type=whole_type, metavar="N", help="times that a failed run is repeated (default: 0)"
-    )
-    group.add_argument("--retry-delay", type=duration_type, metavar="S", help="before each repeat (default: 60)")
+        "--retries", dest="max_retry_count", type=whole_type, metavar="N",
+        help="times that a failed run is repeated (default: 0)",
+    )  # fmt: skip
+    group.add_argument("--retry-delay", type=_duration_type, metavar="S", help="before each repeat (default: 60)")
     group.add_argument(
         "--overlap",
         choices=("skip", "queue", "allow"),
@@ -142,8 +143,13 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
         help="which times run that passed while no instance ran (default: none)",
     )
     group.add_argument(
-        "--catchup-window", type=duration_type, metavar="D", help="how far back --catchup reaches (default: 1d)"
+        "--catchup-window", type=_duration_type, metavar="D", help="how far back --catchup reaches (default: 1d)"
     )
+
+
+def _duration_type(text: str) -> str:
+    duration_type(text)
+    return text
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -171,16 +177,21 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 def _check_definition(arguments: argparse.Namespace) -> None:
     """Raises UsageError."""
-    given = [name for name in DEFINITION if getattr(arguments, name) is not None]
-    schedules = len(set(given) & set(SCHEDULES))
+    from crawler.runtime.clock import wall_s
+
+    given = _given(arguments)
+    schedules = len(given.keys() & {*SCHEDULES})
     if schedules > 1 or (arguments.act is _add and not schedules):
         raise UsageError("give one of --every, --cron and --at (see 'crawler jobs add --help')")
-    if arguments.act is _add:
-        if not (arguments.urls or arguments.inputs or arguments.sitemap):
-            raise UsageError("give seeds: URLs, --seeds FILE or --sitemap URL")
-        _schedule_of(arguments)
-    elif not (given or arguments.urls or arguments.inputs):
+    if arguments.act is _add and not (arguments.urls or arguments.inputs or arguments.sitemap):
+        raise UsageError("give seeds: URLs, --seeds FILE or --sitemap URL")
+    if not (given or arguments.urls or arguments.inputs):
         raise UsageError("give what to change (see 'crawler jobs edit --help')")
+    if schedules:
+        try:
+            _patch(arguments).schedule(None, int(wall_s()))
+        except UsageError as error:
+            raise UsageError(f"--{error}") from None  # each begins with what it is about
 
 
 def _user_of(arguments: argparse.Namespace) -> str:
@@ -190,18 +201,19 @@ def _user_of(arguments: argparse.Namespace) -> str:
 # What a job is.
 
 
-def _schedule_of(arguments: argparse.Namespace, earlier: "Schedule | None" = None) -> "Schedule":
-    """What was given of it, and the rest as it was."""
-    from crawler.runtime.clock import wall_s
-    from crawler.service.job_schedule import changed_schedule
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was given of a definition, but for its seeds."""
+    from crawler.rules.job_patch import JobPatch
 
-    try:
-        return changed_schedule(
-            earlier, every=arguments.every or "", cron=arguments.cron or "", at=arguments.at or "",
-            timezone=arguments.timezone or "", jitter_s=arguments.jitter, now_s=int(wall_s()),
-        )  # fmt: skip
-    except UsageError as error:
-        raise UsageError(f"--{error}") from None  # each begins with what it is about
+    found = {name: getattr(arguments, name, None) for name in JobPatch.__struct_fields__ if name != "seeds"}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _patch(arguments: argparse.Namespace) -> "JobPatch":
+    from crawler.rules.job_patch import JobPatch
+
+    given: dict[str, Any] = {n: None if value == NONE.get(n) else value for n, value in _given(arguments).items()}
+    return JobPatch(**given)
 
 
 async def _read_definition(arguments: argparse.Namespace) -> None:
@@ -228,40 +240,24 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
         raise UsageError(NO_SEED if urls else f"no URL in {', '.join(files)}")
 
 
-def _changed(arguments: argparse.Namespace, spec: "JobSpec") -> "JobSpec":
-    """A definition with what was given."""
-    from msgspec.structs import replace
-
-    limits = {name: getattr(arguments, name) for name in ("scope", "depth", "pages", "priority")}
-    run = {name: value for name, value in limits.items() if value is not None}
-    if run.get("scope") == "crawl":
-        run["scope"] = ""
-    names = {"retry_delay": "retry_delay_s", "catchup_window": "catchup_window_s"}
-    given: dict[str, Any] = {"run": replace(spec.run, **run)}
-    for name in ("retries", "overlap", "catchup", "sitemap", *names):
-        if (value := getattr(arguments, name)) is not None:
-            given[names.get(name, name)] = value
-    return replace(spec, **given)
-
-
 async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.rules.jobs import JobSpec
+    from crawler.runtime.clock import wall_s
     from crawler.service import jobs
 
-    spec = _changed(arguments, JobSpec(schedule=_schedule_of(arguments)))
+    spec = _patch(arguments).applied(None, int(wall_s()))
     view = await jobs.add_job(crawl, _user_of(arguments), arguments.job, spec, arguments.urls or (), actor=actor())
     _tell(view, f"job {view.name} added: {view.schedule}, {_next(view)}", arguments)
 
 
 async def _edit(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from msgspec.structs import replace
-
+    from crawler.runtime.clock import wall_s
     from crawler.service import jobs
 
-    def change(spec: "JobSpec") -> "JobSpec":
-        return _changed(arguments, replace(spec, schedule=_schedule_of(arguments, spec.schedule)))
-
-    view = await jobs.edit_job(crawl, _user_of(arguments), arguments.job, change, seeds=arguments.urls, actor=actor())
+    patch, now_s = _patch(arguments), int(wall_s())
+    view = await jobs.edit_job(
+        crawl, _user_of(arguments), arguments.job, lambda spec: patch.applied(spec, now_s), seeds=arguments.urls,
+        actor=actor(),
+    )  # fmt: skip
     _tell(view, f"job {view.name} changed: {view.schedule}, {_next(view)}", arguments)
 
 
@@ -297,27 +293,19 @@ async def _soon(crawl: "OpenCrawl") -> str:
 
 async def _retry(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import failed_runs
-    from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted
 
     done = await failed_runs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
-    if arguments.json:
-        out_json({"retried": done.runs, "left": done.left})
-    else:
-        when = f": each starts {await _soon(crawl)}" if done.runs else ""
-        out(f"{counted(done.runs, 'failed run')} of job {arguments.job} to be repeated{when}")
+    when = f": each starts {await _soon(crawl)}" if done.runs else ""
+    _tell(done, f"{counted(done.runs, 'failed run')} of job {arguments.job} to be repeated{when}", arguments)
 
 
 async def _dismiss(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import failed_runs
-    from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted
 
     done = await failed_runs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
-    if arguments.json:
-        out_json({"dismissed": done.runs, "left": done.left})
-    else:
-        out(f"{counted(done.runs, 'failed run')} of job {arguments.job} dismissed, {done.left:,} left")
+    _tell(done, f"{counted(done.runs, 'failed run')} of job {arguments.job} dismissed, {done.left:,} left", arguments)
 
 
 def _runs_of(arguments: argparse.Namespace) -> "Sequence[str] | None":
@@ -326,28 +314,20 @@ def _runs_of(arguments: argparse.Namespace) -> "Sequence[str] | None":
 
 async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.service import jobs
-    from crawler.terminal.printing import out, out_json
 
-    await jobs.remove_job(crawl, _user_of(arguments), arguments.job, actor=actor())
-    if arguments.json:
-        out_json({"removed": arguments.job})
-    else:
-        out(f"job {arguments.job} removed")
+    removed = await jobs.remove_job(crawl, _user_of(arguments), arguments.job, actor=actor())
+    _tell(removed, f"job {arguments.job} removed", arguments)
 
 
-def _tell(view: "JobView", text: str, arguments: argparse.Namespace) -> None:
-    from crawler.terminal.printing import out, out_json
-
-    if arguments.json:
-        out_json(_plain(view))
-    else:
-        out(text)
-
-
-def _plain(value: Any) -> Any:
+def _tell(view: object, text: str, arguments: argparse.Namespace) -> None:
     import msgspec
 
-    return msgspec.to_builtins(value)
+    from crawler.terminal.printing import out, out_json
+
+    if arguments.json:
+        out_json(msgspec.to_builtins(view))
+    else:
+        out(text)
 
 
 def _next(view: "JobView") -> str:
@@ -362,41 +342,31 @@ def _next(view: "JobView") -> str:
 
 async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import jobs_table
+    from crawler.reports.job_view import JobPage
     from crawler.runtime.clock import wall_s
     from crawler.service import jobs
-    from crawler.terminal.printing import out, out_json
 
     found, after = list["JobView"](), ""
     while True:
         limit = min(PAGE, arguments.limit - len(found)) if arguments.limit else PAGE
         page = await jobs.list_jobs(crawl, arguments.user, after=after, limit=limit)
         found += page.jobs
-        after = page.after or ""
+        after = page.next
         if not after or 0 < arguments.limit <= len(found):
             break
-    if arguments.json:
-        out_json({"jobs": _plain(found)})
-        return
-    out(jobs_table(found, wall_s()) if found else "no jobs yet: 'crawler jobs add' adds one")
-    if after:
-        out(f"\nthe first {len(found):,}; --limit 0 lists all")
+    text = jobs_table(found, wall_s()) if found else "no jobs yet: 'crawler jobs add' adds one"
+    more = f"\n\nthe first {len(found):,}; --limit 0 lists all" if after else ""
+    _tell(JobPage(jobs=found, next=after), text + more, arguments)
 
 
 async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import history_table, job_facts
     from crawler.runtime.clock import wall_s
     from crawler.service import jobs
-    from crawler.terminal.printing import out, out_json
 
-    view = await jobs.find_job(crawl, _user_of(arguments), arguments.job)
-    history = await jobs.history_of(crawl, _user_of(arguments), arguments.job, limit=5)
-    if arguments.json:
-        out_json(_plain(view) | {"history": _plain(history.rows)})
-        return
-    out(job_facts(view, wall_s(), await _counts_of(crawl, view.running[:RUNS_COUNTED])))
-    if history.rows:
-        out("")
-        out(history_table(history.rows))
+    view = await jobs.find_job(crawl, _user_of(arguments), arguments.job, rows=ROWS_SHOWN)
+    text = job_facts(view, wall_s(), await _counts_of(crawl, view.running[:RUNS_COUNTED]))
+    _tell(view, text + (f"\n\n{history_table(view.last_rows)}" if view.last_rows else ""), arguments)
 
 
 async def _counts_of(crawl: "OpenCrawl", runs: Sequence[str]) -> "dict[str, RunCountsView]":
@@ -414,51 +384,41 @@ async def _counts_of(crawl: "OpenCrawl", runs: Sequence[str]) -> "dict[str, RunC
 
 async def _history(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import history_table
+    from crawler.reports.job_view import HistoryPage
     from crawler.service import jobs
-    from crawler.terminal.printing import out, out_json
 
-    rows, before = list["HistoryRow"](), None
+    rows, after = list["HistoryRow"](), ""
     while True:
         limit = min(PAGE, arguments.limit - len(rows)) if arguments.limit else PAGE
+        before = int(after) if after else None
         page = await jobs.history_of(crawl, _user_of(arguments), arguments.job, before=before, limit=limit)
         rows += page.rows
-        before = page.before
-        if before is None or 0 < arguments.limit <= len(rows):
+        after = page.next
+        if not after or 0 < arguments.limit <= len(rows):
             break
-    if arguments.json:
-        out_json({"rows": _plain(rows)})
-    else:
-        out(history_table(rows) if rows else "no time has come yet")
+    text = history_table(rows) if rows else "no time has come yet"
+    _tell(HistoryPage(rows=rows, next=after), text, arguments)
 
 
 async def _failed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import failed_table
+    from crawler.reports.job_view import FailedRuns
     from crawler.service.failed_runs import failed_runs
-    from crawler.terminal.printing import out, out_json
 
     name, user = arguments.job, _user_of(arguments) if arguments.job else arguments.user
     found = await failed_runs(crawl, user, name)
     shown = found[: arguments.limit] if arguments.limit else found
-    if arguments.json:
-        out_json({"failed": _plain(shown)})
-        return
-    out(failed_table(shown) if shown else "no failed runs")
-    if len(shown) < len(found):
-        out(f"\nthe last {len(shown):,} of {len(found):,}; --limit 0 lists all")
+    more = f"\n\nthe last {len(shown):,} of {len(found):,}; --limit 0 lists all" if len(shown) < len(found) else ""
+    _tell(FailedRuns(failed=shown), (failed_table(shown) if shown else "no failed runs") + more, arguments)
 
 
 async def _preview(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import preview_table
-    from crawler.rules.schedules import as_iso
     from crawler.service import jobs
-    from crawler.terminal.printing import out, out_json
 
     user = _user_of(arguments)
-    rows = await jobs.preview_job(crawl, user, arguments.job, arguments.times)
-    if arguments.json:
-        out_json({"times": [{"nominal": as_iso(r.nominal), "local": r.local, "note": r.note} for r in rows]})
-        return
+    found = await jobs.preview_job(crawl, user, arguments.job, arguments.times)
     view = await jobs.find_job(crawl, user, arguments.job)
-    out(preview_table(rows, view.timezone) if rows else "no further time")
-    if view.state == "paused":
-        out("\nthe job is paused: it does not run at these times until it is resumed")
+    paused = "\n\nthe job is paused: it does not run at these times until it is resumed"
+    text = preview_table(found.times, view.timezone) if found.times else "no further time"
+    _tell(found, text + (paused if view.state == "paused" else ""), arguments)

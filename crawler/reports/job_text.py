@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from crawler.reports.job_view import FailedRun, HistoryRow, JobView, RunCountsView
-from crawler.rules.schedule_text import PreviewRow
-from crawler.rules.schedules import as_iso, moment_of
+from crawler.reports.job_view import FailedRun, HistoryRow, JobView, NextTime, RunCountsView
+from crawler.rules.durations import parse_duration
+from crawler.rules.schedules import moment_of
 from crawler.terminal.tables import facts, table
 from crawler.terminal.wording import counted, duration
 
@@ -50,14 +50,14 @@ def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] 
     limits = [f"{name} {value}" for name in ("scope", "depth", "pages") if (value := getattr(view, name)) is not None]
     if view.priority:
         limits.append(f"priority {view.priority:g}")
-    catching_up = "" if view.catchup == "none" else f", at most {duration(view.catchup_window_s)} back"
+    catching_up = "" if view.catchup == "none" else f", at most {duration(parse_duration(view.catchup_window))} back"
     pairs = [
         ("job", f"{view.name} of user {view.user}"),
         ("state", view.state),
         ("when", f"{view.schedule}, {next_text(view, now_s)}"),
         ("seeds", _seeds_text(view)),
         ("limits", ", ".join(limits) or "those of the crawl"),
-        ("retries", f"{view.retries}, after {duration(view.retry_delay_s)}" if view.retries else "none"),
+        ("retries", _retries_text(view)),
         ("overlap", view.overlap),
         ("catch up", view.catchup + catching_up),
         *(("running", _run_text(run, running.get(run))) for run in view.running or ["no run"]),
@@ -67,6 +67,11 @@ def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] 
     if view.failed:
         pairs.append(("failed", f"{counted(view.failed, 'run')}: 'crawler jobs failed' tells why"))
     return facts(pairs)
+
+
+def _retries_text(view: JobView) -> str:
+    after = duration(parse_duration(view.retry_delay))
+    return f"{view.max_retry_count}, after {after}" if view.max_retry_count else "none"
 
 
 def _run_text(run: str, counts: RunCountsView | None) -> str:
@@ -115,8 +120,8 @@ def result_text(row: HistoryRow) -> str:
     return text + (", manual" if row.manual else "")
 
 
-def preview_table(rows: Sequence[PreviewRow], timezone: str) -> str:
+def preview_table(rows: Sequence[NextTime], timezone: str) -> str:
     """The next times, in UTC and by the clocks of the schedule's zone."""
     if timezone == "UTC":
-        return "\n".join(["UTC", *(as_iso(row.nominal) for row in rows)])
-    return table(("UTC", timezone, ""), [(as_iso(row.nominal), row.local, row.note) for row in rows], left=3)
+        return "\n".join(["UTC", *(row.nominal for row in rows)])
+    return table(("UTC", timezone, ""), [(row.nominal, row.local, row.note) for row in rows], left=3)

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
+from crawler.rules.durations import iso_duration
 from crawler.rules.job_plan import next_time
 from crawler.rules.jobs import Job, JobSpec, Row, State
 from crawler.rules.runs import RunCounts
-from crawler.rules.schedule_text import describe
-from crawler.rules.schedules import as_iso
+from crawler.rules.schedule_text import describe, preview
+from crawler.rules.schedules import Schedule, as_iso
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,15 +39,16 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int = 0
 
 
-class DefinitionView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is to do, and when. None where the crawl decides, or where there is none."""
+class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a job is to do, and when. null: as the crawl, or none. `schedule` is in words; durations are ISO 8601."""
 
-    schedule: str  # in words
-    every_s: int | None
+    schedule: str
+    is_recurring: bool
+    execution_interval: str | None
     cron: str | None
     at: str | None
     timezone: str
-    jitter_s: float
+    jitter: str
     seeds: Sequence[str]  # none where there are too many to show
     seeds_total: int
     sitemap: str | None
@@ -53,27 +56,28 @@ class DefinitionView(msgspec.Struct, frozen=True, kw_only=True):
     depth: int | None
     pages: int | None
     priority: float
-    retries: int
-    retry_delay_s: float
+    max_retry_count: int
+    retry_delay: str
     overlap: str
     catchup: str
-    catchup_window_s: float
+    catchup_window: str
 
 
-class JobView(DefinitionView, frozen=True, kw_only=True):
-    """A job: its definition, what it does now and next. Times are ISO 8601, in UTC; None where there is none."""
+class JobView(Definition, frozen=True, kw_only=True, rename="camel"):
+    """A job: its definition, what it does now and next. Times are ISO 8601, in UTC; null where there is none."""
 
     user: str
     name: str
-    id: str
-    state: str  # active, paused, done
+    job_id: str = msgspec.field(name="job_id")
+    state: str  # active, paused or done
     created: str
     revision: int
     next: str | None
     running: Sequence[str]  # ids of runs
     waiting: int  # runs that are queued, requested or to be repeated
     requested: Sequence[str]  # times of manual runs that have not started
-    failed: int  # runs that used up their attempts, until they are repeated or dismissed
+    failed: int  # runs that used up their retries, until they are repeated or dismissed
+    last_rows: Sequence[HistoryRow] | UnsetType = UNSET  # newest first; where they were asked for
 
 
 class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,17 +97,14 @@ class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: what became of it, and the definition that it ran with; None when that is no longer kept.
-
-    `counts`: None when it has ended.
-    """
+    """A run: what became of it, and the definition that it ran with, if that is still kept. `counts`: until it ends."""
 
     run: str
     user: str
     job: str
     row: HistoryRow
     counts: RunCountsView | None
-    definition: DefinitionView | None
+    definition: Definition | None
 
 
 class FailedRun(HistoryRow, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,42 +115,80 @@ class FailedRun(HistoryRow, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs by user and name; `after` begins the next page, None behind the last one."""
+    """Jobs by user and name. `next` is the `after` of the page behind it; "" where there is none."""
 
     jobs: Sequence[JobView]
-    after: str | None
+    next: str
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows, newest first; `before` begins the next page, None behind the oldest one that is kept."""
+    """What became of a job's times, newest first. `next` is the `after` of the page behind it; "": there is none."""
 
     rows: Sequence[HistoryRow]
-    before: int | None
+    next: str
 
 
-def job_view(job: Job, now_s: float, failed: int = 0) -> JobView:
-    """How a job stands. `failed`: runs of it that used up their attempts."""
+class FailedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that used up their retries, the last first."""
+
+    failed: Sequence[FailedRun]
+
+
+class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of what is gone."""
+
+    removed: str
+
+
+class NextTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A time that is to come, in UTC and by local clocks; `note`: about a change of the clocks, "" on other days."""
+
+    nominal: str
+    local: str
+    note: str
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule in words, and its next times."""
+
+    schedule: str
+    times: Sequence[NextTime]
+
+
+def job_view(job: Job, now_s: float, failed: int = 0, rows: Sequence[Row] | None = None) -> JobView:
+    """How a job stands. `failed`: runs of it that used up their attempts. `rows`: the last ones of its history."""
     following = next_time(job, now_s)
     return JobView(
-        **asdict(definition_view(job.spec)), user=job.user, name=job.name, id=job.id, state=_state(job, following),
+        **asdict(definition_view(job.spec)), user=job.user, name=job.name, job_id=job.id, state=_state(job, following),
         created=as_iso(int(job.created_at)), revision=job.revision,
         next=None if following is None else as_iso(following), running=[row.run for row in job.active],
         waiting=len(job.queued) + len(job.requested) + len(job.repeats), requested=[*map(as_iso, job.requested)],
-        failed=failed,
+        failed=failed, last_rows=UNSET if rows is None else [*map(history_row, rows)],
     )  # fmt: skip
 
 
-def definition_view(spec: JobSpec) -> DefinitionView:
-    """A definition as people see it."""
+def definition_view(spec: JobSpec) -> Definition:
+    """A definition as people and clients see it."""
     schedule, run = spec.schedule, spec.run
-    return DefinitionView(
-        schedule=describe(schedule), every_s=schedule.every_s or None, cron=schedule.cron or None,
-        at=as_iso(schedule.at_s) if schedule.at_s else None, timezone=schedule.timezone, jitter_s=schedule.jitter_s,
-        seeds=spec.seeds, seeds_total=len(spec.seeds) + spec.seeds_kept, sitemap=spec.sitemap or None,
-        scope=run.scope or None, depth=run.depth if run.depth >= 0 else None, pages=run.pages or None,
-        priority=run.priority, retries=spec.retries, retry_delay_s=spec.retry_delay_s, overlap=spec.overlap,
-        catchup=spec.catchup, catchup_window_s=spec.catchup_window_s,
+    return Definition(
+        schedule=describe(schedule), is_recurring=not schedule.at_s,
+        execution_interval=iso_duration(schedule.every_s) if schedule.every_s else None, cron=schedule.cron or None,
+        at=as_iso(schedule.at_s) if schedule.at_s else None, timezone=schedule.timezone,
+        jitter=iso_duration(schedule.jitter_s), seeds=spec.seeds, seeds_total=len(spec.seeds) + spec.seeds_kept,
+        sitemap=spec.sitemap or None, scope=run.scope or None, depth=run.depth if run.depth >= 0 else None,
+        pages=run.pages or None, priority=run.priority, max_retry_count=spec.retries,
+        retry_delay=iso_duration(spec.retry_delay_s), overlap=spec.overlap, catchup=spec.catchup,
+        catchup_window=iso_duration(spec.catchup_window_s),
     )  # fmt: skip
+
+
+def preview_view(schedule: Schedule, times: int, after_s: int) -> Preview:
+    """The next times of a schedule."""
+    rows = preview(schedule, times, after_s)
+    return Preview(
+        schedule=describe(schedule),
+        times=[NextTime(nominal=as_iso(row.nominal), local=row.local, note=row.note) for row in rows],
+    )
 
 
 def _state(job: Job, following: int | None) -> str:

@@ -58,6 +58,18 @@ def _iso(compact: str, text: str) -> float | None:
     )
 
 
+def iso_duration(seconds: float) -> str:
+    """Seconds in ISO 8601, in days, hours, minutes and seconds: "PT3H", "P1DT30M", "PT0.5S"."""
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    date = f"{days:.0f}D" if days else ""
+    time = "".join(f"{n:.0f}{unit}" for n, unit in ((hours, "H"), (minutes, "M")) if n)
+    if rest or not (date or time):
+        time += f"{f'{rest:.3f}'.rstrip('0').rstrip('.')}S"
+    return f"P{date}{'T' if time else ''}{time}"
+
+
 def shown(text: str) -> str:
     """A wrong text as messages repeat it: in quotes, without what acts on a terminal, and not too long."""
     return repr(text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}...")

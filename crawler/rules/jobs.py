@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.rules.runs import RunSpec
+from crawler.rules.runs import DEPTH_MAX, RunSpec
 from crawler.rules.schedules import Schedule
 from crawler.settings.schema import PRIORITY_MAX
 
@@ -170,7 +170,7 @@ def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:
         raise UsageError("the catch-up window must be more than 0")
     if spec.run.pages < 0:
         raise UsageError("the limit of pages must not be negative")
-    if not -1 <= spec.run.depth <= 255:
-        raise UsageError("the depth must be from 0 to 255")
+    if not -1 <= spec.run.depth <= DEPTH_MAX:
+        raise UsageError(f"the depth must be from 0 to {DEPTH_MAX}")
     if not -PRIORITY_MAX <= spec.run.priority <= PRIORITY_MAX:  # also what is not a number
         raise UsageError(f"the priority must be from {-PRIORITY_MAX:,} to {PRIORITY_MAX:,}")

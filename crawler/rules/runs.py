@@ -20,6 +20,7 @@ from crawler.rules.identity import partition_of
 JOB_DIGITS = 10  # of a job's id, a hash of its user and name
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MANUAL = "-m"
+DEPTH_MAX = 255  # links from a seed
 ID_MAX = 64  # characters; they have some 25
 
 

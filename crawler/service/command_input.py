@@ -4,11 +4,11 @@ from crawler.errors import UsageError
 from crawler.model import FailureKind
 from crawler.rules.durations import parse_duration
 from crawler.rules.identity import registrable_domain
+from crawler.rules.runs import DEPTH_MAX
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of_site
 from crawler.settings.schema import PRIORITY_MAX
 
-DEPTH_MAX = 255
 DELAY_MAX_S = 86_400
 BOOST_MAX = 9
 UNDONE_BY = {"paused": "resume", "blocked": "unblock"}  # deferred for this reason -> what releases them

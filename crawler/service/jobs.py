@@ -9,6 +9,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
@@ -19,21 +20,23 @@ from crawler.frontier.operator_log import Actor
 from crawler.jobs.clock_check import ClockCheck
 from crawler.reports.job_view import (
     HistoryPage,
-    HistoryRow,
     JobPage,
     JobView,
+    Preview,
+    RemovedJob,
     RunView,
     definition_view,
     history_row,
     job_view,
     open_pause,
+    preview_view,
     run_counts,
 )
 from crawler.rules import job_plan
-from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, check_spec
+from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, Row, check_spec
 from crawler.rules.names import check_job, check_user
 from crawler.rules.runs import name_of, total_of
-from crawler.rules.schedule_text import PreviewRow, describe, preview
+from crawler.rules.schedule_text import describe
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 
@@ -145,7 +148,7 @@ async def edit_job(
             continue
         await crawl.jobs.drop_old(job)
         await crawl.jobs.notify()
-        return await view_of(crawl, job, now_s)
+        return await _view_of(crawl, job, now_s)
     raise contended(name)
 
 
@@ -179,11 +182,11 @@ async def _change(
         except Changed:
             continue
         await crawl.jobs.notify()
-        return await view_of(crawl, job, now_s)
+        return await _view_of(crawl, job, now_s)
     raise contended(name)
 
 
-async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> None:
+async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> RemovedJob:
     """Remove a job with its history. Its active runs end: what is queued of them is not fetched."""
     await crawl.operator_log.add(actor, "jobs rm", target(user, name))
     for _ in range(TRIES):
@@ -194,25 +197,26 @@ async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) ->
         except Changed:
             continue
         await crawl.jobs.notify()
-        return
+        return RemovedJob(removed=name)
     raise contended(name)
 
 
-async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
-    """How a job stands."""
-    return await view_of(crawl, (await crawl.jobs.find(user, name)).job, wall_s())
+async def find_job(crawl: OpenCrawl, user: str, name: str, *, rows: int = 0) -> JobView:
+    """How a job stands. `rows`: how many of its last rows come with it."""
+    return await _view_of(crawl, (await crawl.jobs.find(user, name)).job, wall_s(), rows)
 
 
-async def view_of(crawl: OpenCrawl, job: Job, now_s: float) -> JobView:
-    """A job with the number of its failed runs."""
+async def _view_of(crawl: OpenCrawl, job: Job, now_s: float, rows: int = 0) -> JobView:
     (failed,) = await crawl.jobs.failed_counts([job.id])
-    return job_view(job, now_s, failed)
+    history = (await history_of(crawl, job.user, job.name, limit=rows)).rows if rows else UNSET
+    return replace(job_view(job, now_s, failed), last_rows=history)
 
 
 async def list_jobs(
-    crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100, match: str = ""
+    crawl: OpenCrawl, user: str | None, *, after: str = "", limit: int = 100, match: str = "", rows: int = 0
 ) -> JobPage:
-    """Jobs of a user, or of all (None), by user and name; `match`: those with this text in "USER/NAME".
+    """Jobs of a user, or of all (None), by user and name; `match`: those with this text in "USER/NAME". `rows`: how
+    many of its last rows come with each.
 
     A search looks at a bounded number of jobs: its page may be short and still have one behind it.
     """
@@ -228,8 +232,14 @@ async def list_jobs(
     if len(found) > limit:
         del found[limit:]
         behind = target(found[-1].user, found[-1].name)
-    now_s, failed = wall_s(), await crawl.jobs.failed_counts([job.id for job in found])
-    return JobPage(jobs=[job_view(job, now_s, n) for job, n in zip(found, failed, strict=True)], after=behind or None)
+    now_s, ids = wall_s(), [job.id for job in found]
+    failed, last = await crawl.jobs.failed_counts(ids), await asyncio.gather(*(_last(crawl, one, rows) for one in ids))
+    views = [job_view(job, now_s, n, some) for job, n, some in zip(found, failed, last, strict=True)]
+    return JobPage(jobs=views, next=behind)
+
+
+async def _last(crawl: OpenCrawl, job: str, rows: int) -> list[Row] | None:
+    return await crawl.jobs.history(job, limit=rows) if rows else None
 
 
 def _place(user: str | None, after: str) -> str:
@@ -251,16 +261,10 @@ async def history_of(
     page = found[:limit]
     if len(found) > limit and found[limit].nominal == page[-1].nominal:
         page.append(found[limit])  # a manual run of the same second: the next page begins before both
-    rows: list[HistoryRow] = [history_row(row) for row in page]
+    rows = [history_row(row) for row in page]
     if before is None and (pause := open_pause(job, wall_s())):
         rows.insert(0, pause)
-    return HistoryPage(rows=rows, before=page[-1].nominal if len(found) > len(page) else None)
-
-
-async def last_rows(crawl: OpenCrawl, jobs: Sequence[JobView], limit: int) -> list[list[HistoryRow]]:
-    """The newest rows of each of these jobs, newest first."""
-    found = await asyncio.gather(*(crawl.jobs.history(job.id, limit=limit) for job in jobs))
-    return [[history_row(row) for row in rows] for rows in found]
+    return HistoryPage(rows=rows, next=str(page[-1].nominal) if len(found) > len(page) else "")
 
 
 async def find_run(crawl: OpenCrawl, run: str) -> RunView:
@@ -292,10 +296,10 @@ def no_run(run: str) -> NotMetError:
     return NotMetError(f"there is no run {run[:80]!r}: the history of a job has its runs")
 
 
-async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -> Sequence[PreviewRow]:
+async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -> Preview:
     """The next nominal times of a job, with notes about daylight saving."""
     job = (await crawl.jobs.find(user, name)).job
-    return preview(job.spec.schedule, times, max(int(wall_s()), job.done_to))
+    return preview_view(job.spec.schedule, times, max(int(wall_s()), job.done_to))
 
 
 async def _note(crawl: OpenCrawl, *lines: JobLine) -> None:

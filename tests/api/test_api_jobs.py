@@ -192,7 +192,7 @@ async def test_a_job_that_is_not_valid_is_refused(ann: Ann, given: dict[str, Any
 async def test_a_token_sees_only_the_jobs_of_its_user(ann: Ann) -> None:
     await ann.add()
     api, bob = ann.api, await ann.api.token(user="bob")
-    fence = await fence_of(api, (await ann.send("GET", "/news"))["id"])
+    fence = await fence_of(api, (await ann.send("GET", "/news"))["job_id"])
     await ann.send("POST", "/news/run")
     (run,) = await step(api, "news", fence)
     assert (await ann.send("GET", "/news"))["running"] == [run]
@@ -313,7 +313,7 @@ async def test_a_pause_that_goes_on_is_in_the_history(ann: Ann) -> None:
 
 async def test_a_run_is_triggered_by_hand_and_read_while_and_after_it_runs(ann: Ann) -> None:
     made = await ann.add(scope="host", pages=5)
-    fence = await fence_of(ann.api, made["id"])
+    fence = await fence_of(ann.api, made["job_id"])
     wanted = await ann.send("POST", "/news/run")
     assert (wanted["waiting"], len(wanted["requested"])) == (1, 1)
     (run,) = await step(ann.api, "news", fence)
@@ -345,7 +345,7 @@ async def test_metrics_tell_of_jobs_that_nobody_triggers(ann: Ann) -> None:
     made = await ann.add()
     assert await read() == [2, 0, 0]
     await ann.send("POST", "/news/run")
-    fence = await fence_of(ann.api, made["id"])
+    fence = await fence_of(ann.api, made["job_id"])
     await step(ann.api, "news", fence)
     assert await read() == [2, 1, 0]
     stored = await ann.api.crawl.jobs.find("ann", "news")

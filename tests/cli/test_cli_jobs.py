@@ -87,13 +87,14 @@ def test_every_option_of_a_definition_is_kept(desk: Desk) -> None:
         "--user", "ann",
     )  # fmt: skip
     wanted = {
-        "user": "ann", "cron": "30 2 * * *", "timezone": "Europe/Paris", "jitter_s": 300.0, "seeds": [URL],
-        "sitemap": "http://b.example/s.xml", "scope": "host", "depth": 2, "pages": 100, "priority": 5.0, "retries": 3,
-        "retry_delay_s": 600.0, "overlap": "queue", "catchup": "all", "catchup_window_s": 7200.0, "state": "active",
-        "schedule": "at 02:30 every day, Europe/Paris, up to 300 s later", "every_s": None, "at": None,
+        "user": "ann", "cron": "30 2 * * *", "timezone": "Europe/Paris", "jitter": "PT5M", "seeds": [URL],
+        "sitemap": "http://b.example/s.xml", "scope": "host", "depth": 2, "pages": 100, "priority": 5.0,
+        "maxRetryCount": 3, "retryDelay": "PT10M", "overlap": "queue", "catchup": "all", "catchupWindow": "PT2H",
+        "schedule": "at 02:30 every day, Europe/Paris, up to 300 s later", "executionInterval": None, "at": None,
+        "state": "active",
     }  # fmt: skip
     assert {name: given[name] for name in wanted} == wanted
-    assert desk.json("show", "all", "--user", "ann")["id"] == given["id"]
+    assert desk.json("show", "all", "--user", "ann")["job_id"] == given["job_id"]
     shown = desk.say("show", "all", "--user", "ann")
     assert f"{URL}, sitemap http://b.example/s.xml" in shown
     assert "scope host, depth 2, pages 100, priority 5" in shown
@@ -172,7 +173,7 @@ def test_seeds_of_a_file_are_kept_and_invalid_lines_are_told(desk: Desk, tmp_pat
     (tmp_path / "urls.txt").write_text("\n".join([*lines, "http://ann:secret@a.example/"]))
     code, out, err = desk.run("add", "many", "--every", "1h", "--seeds", "urls.txt", "--json")
     first, second = err.splitlines()
-    assert (code, json.loads(out)["seeds_total"]) == (0, 40)
+    assert (code, json.loads(out)["seedsTotal"]) == (0, 40)
     assert first == "crawler: urls.txt line 10: 'ftp://x/': not http or https"
     assert second.startswith("crawler: urls.txt line 45: 'http://ann:***@a.example/': has a user or password")
     assert "40 URLs" in desk.say("show", "many")
@@ -204,9 +205,9 @@ def test_an_edit_changes_only_what_is_given(desk: Desk) -> None:
     other = desk.json("edit", "news", "http://b.example/", "http://c.example/")
     assert other["seeds"] == ["http://b.example/", "http://c.example/"]
     reset = desk.json("edit", "news", "--depth", "-1", "--scope", "crawl", "--pages", "0", "--retries", "0")
-    assert (reset["depth"], reset["scope"], reset["pages"], reset["retries"]) == (None, None, None, 0)
+    assert (reset["depth"], reset["scope"], reset["pages"], reset["maxRetryCount"]) == (None, None, None, 0)
     cron = desk.json("edit", "news", "--cron", "0 6 * * *")
-    assert (cron["cron"], cron["every_s"], cron["timezone"]) == ("0 6 * * *", None, "Europe/Paris")
+    assert (cron["cron"], cron["executionInterval"], cron["timezone"]) == ("0 6 * * *", None, "Europe/Paris")
     assert (cron["seeds"], cron["overlap"], cron["revision"]) == (other["seeds"], "allow", 9)
     assert "give what to change" in desk.refused("edit", "news")
     assert "there is no job" in desk.refused("edit", "other", "--depth", "1")
@@ -216,8 +217,8 @@ def test_an_edit_changes_only_what_is_given(desk: Desk) -> None:
 def test_many_seeds_give_way_to_few(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "urls.txt").write_text("\n".join(f"http://a.example/{n}" for n in range(100)))
     desk.say("add", "news", "--every", "1h", "--seeds", "urls.txt", URL)
-    assert desk.json("show", "news")["seeds_total"] == 101
-    assert desk.json("edit", "news", "--depth", "1")["seeds_total"] == 101
+    assert desk.json("show", "news")["seedsTotal"] == 101
+    assert desk.json("edit", "news", "--depth", "1")["seedsTotal"] == 101
     assert desk.json("edit", "news", URL)["seeds"] == [URL]
 
 
@@ -357,7 +358,7 @@ def test_failed_runs_are_listed_repeated_and_dismissed(desk: Desk) -> None:
     assert desk.json("show", "news")["waiting"] == 1
     assert "'n.1.2' is not a failed run of job news; nothing was changed" in desk.refused("retry", "news", "n.1.2")
     assert desk.say("dismiss", "news", "n.1.1") == "1 failed run of job news dismissed, 1 left"
-    assert desk.json("dismiss", "news", "--all") == {"dismissed": 1, "left": 0}
+    assert desk.json("dismiss", "news", "--all") == {"runs": 1, "left": 0}
     for words in (["retry", "news"], ["dismiss", "news", "n.1.1", "--all"]):
         assert "choose which: ids of failed runs, or --all" in desk.refused(*words)
     desk.say("rm", "docs")
@@ -372,7 +373,7 @@ def test_a_prune_dismisses_old_failed_runs(desk: Desk, capsys: pytest.CaptureFix
     open_or_create("crawl-data")
     for name, count in (("news", 3), ("docs", 1)):
         desk.say("add", name, "--every", "1h", URL)
-        job = desk.json("show", name)["id"]
+        job = desk.json("show", name)["job_id"]
         fail(desk, name, *(f"{job}.1.{n}" for n in range(1, count + 1)))
     assert "Would remove 2 failed runs from the lists" in prune("--keep-runs", "1", "--dry-run")
     assert len(desk.json("failed")["failed"]) == 4

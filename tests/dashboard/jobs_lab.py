@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator_log import Actor, Via
+from crawler.rules.job_patch import SchedulePatch
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import JobSpec, Outcome, Row, State
 from crawler.rules.runs import RunSpec, run_id
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.clock import wall_s
 from crawler.service import jobs
-from crawler.service.job_schedule import changed_schedule
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, serve_crawl
 from tests.support.processes import nursery
 
@@ -23,13 +23,13 @@ OPERATOR = Actor(who="ops", via=Via.CLI)
 HOUR_S = 3600
 ROWS = 60  # of the history of a job that has a long one
 JOBS: dict[tuple[str, str], dict[str, Any]] = {
-    ("ann", "news"): {"every": "PT3H"},
+    ("ann", "news"): {"execution_interval": "PT3H"},
     ("ann", "prices"): {"cron": "*/15 6-20 * * 1-5", "timezone": "Europe/Paris"},
     ("bob", "docs"): {"cron": "30 2 * * *", "timezone": "Europe/Paris"},
-    ("bob", "status"): {"every": "PT10M"},
-    ("carol", "catalogue"): {"every": "P1D", "jitter_s": 600},
-    ("carol", "launch"): {"every": "P40D", "is_once": True},
-    ("default", "archive"): {"every": "PT1H"},
+    ("bob", "status"): {"execution_interval": "PT10M"},
+    ("carol", "catalogue"): {"execution_interval": "P1D", "jitter": "10m"},
+    ("carol", "launch"): {"execution_interval": "P40D", "is_recurring": False},
+    ("default", "archive"): {"execution_interval": "PT1H"},
 }
 ROWS_OF = {"news": ROWS, "prices": 25, "docs": 12, "status": 40, "catalogue": 18, "archive": 9}
 MISSED = {5: (State.MISSED_WINDOW, 12), 13: (State.SKIPPED_OVERLAP, 1), 21: (State.PAUSED, 3)}  # newest is 0
@@ -41,7 +41,7 @@ async def fill(crawl: OpenCrawl) -> None:
     now = int(wall_s())
     for (user, name), given in JOBS.items():
         run = RunSpec(scope="host", depth=2)
-        schedule = changed_schedule(None, now_s=now, **given)
+        schedule = SchedulePatch(**given).schedule(None, now)
         spec = JobSpec(schedule=schedule, run=run, retries=2 if name == "docs" else 0)
         await jobs.add_job(crawl, user, name, spec, [f"https://{name}.example/"], actor=OPERATOR)
         stored = await crawl.jobs.find(user, name)

@@ -106,6 +106,6 @@ async def test_after_a_rebuild_no_run_has_the_id_of_one_in_the_archive(
     async with running(lab.settings) as crawl:
         view = await service.find_job(crawl, "default", NAME)
         assert view.revision == 3, "its own"
-        assert {name.job for name in names} == {view.id}
+        assert {name.job for name in names} == {view.job_id}
         await service.remove_job(crawl, "default", NAME, actor=ME)
-        assert await crawl.jobs.first_revision(view.id) == 4
+        assert await crawl.jobs.first_revision(view.job_id) == 4

@@ -87,9 +87,9 @@ async def test_definitions_come_back_as_they_were_last(tmp_path: Path, engine: E
         async with opened(settings) as crawl:
             assert (await jobs.list_jobs(crawl, None)).jobs == before
             (edited,) = [job for job in before if job.name == "edited"]
-            (stored,) = await crawl.jobs.read([edited.id])
+            (stored,) = await crawl.jobs.read([edited.job_id])
             assert stored is not None
-            kept = [url async for some in crawl.jobs.seeds(edited.id, stored.job.spec.seeds_key) for url in some]
+            kept = [url async for some in crawl.jobs.seeds(edited.job_id, stored.job.spec.seeds_key) for url in some]
             assert kept == many
 
 

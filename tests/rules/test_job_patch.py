@@ -1,0 +1,68 @@
+"""What a change of a job's schedule keeps, and what it replaces."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from crawler.errors import UsageError
+from crawler.reports.job_view import definition_view
+from crawler.rules.job_patch import JobPatch, SchedulePatch
+from crawler.rules.jobs import JobSpec
+from crawler.rules.runs import RunSpec
+from crawler.rules.schedules import Schedule
+
+T0 = 1_800_000_000
+HOURLY = Schedule(every_s=3600, anchor_s=T0 - 1800)
+DAILY = Schedule(cron="30 2 * * *", timezone="Europe/Paris", jitter_s=60.0)
+ONCE = Schedule(at_s=T0 + 500, timezone="Europe/Paris")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "given", "found"),
+    [
+        (None, {"execution_interval": "1h"}, Schedule(every_s=3600, anchor_s=T0)),
+        (None, {"execution_interval": "1h", "is_recurring": False}, Schedule(at_s=T0 + 3600)),
+        (HOURLY, {}, HOURLY),
+        (HOURLY, {"execution_interval": "PT1H"}, HOURLY),  # the same interval keeps its times
+        (HOURLY, {"execution_interval": "2h"}, Schedule(every_s=7200, anchor_s=T0)),
+        (HOURLY, {"jitter": "5"}, Schedule(every_s=3600, anchor_s=T0 - 1800, jitter_s=5.0)),
+        (HOURLY, {"execution_interval": "1h", "is_recurring": False}, Schedule(at_s=T0 + 3600)),
+        (DAILY, {"timezone": "UTC"}, Schedule(cron="30 2 * * *", jitter_s=60.0)),
+        (DAILY, {"cron": "0 3 * * *"}, Schedule(cron="0 3 * * *", timezone="Europe/Paris", jitter_s=60.0)),
+        (DAILY, {"jitter": "0"}, Schedule(cron="30 2 * * *", timezone="Europe/Paris")),
+        (ONCE, {"timezone": "UTC"}, Schedule(at_s=T0 + 500)),  # the same moment, by other clocks
+        (ONCE, {"cron": "0 3 * * *"}, Schedule(cron="0 3 * * *", timezone="Europe/Paris")),
+    ],
+)
+def test_what_is_given_replaces_and_the_rest_stays(
+    earlier: Schedule | None, given: dict[str, Any], found: Schedule
+) -> None:
+    assert SchedulePatch(**given).schedule(earlier, T0) == found
+
+
+def test_a_schedule_that_is_not_valid_is_refused() -> None:
+    for earlier, given in (
+        (None, {}),
+        (None, {"execution_interval": "1h", "cron": "0 3 * * *"}),
+        (DAILY, {"jitter": "1d"}),
+    ):
+        with pytest.raises(UsageError):
+            SchedulePatch(**given).schedule(earlier, T0)
+
+
+def test_a_definition_that_is_shown_can_be_written() -> None:
+    spec = JobSpec(
+        schedule=DAILY, seeds=("https://a.example/",), sitemap="https://a.example/s.xml",
+        run=RunSpec(scope="host", depth=2, pages=3, priority=4.0), retries=5, retry_delay_s=6.5, overlap="queue",
+        catchup="all", catchup_window_s=7000.0,
+    )  # fmt: skip
+    shown = msgspec.to_builtins(definition_view(spec))
+    names = {field.encode_name for field in msgspec.structs.fields(JobPatch)}
+    assert names <= shown.keys(), "all that is written is shown"
+    written = {name: value for name, value in shown.items() if name in names and (value or name == "depth")}
+    assert msgspec.convert(written, JobPatch).applied(None, T0) == replace(spec, seeds=())
+    other = replace(spec, run=RunSpec(), sitemap="", retries=0)
+    reset = JobPatch(scope=None, depth=None, pages=None, priority=0.0, sitemap=None, max_retry_count=0)
+    assert reset.applied(spec, T0) == other
