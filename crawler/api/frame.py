@@ -59,6 +59,7 @@ class Frame:
             app.router.add_route(route.method, route.path, self._function_of(route))
             if route.method == "GET" and route.media != "text/event-stream":
                 app.router.add_route("HEAD", route.path, self._function_of(route))
+        app.router.add_route("*", "/users{rest:(?:/.*)?}", _moved)
         return app
 
     def _function_of(self, route: Route) -> Next:
@@ -149,6 +150,13 @@ def _role_of(http: web.Request, route: Route | None) -> Role:
     if route is not None:
         return route.role
     return Role.READ if http.method in ("GET", "HEAD") else Role.WRITE
+
+
+async def _moved(http: web.Request) -> web.Response:
+    """The same path below /v1, for clients that leave that out."""
+    raise ProblemError(
+        HTTPStatus.PERMANENT_REDIRECT, f"it is under /v1{http.path}", {"Location": f"/v1{http.rel_url.raw_path_qs}"}
+    )
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:

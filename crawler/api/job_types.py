@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from crawler.rules.job_patch import JobPatch, SchedulePatch
 from crawler.rules.jobs import FAILED_MAX
@@ -19,9 +19,18 @@ TIMES = 10
 
 
 class NewJob(JobPatch, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A job: its name, when (one of executionInterval, cron, at), and what (seeds, sitemap or both)."""
+    """A job: when (one of executionInterval, cron, at), and what (seeds, sitemap or both)."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1, max_length=NAME_MAX, pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$",
+                description="Made from the first host and the schedule when it is left out",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET  # fmt: skip
 
 
 class FailedRunsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

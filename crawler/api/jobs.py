@@ -65,7 +65,7 @@ async def create(call: Call[NoQuery, NewJob]) -> JobView:
     """Create a job. Its first time is after now."""
     user, body = _user(call), call.body
     spec = body.applied(None, int(wall_s()))
-    return await jobs.add_job(await call.crawl(), user, body.name, spec, body.seeds or [], actor=call.actor)
+    return await jobs.add_job(await call.crawl(), user, body.name or "", spec, body.seeds or [], actor=call.actor)
 
 
 async def one(call: Call[NoQuery, NoBody]) -> JobView:

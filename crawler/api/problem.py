@@ -1,7 +1,9 @@
 """Errors as clients get them: problem+json of RFC 9457, whatever went wrong."""
 
+import difflib
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any, get_args
 
 import msgspec
 from aiohttp import web
@@ -18,6 +20,7 @@ from crawler.errors import (
 from crawler.redaction import redact
 from crawler.rules.printable import one_line
 
+NAME_CHARS = 64  # of an unknown name: more than any known one has
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 5  # after an outage of the engine
 
@@ -48,6 +51,27 @@ class ProblemError(Exception):
         self.status = status
         self.detail = detail
         self.headers = headers or {}
+
+
+def not_valid(error: msgspec.ValidationError, kind: Any) -> str:
+    """What is wrong with a value of this type; an unknown name with the known one that is nearest."""
+    text = str(error)
+    _, is_unknown, rest = text.partition("unknown field `")
+    if not is_unknown:
+        return text
+    name = rest.rpartition("` - at `$")[0] or rest.removesuffix("`")
+    kinds = get_args(kind) or (kind,)
+    fields = [one.encode_name for of in kinds if of is not str for one in msgspec.structs.fields(of)]
+    by_form = {_form(field): field for field in fields}
+    near = difflib.get_close_matches(_form(name[:NAME_CHARS]), by_form, n=1)
+    shown = f"`{name[:NAME_CHARS]}`"
+    return (
+        f"{shown}: did you mean `{by_form[near[0]]}`?" if near else f"unknown field {shown}; known: {', '.join(fields)}"
+    )
+
+
+def _form(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
 
 
 def problem_of(error: CrawlerError) -> ProblemError:

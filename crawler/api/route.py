@@ -15,7 +15,7 @@ from aiohttp import web
 from crawler.api.access import READS
 from crawler.api.call import NoBody
 from crawler.api.limits import Limits
-from crawler.api.problem import ProblemError, bad_body, too_large, too_slow
+from crawler.api.problem import ProblemError, bad_body, not_valid, too_large, too_slow
 from crawler.frontier.api_tokens import Role
 
 JSON = "application/json"
@@ -75,7 +75,7 @@ def decoded_query(http: web.Request, kind: Any) -> Any:
     try:
         return msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ProblemError(HTTPStatus.BAD_REQUEST, f"parameters: {error}") from None
+        raise ProblemError(HTTPStatus.BAD_REQUEST, f"parameters: {not_valid(error, kind)}") from None
 
 
 async def decoded_body(http: web.Request, kind: Any, limits: Limits) -> tuple[bytes, Any]:
@@ -102,7 +102,7 @@ def decoded_json(raw: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, not_valid(error, kind)) from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ProblemError(HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {error}") from None
 

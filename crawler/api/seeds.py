@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crawler.api.body_stream import BodyStream
 from crawler.api.call import Call, NoQuery
-from crawler.api.problem import ProblemError
+from crawler.api.problem import ProblemError, not_valid
 from crawler.api.route import JSON, check_media, decoded_json
 from crawler.errors import UsageError
 from crawler.rules.schedules import moment_of
@@ -80,8 +80,9 @@ async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:
             seed = SeedLine(url=one) if isinstance(one, str) else one
             at = _time_of(seed.at)
         except (msgspec.DecodeError, UsageError) as error:
+            what = not_valid(error, SeedLine) if isinstance(error, msgspec.ValidationError) else error
             raise ProblemError(
-                HTTPStatus.UNPROCESSABLE_ENTITY, f"line {number}: {error}; lines before it may be added"
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"line {number}: {what}; lines before it may be added"
             ) from None
         batch.append(GivenUrl(f"line {number}", seed.url, visible_at=at))
         if len(batch) == BATCH:

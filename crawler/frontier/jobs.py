@@ -43,6 +43,13 @@ class Changed(Exception):
     """Somebody else changed the job since it was read."""
 
 
+class NameTaken(ConflictError):
+    """The name of a new job is that of another."""
+
+    def __init__(self, user: str, name: str) -> None:
+        super().__init__(f"there is a job {name!r}{_of(user)} already: edit it, or use another name")
+
+
 def job_id(user: str, name: str) -> str:
     """The id of a job: the same for each user and name."""
     digest = blake2b(f"{user}{LIST_SEPARATOR}{name}".encode(), digest_size=8, person=b"job").digest()
@@ -87,9 +94,7 @@ class Jobs:
         await self._engine.run_all(calls)
 
     async def create(self, job: Job, *, due: float | None) -> None:
-        """Store a new job with a `first_revision`. Raises ConflictError when its name is taken, and Changed when its
-        revision is.
-        """
+        """Store a new job with a `first_revision`. Raises NameTaken, and Changed when its revision is taken."""
         await self._engine.command("ZADD", self._keys.jobs, 0, _listed(job))
         await self.notify()  # before, too: without any job, nobody ever looks for one
         try:
@@ -98,7 +103,7 @@ class Jobs:
             if (await self.read([job.id]))[0] is None:
                 raise
             await self.find(job.user, job.name)  # tells of ids that are alike
-            raise name_taken(job.user, job.name) from None
+            raise NameTaken(job.user, job.name) from None
 
     async def change(
         self, read: StoredJob, plan: Plan, fence: Fence | None, *, new_revision: bool = False
@@ -282,11 +287,6 @@ def _removal(job: str, nonce: str, revision: int) -> JobChange:
         job=job, seen=nonce, nonce="", definition="", due_ms=-1, revision=revision, put=[], starts=[], ends=[],
         failed=[], settled=[], revisions=[], seed_keys=[], rows_max=0, failed_max=0,
     )  # fmt: skip
-
-
-def name_taken(user: str, name: str) -> ConflictError:
-    """The name of a new job is that of another."""
-    return ConflictError(f"there is a job {name!r}{_of(user)} already: edit it, or use another name")
 
 
 def _of(user: str) -> str:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import OpenCrawl
 from crawler.archive.job_journal import JobJournal, JobLine, line_of, seed_lines
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
-from crawler.frontier.jobs import LIST_SEPARATOR, Changed, job_id, name_taken
+from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
 from crawler.frontier.operator_log import Actor
 from crawler.jobs.clock_check import ClockCheck
 from crawler.reports.job_view import (
@@ -33,11 +33,13 @@ from crawler.reports.job_view import (
     run_counts,
 )
 from crawler.rules import job_plan
+from crawler.rules.durations import iso_duration
 from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, Row, check_spec
-from crawler.rules.names import check_job, check_user
+from crawler.rules.names import check_job, check_user, names_for_job
 from crawler.rules.runs import name_of, total_of
 from crawler.rules.schedule_text import describe
-from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
+from crawler.rules.schedules import Schedule
+from crawler.rules.urls import canonicalize, host_of, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 
 TRIES = 20  # of a change, while others change the same job
@@ -47,15 +49,34 @@ SEARCH_STEP, SEARCHED_MAX = 500, 10_000  # jobs that one page of a search looks 
 async def add_job(
     crawl: OpenCrawl, user: str, name: str, spec: JobSpec, seeds: Iterable[str], *, actor: Actor
 ) -> JobView:
-    """Create a job with these seeds, as given. Raises UsageError, InvalidUrl, ConflictError when its name is taken."""
+    """Create a job with these seeds, as given. Raises UsageError, InvalidUrl, NameTaken.
+
+    Without a name it gets one that is free, from its first host and its schedule.
+    """
     check_user(user)
-    check_job(name)
+    if name:
+        check_job(name)
     spec, urls = _checked(spec, has_seeds=bool(seeds)), _canonical_urls(seeds)
-    now_s, number = await checked_s(crawl), job_id(user, name)
-    await crawl.operator_log.add(actor, "jobs add", target(user, name), describe(spec.schedule))
+    now_s = await checked_s(crawl)
+    names = [name] if name else names_for_job(host_of([*urls, *spec.seeds, spec.sitemap][0]), _brief(spec.schedule))
+    for one in names:
+        with contextlib.suppress(NameTaken):
+            return await _add(crawl, user, one, spec, urls, now_s, actor)
+    raise NameTaken(user, names[-1])
+
+
+def _brief(schedule: Schedule) -> str:
+    return iso_duration(schedule.every_s) if schedule.every_s else "cron" if schedule.cron else "once"
+
+
+async def _add(
+    crawl: OpenCrawl, user: str, name: str, spec: JobSpec, urls: Sequence[str], now_s: float, actor: Actor
+) -> JobView:
+    number = job_id(user, name)
     with contextlib.suppress(NotMetError):
         await crawl.jobs.find(user, name)
-        raise name_taken(user, name)
+        raise NameTaken(user, name)
+    await crawl.operator_log.add(actor, "jobs add", target(user, name), describe(spec.schedule))
     spec = await _with_seeds(crawl, number, spec, urls)
     try:
         job = await _create(crawl, user, name, spec, now_s)

@@ -8,6 +8,7 @@ import pytest
 from crawler.api.metrics import metrics_text
 from crawler.frontier.api_tokens import Role
 from crawler.frontier.frontier import Fence
+from crawler.frontier.jobs import job_id
 from crawler.frontier.leases import Acquired
 from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
@@ -127,6 +128,49 @@ async def test_a_job_is_created_read_and_listed(ann: Ann) -> None:
     assert log[0] == ("ann", "api", "jobs add", "ann/news")
 
 
+async def test_a_job_is_created_as_clients_were_promised(ann: Ann) -> None:
+    body = {"executionInterval": "PT3H", "maxRetryCount": 3, "isRecurring": True, "seeds": [SEED]}
+    got, found, headers = await ann.api.send("POST", "/users/ann/jobs?x=%26", ann.token, json=body)
+    assert (got, headers["Location"]) == (308, "/v1/users/ann/jobs?x=%26"), found
+    got, made, _ = await ann.api.send("POST", "/users/ann/jobs", ann.token, json=body, allow_redirects=True)
+    assert (got, made["name"], made["job_id"]) == (201, "docs.example-PT3H", job_id("ann", "docs.example-PT3H"))
+    again = await ann.send("POST", "", body, status=201)
+    assert again["name"] == "docs.example-PT3H-2"
+    assert [one["job_id"] for one in (await ann.send("GET"))["jobs"]] == [made["job_id"], again["job_id"]]
+    for path in ("/users", "/users/ann/jobs/news/run"):
+        assert (await ann.api.send("POST", path, ann.token))[2]["Location"] == f"/v1{path}"
+    assert (await ann.api.send("POST", "/usersx", ann.token))[0] == 404
+    assert (await ann.api.send("POST", "/users/ann/jobs", json=body))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"cron": "0 3 * * *", "seeds": ["http://[2001:db8::1]:8080/"]}, "2001-db8--1-cron"),
+        ({"at": "2099-01-01", "seeds": ["http://127.0.0.1:80/x"]}, "127.0.0.1-once"),
+        ({"executionInterval": "90", "sitemap": f"https://{'a' * 60}.example/s.xml"}, f"{'a' * 40}-PT1M30S"),
+        ({"executionInterval": "3649d", "seeds": [f"http://{'a.' * 60}example/"]}, f"{'a.' * 19}a-P3649D"),
+    ],
+)
+async def test_a_name_is_made_of_any_host_and_schedule(ann: Ann, given: dict[str, Any], name: str) -> None:
+    assert (await ann.send("POST", "", given, status=201))["name"] == name
+
+
+async def test_the_nearest_known_name_is_told_for_each_body(ann: Ann) -> None:
+    await ann.add()
+    for path, body, says in (
+        ("/news", {"retrydelay": "1"}, "`retrydelay`: did you mean `retryDelay`?"),
+        ("/news/failed/retry", {"run": ["x"]}, "`run`: did you mean `runs`?"),
+    ):
+        method = "PATCH" if path == "/news" else "POST"
+        assert (await ann.send(method, path, body, status=422))["detail"] == says
+    line = {"Content-Type": "application/x-ndjson"} | ann.token
+    found = (await ann.api.send("POST", "/v1/seeds", line, data=b'{"uri": "http://a.example/"}\n'))[1]
+    assert found["detail"] == "line 1: `uri`: did you mean `url`?; lines before it may be added"
+    found = (await ann.api.send("GET", "/v1/users/ann/jobs?limits=3", ann.token))[1]
+    assert found["detail"] == "parameters: `limits`: did you mean `limit`?"
+
+
 async def test_only_what_is_given_changes(ann: Ann) -> None:
     made = await ann.add(depth=2, scope="host", sitemap="https://docs.example/map.xml")
     changed = await ann.send("PATCH", "/news", {"depth": None, "maxRetryCount": 1})
@@ -179,7 +223,12 @@ async def test_only_what_is_given_changes(ann: Ann) -> None:
         ({"retryDelay": "-1"}, "retryDelay"),
         ({"catchupWindow": "0"}, "the catch-up window"),
         ({"overlap": "wait"}, "$.overlap"),
-        ({"app": "app.py"}, "unknown field `app`"),
+        ({"app": "app.py"}, "unknown field `app`; known: executionInterval, cron, at, "),
+        ({"is_reccuring": True}, "`is_reccuring`: did you mean `isRecurring`?"),
+        ({"execution_interval": "PT3H"}, "`execution_interval`: did you mean `executionInterval`?"),
+        ({"maxRetries": 3}, "`maxRetries`: did you mean `maxRetryCount`?"),
+        ({"x` - at `$": 3}, "unknown field `x`; known"),
+        ({"y" * 100_000: 3}, f"unknown field `{'y' * 64}`; known"),
     ],
 )
 async def test_a_job_that_is_not_valid_is_refused(ann: Ann, given: dict[str, Any], says: str) -> None:
