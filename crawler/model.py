@@ -347,4 +347,5 @@ class RefusalReason(enum.StrEnum):
     DEPTH = "depth"
     ROBOTS = "robots"
     REDIRECTS = "redirects"
+    RUN_URLS = "run_urls"  # the run of a job has as many as it may
     PURGED = "purged"  # its dead letter was purged

@@ -164,7 +164,7 @@ def _build(
     liveness = SessionLiveness(s.membership)
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    runs = RunBook(crawl.runs, router)
+    runs = RunBook(crawl.runs, router, s.jobs)
 
     def share(room: int, counted_s: float) -> int | None:
         if peers.taking <= {crawl.session}:
@@ -247,7 +247,7 @@ def _build(
     spiller = Spiller(engine, spilling, crawl.spill_files, held, due, counters, s)
     claimer = Claimer(
         frontier, held, due, scheduler, counters, s, on_short=spiller.request, on_engine_restart=restarts.noticed,
-        on_runs=runs.learn, on_probe=policy.learn,
+        on_runs=runs.learn, on_probe=policy.learn, has_jobs=lambda: jobs.is_used,
     )  # fmt: skip
 
     # Loops.
@@ -268,7 +268,7 @@ def _build(
         takeovers=Takeovers(engine, crawl.keys),
         on_set_back=counters.set_back,
     )
-    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower)
+    jobs = JobRunner(crawl.jobs, crawl.runs, engine, frontier, router, held, fetcher, slot_borrower, s.jobs)
     shared_record = SharedRecord(
         crawl.crawls, crawl.record, override_follower, router, follow_jobs=jobs.follow, every_s=beat_s
     )

@@ -14,7 +14,7 @@ from crawler.rules.schedules import Schedule, as_iso
 from crawler.terminal.wording import counted
 
 CLOCK_S = 10.0  # by which clocks may differ
-COUNTED = (Outcome.FINISHED, Outcome.FAILED)
+COUNTED = (Outcome.FINISHED, Outcome.LIMITED, Outcome.FAILED)
 
 
 async def judge_jobs(

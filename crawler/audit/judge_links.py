@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.ledger import Commit
@@ -19,8 +18,8 @@ from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router, parent_of, with_sitemaps
 from crawler.recovery.reparse import Rereader
 from crawler.rules.identity import registrable_domain
-from crawler.rules.runs import RunRecord
-from crawler.rules.scope import ScopeRules, smaller_limit
+from crawler.rules.runs import RunRecord, with_limits
+from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of
 from crawler.settings import ScopeSettings, Settings, SiteSettings
 
@@ -45,14 +44,10 @@ class LinkRules:
         sites: Sequence[SiteSettings] = (),
         *,
         runs: Mapping[str, RunRecord] | None = None,
-        run_depth_max: int = -1,
     ) -> None:
-        """`runs`: those that are active, with all roots of their scopes; of others nothing is required.
-        `run_depth_max`: the budget of depth, beyond which nothing of a run is added (-1: none).
-        """
+        """`runs`: those that are active, with all roots of their scopes; of others nothing is required."""
         self._sites = sites
         self._runs = runs or {}
-        self._run_depth_max = run_depth_max
         self._of_runs: dict[tuple[str, int], Router] = {}  # the one that was used last is the last
         self._roots = rules.roots
         self._opened = rules.history.roots
@@ -87,10 +82,10 @@ class LinkRules:
         self, commit: Commit, links: tuple[str, ...], target: str | None, followed: Sequence[Followed]
     ) -> list[Candidate]:
         """Nobody knows when the roots of a run were opened. So only links within the page's own root are required: that
-        one was open.
+        one was open. Nor when a limit of URLs was reached.
         """
         record = self._runs.get(commit.run)
-        if record is None:
+        if record is None or record.spec.urls:
             return []
         router, claim, refused = self._router_of(record, commit.scope), _claim_of(commit), Counter[str]()
         scope = router.scope
@@ -108,8 +103,7 @@ class LinkRules:
         key = record.run, version
         router = self._of_runs.pop(key, None)
         if router is None:
-            depth_max = smaller_limit(record.spec.depth, self._run_depth_max)
-            router = self._router_at(version).of_run(replace(record, spec=replace(record.spec, depth=depth_max)))
+            router = self._router_at(version).of_run(record)
         self._of_runs[key] = router
         while len(self._of_runs) > ROUTERS_MAX:
             del self._of_runs[next(iter(self._of_runs))]
@@ -139,7 +133,8 @@ class LinkReader:
 
     def __init__(self, rules: CrawlRules, settings: Settings, runs: Mapping[str, RunRecord] | None = None) -> None:
         """`runs`: see `LinkRules`."""
-        self.rules = LinkRules(rules, settings.sites, runs=runs, run_depth_max=settings.budget.depth or -1)
+        active = {run: with_limits(record, settings.jobs) for run, record in (runs or {}).items()}
+        self.rules = LinkRules(rules, settings.sites, runs=active)
         self._rereader = Rereader(settings, rules.record)
 
     async def close(self) -> None:

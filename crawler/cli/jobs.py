@@ -23,7 +23,15 @@ ROWS_SHOWN = 5  # of the history, with a job
 RUNS_COUNTED = 5  # of those that go on
 PAGE = 1000  # of jobs or rows that one call reads
 SCHEDULES = ("execution_interval", "cron", "at")
-NONE = {"scope": "crawl", "depth": -1, "pages": 0, "sitemap": ""}  # how to write that the crawl decides, or none
+DESTS = {"urls": "run_urls"}  # where options are that are not under their own name
+NONE = {
+    "scope": "crawl",
+    "depth": -1,
+    "pages": 0,
+    "bytes": 0,
+    "urls": 0,
+    "sitemap": "",
+}  # how to write that the crawl decides, or none
 
 EPILOG = """\
 examples:
@@ -124,7 +132,18 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--depth", type=whole_type, metavar="N", help="links deeper than this are not followed (-1: as the crawl)"
     )
-    group.add_argument("--pages", type=whole_type, metavar="N", help="end each run after N pages (0: no limit)")
+    for name, text in (
+        ("pages", "end each run after N pages"),
+        ("bytes", "end each run after N bytes of bodies"),
+        ("urls", "add no more links to a run after N URLs"),
+    ):
+        group.add_argument(
+            f"--{name}",
+            dest=DESTS.get(name, name),
+            type=whole_type,
+            metavar="N",
+            help=f"{text} (0: as in the settings)",
+        )
     group.add_argument("--priority", type=float, metavar="P", help="higher is fetched first (default: 0)")
     group = p.add_argument_group("how")
     group.add_argument(
@@ -205,7 +224,8 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given of a definition, but for its seeds."""
     from crawler.rules.job_patch import JobPatch
 
-    found = {name: getattr(arguments, name, None) for name in JobPatch.__struct_fields__ if name != "seeds"}
+    names = {name: DESTS.get(name, name) for name in JobPatch.__struct_fields__ if name != "seeds"}
+    found = {name: getattr(arguments, dest, None) for name, dest in names.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -17,7 +17,7 @@ from crawler.rules.runs import name_of
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.
-_NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS})
+_NEVER_ADDED = frozenset({RefusalReason.SCOPE, RefusalReason.DEPTH, RefusalReason.REDIRECTS, RefusalReason.RUN_URLS})
 # At least one of these counters of a partition changes whenever a URL is added, ends, or moves.
 MOVING = (b"added", b"done", b"dead", b"parked", b"released", b"request", b"moves", b"dropped")
 SEEN = b"seen"  # and the run: the counter of its seen-set

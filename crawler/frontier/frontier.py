@@ -83,6 +83,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     budget: FetchQuota = NO_BUDGET
     weights: Mapping[str, float] = {}  # of users; 1 for all others
     probe_ms: int = 60_000  # until the next probe of a silent origin, if nothing is heard of this one
+    own_max: int = 2**31  # at most so many that are not of a run
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -214,6 +215,7 @@ class Frontier:
                         default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
                         bytes_max=r.budget.bytes, lead_ms=r.lead_ms, at_ms=round(r.at_s * 1000),
                         weights=[value for pair in r.weights.items() for value in pair], probe_ms=r.probe_ms,
+                        own_max=r.own_max,
                     )
                 ),
             )

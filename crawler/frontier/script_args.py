@@ -100,6 +100,7 @@ class ClaimArgs(NamedTuple):
     at_ms: int  # wall time
     weights: list[str | float]  # flat: user, weight
     probe_ms: int
+    own_max: int
 
 
 class AckArgs(NamedTuple):

@@ -15,6 +15,7 @@ from crawler.frontier.keys import Keys
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
     "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "scheduled",
+    "run_fetched", "run_bytes", "run_urls",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
 NAMES_MAX = 256  # names that one call of names_after returns
@@ -52,6 +53,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     spilled_deferred: int = 0  # deferred ones that are in files
     beyond: int = 0  # deferred by the crawl's quota of URLs
     taken_in: int = 0  # URLs that were found and are not deferred
+    run_fetched: int = 0  # by runs of jobs; the next two, too
+    run_bytes: int = 0
+    run_urls: int = 0
     items: int = 0
     items_invalid: int = 0  # left out: the handler yielded an invalid item
     sitemaps: int = 0  # committed; they are not in `fetched`
@@ -65,6 +69,19 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def pending(self) -> int:
         return self.added - self.done
+
+    @property
+    def own_fetched(self) -> int:
+        """Without runs of jobs, as budgets count; the next two, too."""
+        return self.fetched - self.run_fetched
+
+    @property
+    def own_bytes(self) -> int:
+        return self.bytes - self.run_bytes
+
+    @property
+    def own_taken_in(self) -> int:
+        return self.taken_in - self.run_urls
 
 
 class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +155,7 @@ class Stats:
             expired=sums["expired"], deferred=sums["parked"] - sums["released"],
             spilled_deferred=sums["spilled_parked"], beyond=sums["beyond"],
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
+            run_fetched=sums["run_fetched"], run_bytes=sums["run_bytes"], run_urls=sums["run_urls"],
             items=sums["items"], items_invalid=sums["items_invalid"], sitemaps=sums["s0"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),

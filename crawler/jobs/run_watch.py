@@ -24,17 +24,19 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import Plan, RunResult, ended, undecided
 from crawler.rules.jobs import JobSpec
-from crawler.rules.runs import RunCounts, RunRecord, job_of, total_of
+from crawler.rules.runs import RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.tasks import Loop
+from crawler.settings.schema import JobSettings
 from crawler.terminal.wording import counted
 
 log = logging.getLogger(__name__)
 
 SEEDERS = 16  # runs that are seeded at once
 AT_ONCE = 256  # runs that one look, and one call behind it, is about
+NO_LIMITS = JobSettings()
 LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
-LIMITED_S = 0.25  # at most, for a run with a limit of pages
+LIMITED_S = 0.25  # at most, for a run that may reach a limit
 
 Seed = Callable[[RunRecord, Sequence[str]], Awaitable[int]]  # adds seeds; how many were valid
 ReadSitemap = Callable[[str], AsyncGenerator[Sequence[str], None]]
@@ -67,6 +69,7 @@ class RunWatch:
         read_sitemap: ReadSitemap,
         on_plan: Callable[[Plan], None],
         clock: ClockCheck,
+        settings: JobSettings = NO_LIMITS,
     ) -> None:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
         nothing is decided.
@@ -79,6 +82,7 @@ class RunWatch:
         self._read_sitemap = read_sitemap
         self._on_plan = on_plan
         self._clock = clock
+        self._settings = settings
         self._active: dict[str, ActiveRun] = {}
         self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
         self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
@@ -100,6 +104,7 @@ class RunWatch:
         partition = self._jobs.home_of(record.run)
         epoch, known = self._held.epoch_of(partition), self._active.get(record.run)
         if epoch is not None and (known is None or known.epoch != epoch):
+            record = with_limits(record, self._settings)
             one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms(), spec=spec)
             self._active[record.run] = one
             self._to_seed.put_nowait(one)
@@ -185,7 +190,7 @@ class RunWatch:
 
     def _look_later(self, one: ActiveRun) -> None:
         now_ms = monotonic_ms()
-        most_s = LIMITED_S if one.record.spec.pages and not one.record.stopped else LOOK_S[1]
+        most_s = LIMITED_S if one.record.is_limited else LOOK_S[1]
         wait_s = min(max(LOOK_S[0], (now_ms - one.known_ms) / 10_000), most_s)
         heapq.heappush(self._looks, (now_ms + int(wait_s * 1000), one.record.run))
 
@@ -207,7 +212,7 @@ class RunWatch:
                 if before is not None and is_run_finished((before, one.last)):
                     ending.append(one)
                 else:
-                    await self._stop_beyond_pages(one, total_of(counts.values()))
+                    await self._stop_at_limit(one, total_of(counts.values()))
             while ending:
                 ending = await self._end(ending)
         finally:
@@ -223,15 +228,15 @@ class RunWatch:
                 found[one.record.run] = one
         return list(found.values())
 
-    async def _stop_beyond_pages(self, one: ActiveRun, counts: RunCounts) -> None:
-        """Have nothing more fetched of a run that has its pages."""
-        pages_max = one.record.spec.pages
-        if not pages_max or counts.pages < pages_max or one.record.stopped:
+    async def _stop_at_limit(self, one: ActiveRun, counts: RunCounts) -> None:
+        """Tell all instances that a run has reached a limit."""
+        limit = reached(one.record.spec, counts)
+        if not one.record.is_limited or limit in ("", one.record.stopped) or not counts.pending:
             return
         (stored,) = await self._jobs.read([job_of(one.record.run)])
         fence = self._held.fence_of(one.partition)
         if stored is not None and fence is not None and _knows(stored, one.record.run):
-            record = replace(one.record, stopped="pages")
+            record = replace(one.record, stopped=limit)
             with contextlib.suppress(Changed):
                 made = replace(undecided(stored.job, self._clock.engine_s()), starts=(record,))
                 await self._jobs.change(stored, made, fence)
@@ -292,11 +297,13 @@ def _knows(stored: StoredJob, run: str) -> bool:
 
 
 def _result(one: ActiveRun) -> RunResult:
-    """What became of a run. It has failed if no page came without an error, and something went wrong."""
+    """What became of a run. It has failed if no page came without an error, and something went wrong. That URLs are
+    refused beyond its limit is not wrong.
+    """
     assert one.last is not None
     counts = total_of(one.last.counts.values())
     good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
-    wrong = errors + counts.refused + counts.deferred
+    wrong = errors + (0 if one.record.stopped else counts.refused) + counts.deferred
     reason = one.failure
     if not reason and not good and wrong:
         what = ((counts.dead, "{:,} failed"), (counts.refused, "{:,} refused"), (counts.deferred, "{:,} deferred"))
@@ -306,6 +313,7 @@ def _result(one: ActiveRun) -> RunResult:
     elif one.record.stopped:
         reason = f"limit of {one.record.stopped}"
     return RunResult(
-        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), has_started=counts.added > 0,
+        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), is_limited=bool(one.record.stopped),
+        has_started=counts.added > 0,
         started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes, reason=reason,
     )  # fmt: skip

@@ -25,6 +25,7 @@ from crawler.runtime.tasks import Loop
 from crawler.seeding.run_seeder import RunSeeder
 from crawler.seeding.seeder import GivenUrl
 from crawler.seeding.sitemap_seeds import SitemapReader
+from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class JobRunner:
         held: HeldPartitions,
         fetcher: Fetcher,
         slot_borrower: SlotBorrower,
+        settings: JobSettings,
     ) -> None:
         """`router`: that of the crawl itself."""
         self._runs = runs
@@ -55,7 +57,7 @@ class JobRunner:
         self.clock = ClockCheck(engine)
         self.watch = RunWatch(
             jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
-            clock=self.clock,
+            clock=self.clock, settings=settings,
         )  # fmt: skip
         self._triggers = Triggers(
             jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
@@ -63,6 +65,11 @@ class JobRunner:
         )  # fmt: skip
         self._jobs = jobs
         self.follow = self._triggers.follow
+
+    @property
+    def is_used(self) -> bool:
+        """Has the crawl ever had a job?"""
+        return self._triggers.is_used
 
     def description(self) -> dict[str, float]:
         """For the member list; names as in `Member`."""

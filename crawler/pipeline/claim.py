@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 PARTITIONS_PER_ROUND = 256
 FULL_CLAIMS_MAX = 16  # open at a time while the engine's memory is full: to fetch and ack them frees some
 URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call and each ack has a cost
+OWN_MAX = 2**31  # URLs that are not of a run: any number
 SWEEP_MS = 1000
 NOTHING_MS = 20  # pause after a due queue gave nothing: it is at its cap, and acks will wake it
 RECONNECT_PAUSE_S = 1.0
@@ -60,11 +61,13 @@ class Claimer:
         on_engine_restart: Callable[[], None],
         on_runs: Callable[[Collection[str]], Awaitable[None]],
         on_probe: Callable[[str, int | None], None],
+        has_jobs: Callable[[], bool] = lambda: False,
     ) -> None:
         """`on_short`: called with queues of a partition whose next URLs are in files. `on_engine_restart`: called when
         the engine has lost writes that this session knows of. `on_runs`: called with the runs of claims before these
         are handed on; it may raise EngineError, and no claim is lost. `on_probe`: called with the origin of URLs
         that were set aside and come back, and since when it has been silent (monotonic ms; None: not known to be).
+        `has_jobs`: limits of the crawl are not for runs, so URLs of these are claimed beyond them.
         """
         self._frontier = frontier
         self._held = held
@@ -77,6 +80,7 @@ class Claimer:
         self._on_engine_restart = on_engine_restart
         self._on_runs = on_runs
         self._on_probe = on_probe
+        self._has_jobs = has_jobs
         self._serial = 0
         # Partition -> epoch and request. Sent again unchanged, so that nothing is delivered twice.
         self._unanswered: dict[int, tuple[int, ClaimRequest]] = {}
@@ -109,7 +113,9 @@ class Claimer:
             pass
 
     def _room(self) -> int:
-        room, pages_left = self._open_claims.room, self._counters.pages_left()
+        room = self._open_claims.room
+        beyond_limits = self._has_jobs() and not self._counters.pages_max
+        pages_left = None if beyond_limits else self._counters.pages_left()
         if self._counters.is_engine_full:
             room = min(room, FULL_CLAIMS_MAX - self._open_claims.total + self._counters.held_pages)
         return room if pages_left is None else min(room, pages_left)
@@ -132,13 +138,14 @@ class Claimer:
         return [partition for partition in self._due.take(most) if self._held.is_open(partition)]
 
     async def _claim(self, partitions: list[int]) -> None:
-        share = max(1, self._room() // len(partitions))
+        share, own = max(1, self._room() // len(partitions)), self._counters.pages_left()
         wanted: list[tuple[Fence, ClaimRequest]] = []
-        for partition in partitions:
+        for i, partition in enumerate(partitions):
             fence = self._held.fence_of(partition)
             if fence is not None:
                 epoch, request = self._unanswered.pop(partition, (-1, None))
-                wanted.append((fence, request if request and epoch == fence.epoch else self._request(share)))
+                mine = None if own is None else own * (i + 1) // len(partitions) - own * i // len(partitions)
+                wanted.append((fence, request if request and epoch == fence.epoch else self._request(share, mine)))
         self._answered.clear()
         try:
             replies = await self._frontier.claim(wanted)
@@ -164,7 +171,7 @@ class Claimer:
         """Wait until the last call has returned or failed; called when no further one is made."""
         await self._answered.wait()
 
-    def _request(self, share: int) -> ClaimRequest:
+    def _request(self, share: int, own: int | None) -> ClaimRequest:
         f, self._serial, is_full = self._settings.frontier, self._serial + 1, self._counters.is_engine_full
         return ClaimRequest(
             request_id=f"{self._frontier.session}-{self._serial}",
@@ -179,6 +186,7 @@ class Claimer:
             at_s=wall_s(),
             weights=self._counters.overrides.weights,
             probe_ms=int(self._settings.hosts.probe_s * 1000),
+            own_max=OWN_MAX if own is None else own,
         )
 
     def _take_in(self, fence: Fence, request: ClaimRequest, reply: ClaimReply | EngineError) -> None:

@@ -318,7 +318,9 @@ class Committer:
         if outcome.accepted is not None:
             outcome.accepted()
         counters.committed += not ack.entry.is_sitemap
-        counters.bytes += ack.entry.body_bytes
+        if not outcome.claim.run:
+            counters.own_committed += not ack.entry.is_sitemap
+            counters.own_bytes += ack.entry.body_bytes
         self._activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
         self._archive.committed(partition, ack.entry)
         self._wake_queue(outcome.claim, ack.settlement.next_fetch_ms)

@@ -68,19 +68,16 @@ class Router:
     def of_run(self, run: RunRecord) -> "Router":
         """Routing for a run: by its own scope, limit of depth and priority, and by the crawl's rules for the rest.
 
-        What has been added to the crawl or to another run is new to this one. What is too deep for a budget is not
-        added, for nothing of a run is deferred.
+        What has been added to the crawl or to another run is new to this one. Budgets are for the crawl alone.
         """
         router = copy.copy(self)
         router._belong_to(run)  # noqa: SLF001 - of this class
         return router
 
     def _belong_to(self, run: RunRecord) -> None:
-        depth_max = smaller_limit(run.spec.depth, self._budget.depth or -1)
-        self._run = replace(run, spec=replace(run.spec, depth=depth_max))
-        self._budget = replace(self._budget, depth=0)
+        self._run, self._budget, self._admits_urls = run, NO_BUDGET, lambda: True
         self.fingerprints = self.fingerprints.of_run(run.run)
-        self.scope = self._judged_by = self.scope.of_run(run.spec.scope, run.roots, depth_max)
+        self.scope = self._judged_by = self.scope.of_run(run.spec.scope, run.roots, run.spec.depth)
         self.recent, self._out_of_scope = RecentUrls(RECENT_OF_RUN), RecentUrls(RECENT_OF_RUN)
 
     def follow(self, record: CrawlRecord, roots: Iterable[str]) -> None:
@@ -150,6 +147,10 @@ class Router:
         `followed`: labels and priorities that its handler gave to some links. `learned`: trap state of the page's
         domain. `digest`: that of its body ("" for none). See rules/traps.
         """
+        urls_max = self._run.spec.urls
+        if self._run.stopped:
+            refused[RefusalReason.RUN_URLS] += len(links)
+            return []
         is_of_sitemap = claim.label == SITEMAP
         depth = 1 if is_of_sitemap else claim.depth + 1
         if self._depths is None and 0 <= self.scope.depth_max < depth:
@@ -177,6 +178,9 @@ class Router:
                     url, depth=at, signals=signals, seed_number=number, followed=link, found_at=found_at
                 )
                 found.append(self._judged(claim, candidate, learned, digest))
+        if 0 < urls_max < len(found):
+            refused[RefusalReason.RUN_URLS] += len(found) - urls_max
+            del found[urls_max:]
         return found
 
     def _is_too_deep(self, url: str, depth: int) -> bool:

@@ -13,14 +13,16 @@ import msgspec
 from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
 from crawler.pipeline.router import Router
-from crawler.rules.runs import RunRecord
+from crawler.rules.runs import URLS, RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.clock import monotonic_ms
+from crawler.settings.schema import JobSettings
 
 RUNS_MAX = 4096  # known at a time; the one that was used longest ago is forgotten. Some KB each
 FRESH_MS = 1000
-LIMITED_MS = 100  # the same for a run that has a limit of pages: it may exceed it by what is fetched in this time
+LIMITED_MS = 100  # the same for a run that may reach a limit: it may exceed it by what is fetched in this time
 ENDED = "run_ended"
+NO_LIMITS = JobSettings()
 
 
 class _Known(msgspec.Struct):
@@ -37,10 +39,11 @@ class _Known(msgspec.Struct):
 
 
 class RunBook:
-    """The runs that this instance has met. `router`: that of the crawl itself."""
+    """The runs that this instance has met. `router`: that of the crawl. `jobs`: limits of runs without others."""
 
-    def __init__(self, runs: Runs, router: Router) -> None:
+    def __init__(self, runs: Runs, router: Router, jobs: JobSettings = NO_LIMITS) -> None:
         self._runs = runs
+        self._jobs = jobs
         self._router = router
         self._known: dict[str, _Known] = {}  # the one that was used last is the last
         self._wanted: set[str] = set()
@@ -80,7 +83,7 @@ class RunBook:
         known = self._known.get(run)
         if known is None:
             return False
-        is_limited = known.record is not None and known.record.spec.pages > 0
+        is_limited = known.record is not None and known.record.is_limited
         return monotonic_ms() - known.read_ms < (LIMITED_MS if is_limited else FRESH_MS)
 
     async def _with_roots(self, run: str, active: ActiveRun | None) -> tuple[RunRecord | None, frozenset[str]]:
@@ -93,6 +96,9 @@ class RunBook:
 
     def _note(self, run: str, found: tuple[RunRecord | None, frozenset[str]], read_ms: int) -> None:
         record, roots = found
+        if record is not None:
+            record = with_limits(record, self._jobs)
+            found = record, roots
         before = self._known.pop(run, None)
         if before is None:
             before = _Known(record, roots, read_ms, set())
@@ -110,7 +116,7 @@ class RunBook:
         record = self._known[claim.run].record
         if record is None:
             return ENDED
-        if record.stopped:
+        if record.stopped and record.stopped != URLS:
             return f"run_{record.stopped}"
         return "run_depth" if 0 <= record.spec.depth < claim.depth else ""
 

@@ -73,15 +73,16 @@ class RaisedQuotas:
 
     def _has_room(self, reason: str, known: dict[str, Any]) -> bool:
         if reason == "bytes":
-            return is_left(known.get("bytes", 0), self._budget.bytes)
-        return is_left(sum(known.get(f"s{status}", 0) for status in range(1, 6)), self._budget.pages)
+            return is_left(known.get("bytes", 0) - known.get("run_bytes", 0), self._budget.bytes)
+        pages = sum(known.get(f"s{status}", 0) for status in range(1, 6)) - known.get("run_fetched", 0)
+        return is_left(pages, self._budget.pages)
 
     async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
         """Release what the quota of URLs admits now. `rows`: queue -> URLs beyond it."""
         add_quota, released = self._frontier.add_quota, 0
         for queue, known in (await self._records(partition, list(rows))).items():
             budget = grown(add_quota.urls, add_quota.urls_per_linking_domain, known.get("links", ""))
-            n = room_of(met=known.get("urls", 0), deferred=rows[queue], budget=budget)
+            n = room_of(met=known.get("urls", 0) - known.get("run_urls", 0), deferred=rows[queue], budget=budget)
             try:
                 # Where quotas grow with links, the engine releases some by itself meanwhile.
                 released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)

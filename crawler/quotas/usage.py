@@ -1,4 +1,4 @@
-"""Usage of the crawl's quotas and limits: every instance sums it up twice a second.
+"""Usage of the crawl's quotas and limits: every instance sums it up twice a second. Quotas are not for runs of jobs.
 
 No script sees more than one partition, so all instances together may exceed a quota by what is in flight
 (docs/internals/decisions/quotas.md).
@@ -58,8 +58,9 @@ class QuotaUsage:
         self._budget = settings.budget
         self._pages_max = settings.crawl.pages_max
         self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
+        self._is_shared = bool(self._pages_max or self._budget.crawl_pages)
         self.limit = ""
-        counters.pages_max = min(filter(None, (self._pages_max, self._budget.crawl_pages)), default=0)
+        counters.pages_max, counters.own_pages_max = self._pages_max, self._budget.crawl_pages
         counters.bytes_max = self._budget.crawl_bytes
 
     @property
@@ -96,29 +97,33 @@ class QuotaUsage:
         """
         async with self._counters.acking:
             admitted, counters = self._urls.admitted, self._counters
-            ever, counted_s, sharers = counters.open_claims.ever, wall_s(), self._sharers()
+            ever, counted_s, sharers = counters.ever, wall_s(), self._sharers()
             # A session without partitions may not be known to those that have them: they claim as if it was not there.
             counters.counted_for = sharers if len(self._held) else frozenset()
             claimed = await self._claimed()  # first: a claim that ends meanwhile counts twice, and not never
             totals = await self._stats.totals()
             counters.committed_before = totals.fetched - counters.committed
-            counters.bytes_before = totals.bytes - counters.bytes
-            counters.pages_room, counters.claimed_before = max(0, counters.pages_max - totals.fetched - claimed), ever
+            counters.own_committed_before = totals.own_fetched - counters.own_committed
+            counters.own_bytes_before = totals.own_bytes - counters.own_bytes
+            limits = (self._pages_max, totals.fetched), (self._budget.crawl_pages, totals.own_fetched)
+            left = min((limit - fetched for limit, fetched in limits if limit), default=0)
+            counters.pages_room, counters.claimed_before = max(0, left - claimed), ever
             counters.counted_s, counters.counted_ms = counted_s, monotonic_ms()
         if counters.pages_room:
             self._on_room()
-        self._urls.update(total=totals.taken_in, deferred=totals.beyond, admitted=admitted)
+        self._urls.update(total=totals.own_taken_in, deferred=totals.beyond, admitted=admitted)
         if not self.limit:
             self.limit = await self._reached(totals)
 
     async def _claimed(self) -> int:
         """The open claims of all instances, where these share a limit of pages."""
-        if not self._counters.pages_max or len(self._sharers()) <= 1:
-            return self._counters.open_claims.total
+        claims = self._counters.open_claims
+        if not self._is_shared or len(self._sharers()) <= 1:
+            return claims.total if self._pages_max else claims.own
         return await self._stats.claimed()
 
     async def _reached(self, totals: Totals) -> str:
-        used = {"crawl:pages": totals.fetched, "crawl:bytes": totals.bytes}
+        used = {"crawl:pages": totals.own_fetched, "crawl:bytes": totals.own_bytes}
         for reason, budget in self._crawl_budgets.items():
             if 0 < budget <= used[reason]:
                 await self._crawls.note_quota_reached(QuotaReached(reason=reason, budget=budget))

@@ -11,6 +11,7 @@ from crawler.terminal.tables import facts, table
 from crawler.terminal.wording import counted, duration
 
 SEEDS_SHOWN = 3
+LIMITS = ("scope", "depth", "pages", "bytes", "urls")
 _RESULTS = {
     "queued": "queued",
     "skipped_overlap": "skipped (overlap)",
@@ -47,7 +48,7 @@ def jobs_table(views: Sequence[JobView], now_s: float) -> str:
 
 def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] = MappingProxyType({})) -> str:
     """One job in full. `running`: what has become of the URLs of its runs."""
-    limits = [f"{name} {value}" for name in ("scope", "depth", "pages") if (value := getattr(view, name)) is not None]
+    limits = [f"{name} {value}" for name in LIMITS if (value := getattr(view, name)) is not None]
     if view.priority:
         limits.append(f"priority {view.priority:g}")
     catching_up = "" if view.catchup == "none" else f", at most {duration(parse_duration(view.catchup_window))} back"

@@ -55,6 +55,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scope: str | None
     depth: int | None
     pages: int | None
+    bytes: int | None
+    urls: int | None
     priority: float
     max_retry_count: int
     retry_delay: str
@@ -176,7 +178,8 @@ def definition_view(spec: JobSpec) -> Definition:
         at=as_iso(schedule.at_s) if schedule.at_s else None, timezone=schedule.timezone,
         jitter=iso_duration(schedule.jitter_s), seeds=spec.seeds, seeds_total=len(spec.seeds) + spec.seeds_kept,
         sitemap=spec.sitemap or None, scope=run.scope or None, depth=run.depth if run.depth >= 0 else None,
-        pages=run.pages or None, priority=run.priority, max_retry_count=spec.retries,
+        pages=run.pages or None, bytes=run.bytes or None, urls=run.urls or None, priority=run.priority,
+        max_retry_count=spec.retries,
         retry_delay=iso_duration(spec.retry_delay_s), overlap=spec.overlap, catchup=spec.catchup,
         catchup_window=iso_duration(spec.catchup_window_s),
     )  # fmt: skip

@@ -65,8 +65,8 @@ class RobotsGate:
         return entry is not None and entry.rules is not None and entry.rules.allows(url)
 
     def sitemaps(self, claim: Claim) -> list[str]:
-        """What the robots.txt of the claim's origin names, until a page has brought it into the frontier. Not for runs:
-        a job says which sitemap it reads.
+        """What the robots.txt of the claim's origin names, until a page has brought it into the frontier. Not for runs,
+        which would fetch the whole site each time: a job says which sitemap it reads.
         """
         origin = origin_of(claim.url)
         if not self._reads_sitemaps or claim.run or origin in self._announced:

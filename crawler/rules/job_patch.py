@@ -97,6 +97,8 @@ class JobPatch(SchedulePatch, frozen=True, kw_only=True, rename="camel", forbid_
         | None
     ) = UNSET
     pages: Annotated[Limit, Meta(description="A run ends after so many")] | UnsetType | None = UNSET
+    bytes: Annotated[Limit, Meta(description="A run ends after so many, of bodies")] | UnsetType | None = UNSET
+    urls: Annotated[Limit, Meta(description="A run adds no more links after so many URLs")] | UnsetType | None = UNSET
     priority: (
         Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description="Higher is fetched first")] | UnsetType
     ) = UNSET

@@ -41,6 +41,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     is_success: bool
+    is_limited: bool = False  # it has as much as it may
     has_started: bool = True  # False: it had no seed
     started_at: float = 0.0
     pages: int = 0
@@ -346,7 +347,8 @@ class _Draft:
         self._ends.append(result.run)
         spec = self._job.spec_of(row.revision)
         repeats = not result.is_success and row.attempts <= spec.retries
-        outcome = Outcome.FINISHED if result.is_success else Outcome.RETRYING if repeats else Outcome.FAILED
+        good = Outcome.LIMITED if result.is_limited else Outcome.FINISHED
+        outcome = good if result.is_success else Outcome.RETRYING if repeats else Outcome.FAILED
         state = State.STARTED if result.has_started else State.FAILED_TO_START
         new = replace(
             row, state=state, outcome=outcome, started_at=result.started_at, ended_at=self._now_s, pages=result.pages,

@@ -18,7 +18,7 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.rules.runs import DEPTH_MAX, RunSpec
 from crawler.rules.schedules import Schedule
-from crawler.settings.schema import PRIORITY_MAX
+from crawler.settings.schema import COUNT_MAX, PRIORITY_MAX
 
 SEEDS_INLINE_MAX = 32  # with more of them, the engine keeps them beside the job, in blocks
 SEEDS_A_BLOCK = 1_000
@@ -47,6 +47,7 @@ class Outcome(enum.StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"  # it failed, and is repeated
     FINISHED = "finished"
+    LIMITED = "limited"  # finished, because it has as much as it may
     FAILED = "failed"
     UNKNOWN = "unknown"  # the engine lost it; the figures are those of the archive
 
@@ -168,8 +169,9 @@ def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:
         raise UsageError("the delay before a retry must not be negative")
     if spec.catchup_window_s <= 0:
         raise UsageError("the catch-up window must be more than 0")
-    if spec.run.pages < 0:
-        raise UsageError("the limit of pages must not be negative")
+    for name in ("pages", "bytes", "urls"):
+        if not 0 <= getattr(spec.run, name) <= COUNT_MAX:
+            raise UsageError(f"the limit of {name} must be from 0 to {COUNT_MAX:,}")
     if not -1 <= spec.run.depth <= DEPTH_MAX:
         raise UsageError(f"the depth must be from 0 to {DEPTH_MAX}")
     if not -PRIORITY_MAX <= spec.run.priority <= PRIORITY_MAX:  # also what is not a number

@@ -14,22 +14,27 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.rules.identity import partition_of
+from crawler.settings.schema import JobSettings
 
 JOB_DIGITS = 10  # of a job's id, a hash of its user and name
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MANUAL = "-m"
 DEPTH_MAX = 255  # links from a seed
+URLS = "urls"  # of a run that adds no more links, and fetches what it has
 ID_MAX = 64  # characters; they have some 25
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run fetches. Where a field has its default, the crawl's settings decide."""
+    """What a run fetches. Where a field has its default, the crawl's settings decide. Budgets are not for runs."""
 
     scope: str = ""  # domain, host, prefix or any; relative to the run's own seeds
     depth: int = -1  # links that lead deeper are refused; -1: as far as the crawl
-    pages: int = 0  # 0: no limit
+    pages: int = 0  # with this many answers, nothing more is fetched; 0: no limit
+    bytes: int = 0  # the same of their bodies
+    urls: int = 0  # with this many, no more links are added
     priority: float = 0.0  # added to the order of all its URLs
 
 
@@ -43,7 +48,13 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     spec: RunSpec
     roots: tuple[str, ...] = ()  # of its scope: those of its seeds
-    stopped: str = ""  # why nothing more of it is fetched, like "pages"; "" while it goes on
+    stopped: str = ""  # which limit was reached: "pages" or "bytes", nothing more is fetched; URLS; "": none
+
+    @property
+    def is_limited(self) -> bool:
+        """May one of its limits still be reached?"""
+        spec = self.spec
+        return bool(spec.pages or spec.bytes or (spec.urls and not self.stopped)) and self.stopped in ("", URLS)
 
 
 class RunCounts(NamedTuple):
@@ -70,6 +81,19 @@ class RunCounts(NamedTuple):
     @property
     def pending(self) -> int:
         return self.added - self.done - self.dead - self.deferred
+
+
+def with_limits(record: RunRecord, jobs: JobSettings) -> RunRecord:
+    """The record with the limits of the settings where its job has none."""
+    spec = record.spec
+    limits = {"pages": spec.pages or jobs.pages, "bytes": spec.bytes or jobs.bytes, URLS: spec.urls or jobs.urls}
+    return replace(record, spec=replace(spec, **limits))
+
+
+def reached(spec: RunSpec, counts: RunCounts) -> str:
+    """The limit that a run with these counts has reached, "" for none."""
+    used = {"pages": counts.pages, "bytes": counts.bytes, URLS: counts.added}
+    return next((name for name, n in used.items() if 0 < getattr(spec, name) <= n), "")
 
 
 def total_of(counts: Iterable[RunCounts]) -> RunCounts:

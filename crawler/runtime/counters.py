@@ -1,6 +1,7 @@
 """What the stages of one instance share: counts, open claims, the stop flag."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -11,6 +12,7 @@ from crawler.model import Claim
 from crawler.runtime.clock import wall_s
 from crawler.terminal.wording import failure_reason
 
+ANY_NUMBER = sys.maxsize
 ERROR_MAX = 120  # characters
 ERROR_SHOWN_S = 60.0  # and what an engine lost
 
@@ -23,6 +25,8 @@ class OpenClaims:
         self._tokens: dict[int, set[str]] = {}
         self.total = 0
         self.ever = 0  # how many were opened
+        self.own = 0  # without those of runs; the next one, too
+        self.own_ever = 0
 
     def opened(self, claims: Collection[Claim]) -> None:
         """The engine has delivered these."""
@@ -31,6 +35,8 @@ class OpenClaims:
             is_new = claim.token not in tokens
             self.total += is_new
             self.ever += is_new
+            self.own += is_new and not claim.run
+            self.own_ever += is_new and not claim.run
             tokens.add(claim.token)
 
     def ended(self, claim: Claim) -> None:
@@ -40,6 +46,7 @@ class OpenClaims:
             raise InvariantError(f"a claim has ended twice: {claim.url}")
         tokens.remove(claim.token)
         self.total -= 1
+        self.own -= not claim.run
         if not tokens:
             del self._tokens[claim.partition]
 
@@ -75,22 +82,25 @@ class LastError(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct):
-    """Counts of one instance, and what its stages need to know of each other."""
+    """Counts of one instance, and what its stages need to know of each other. `own`: not of runs of jobs."""
 
     open_claims: OpenClaims
     pages_max: int = 0
+    own_pages_max: int = 0
     pages_room: int = 0  # at the last count: what nobody in the crawl had fetched or claimed
-    claimed_before: int = 0  # `open_claims.ever` at that count
+    claimed_before: int = 0  # `ever` at that count
     counted_s: float = 0.0  # when that began; wall clock
     counted_ms: int = 0  # when it ended; monotonic
     counted_for: frozenset[str] = frozenset()  # the sessions that shared it then
     # Our part of such a room, counted at that time: others claim, too, until they count again. None: nobody else does.
     share_of: Callable[[int, float], int | None] = lambda *_: None
     committed: int = 0
-    committed_before: int = 0  # by the whole crawl at the last count, without our own
+    own_committed: int = 0  # without those of runs
+    committed_before: int = 0  # by the whole crawl at the last count, without what we committed
+    own_committed_before: int = 0
     bytes_max: int = 0
-    bytes: int = 0  # of bodies that this instance committed
-    bytes_before: int = 0
+    own_bytes: int = 0  # of bodies that this instance committed, without those of runs
+    own_bytes_before: int = 0
     errors: int = 0
     last_error: LastError | None = None
     fenced: int = 0  # results that came too late: another session had the lease by then
@@ -140,27 +150,39 @@ class Counters(msgspec.Struct):
         return self.set_back_pages if wall_s() - self.set_back_at_s < ERROR_SHOWN_S else 0
 
     def pages_left(self) -> int | None:
-        """How many more pages may be claimed under the limits; None without a limit."""
+        """How many more pages may be claimed under the limits, that are not of runs; None without a limit."""
         if self.is_out_of_bytes:
             return 0
-        if not self.pages_max:
+        if not (self.pages_max or self.own_pages_max):
             return None
         share, unclaimed = self.share_of(self.pages_room, self.counted_s), self._unclaimed
         if share is not None:
-            unclaimed = min(unclaimed, share - (self.open_claims.ever - self.claimed_before))
+            unclaimed = min(unclaimed, share - (self.ever - self.claimed_before))
         return max(0, unclaimed)
 
     @property
     def _unclaimed(self) -> int:
         """What is left if no other instance has open claims."""
-        return self.pages_max - self.committed_before - self.committed - self.open_claims.total
+        return min(
+            self.pages_max - self.committed_before - self.committed - self.open_claims.total
+            if self.pages_max
+            else ANY_NUMBER,
+            self.own_pages_max - self.own_committed_before - self.own_committed - self.open_claims.own
+            if self.own_pages_max
+            else ANY_NUMBER,
+        )
+
+    @property
+    def ever(self) -> int:
+        """How many claims were opened that count for the limits."""
+        return self.open_claims.ever if self.pages_max else self.open_claims.own_ever
 
     @property
     def is_limit_near(self) -> bool:
         """Is a limit reached as far as this instance knows? Only the engine's totals decide."""
-        is_near = bool(self.pages_max) and self._unclaimed <= 0 and not self.open_claims.total
-        return self.is_out_of_bytes or is_near
+        claims = self.open_claims.total if self.pages_max else self.open_claims.own
+        return self.is_out_of_bytes or (self._unclaimed <= 0 and not claims)
 
     @property
     def is_out_of_bytes(self) -> bool:
-        return bool(self.bytes_max) and self.bytes_before + self.bytes >= self.bytes_max
+        return bool(self.bytes_max) and self.own_bytes_before + self.own_bytes >= self.bytes_max

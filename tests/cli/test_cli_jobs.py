@@ -133,7 +133,7 @@ def test_a_name_is_free_to_each_user_once(desk: Desk) -> None:
         (("--every", "1h", "--retry-delay", "soon"), "--retry-delay: 'soon' is not a valid duration"),
         (("--every", "1h", "--catchup-window", "0"), "the catch-up window must be more than 0"),
         (("--every", "1h", "--depth", "300"), "the depth must be from 0 to 255"),
-        (("--every", "1h", "--pages", "-1"), "the limit of pages must not be negative"),
+        (("--every", "1h", "--pages", "-1"), "the limit of pages must be from 0 to 9,007,199,254,740,992"),
         (("--every", "1h", "--priority", "nan"), "the priority must be from -100,000 to 100,000"),
         (("--every", "1h", "--overlap", "never"), "invalid choice: 'never'"),
         (("--every", "1h", "--catchup", "some"), "invalid choice: 'some'"),

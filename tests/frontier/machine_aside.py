@@ -41,12 +41,20 @@ class AsideSteps(FrontierSteps):
             return
         claimed = {one.fingerprint for one in claims}
         swept = set(self._raw_of(self._dump(), claim.partition).aside()) - before - claimed
-        best = {f for head in heads.values() for f in head if origin_of(model.urls[f].candidate.url) == origin}
+        stop = model.queue(claim.queue)
+        best = {
+            f for user, head in heads.items() for f in head
+            if origin_of(model.urls[f].candidate.url) == origin and not stop.parks(user)
+        }  # fmt: skip
         if model.queue(claim.queue).is_parked:
             assert not swept, "they are deferred, and stay so"
         elif not is_short and not self._spilled_of(claim.partition):
             assert best <= swept, "the next ones to be handed out are of this origin"
-        model.set_aside(claim.queue, origin, claimed, swept, due_ms, since_ms)
+        back = {f for f in claimed if stop.stop == "pages" and stop.parks(model.urls[f].user)}
+        for f in back:
+            model.give_back(f)
+        if claimed - back:
+            model.set_aside(claim.queue, origin, claimed - back, swept, due_ms, since_ms)
         model.settle(claim.queue, at, -1)
 
     @rule(

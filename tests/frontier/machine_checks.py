@@ -147,7 +147,7 @@ def check_queues(model: PartitionModel, raw: RawPartition, spilled: Collection[s
         for user in ("", *USERS):
             row, one = row_of(name, user), (name, user)
             if model.out(name) < OUT_MAX and raw.zset(f"q:{row}"):
-                assert (one in ready) == model.is_claimable(name), f"{one}: asleep or awake against the rule"
+                assert (one in ready) == model.is_claimable_by(name, user), f"{one}: asleep or awake against the rule"
             if one in ready:
                 assert model.of_row(name, user), f"{one} has no URLs"
                 assert ready[one][0] <= max(model.due_ms(name), model.clock), "would wake too late"

@@ -106,10 +106,6 @@ class ParkingSteps(LetterSteps):
         parks = Counter(name for name, _ in rows.values())
         assert {name: raw.record(name)["n"] for name in raw.under("w:") if is_row(name)} == parks
         parks += Counter(
-            {
-                f"{name}|{queue.stop}": len(model.of_queue(name, State.QUEUED))
-                for name, queue in model.queues.items()
-                if queue.is_parked
-            }
+            {f"{name}|{queue.stop}": model._parked(name) for name, queue in model.queues.items() if model._parked(name)}
         )
         assert {name: int(n) for name, n in raw.hash("parks").items()} == parks

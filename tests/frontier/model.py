@@ -5,7 +5,7 @@ the engine should answer; `view` is everything that people and other sessions ca
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from crawler.frontier.deferred import CRAWL_URLS
@@ -112,11 +112,12 @@ class PartitionModel(KeptUrls, AsideModel):
         yield from sorted({u.candidate.queue for u in self.urls.values()})
 
     def is_claimable(self, name: str) -> bool:
-        """Whenever it is due: has it URLs, and none out (or no delay to keep), and is it not stopped?"""
-        if self.queue(name).stop:
-            return False
-        free = self.out(name) == 0 or self.queue(name).patience_ms == 0
-        return free and bool(self.of_queue(name, State.QUEUED))
+        """Whenever it is due: has it URLs, and none out (or no delay to keep), and are they not stopped?"""
+        return any(self.is_claimable_by(name, self.urls[f].user) for f in self.of_queue(name, State.QUEUED))
+
+    def is_claimable_by(self, name: str, user: str) -> bool:
+        queue = self.queue(name)
+        return queue.stop != "paused" and not queue.parks(user) and (self.out(name) == 0 or queue.patience_ms == 0)
 
     def settle(self, name: str, next_ms: int, delay_ms: int) -> None:
         queue = self.queue(name)
@@ -208,7 +209,10 @@ class PartitionModel(KeptUrls, AsideModel):
         if queue.delay_ms is not None:
             wanted = max(1, AHEAD_MS // queue.delay_ms) if queue.delay_ms else PER_QUEUE_MAX
         wanted = max(wanted, min(queue.quick, -(-left // 2)))
-        return min(wanted, PER_QUEUE_MAX, OUT_MAX - self.out(name), len(self.of_queue(name, State.QUEUED)))
+        return min(wanted, PER_QUEUE_MAX, OUT_MAX - self.out(name), self._not_stopped(name))
+
+    def _not_stopped(self, name: str) -> int:
+        return sum(not self.queue(name).parks(self.urls[f].user) for f in self.of_queue(name, State.QUEUED))
 
     def due_queues(self, lead_ms: int = 0) -> list[str]:
         """Queues of which a claim with room enough must hand out something now, if they are due so long after it."""
@@ -331,15 +335,22 @@ class PartitionModel(KeptUrls, AsideModel):
         places = {State.QUEUED: "n", State.CLAIMED: "out", State.ORPHANED: "out", State.RETRYING: "retrying"}
         places |= {State.SCHEDULED: "at", State.ASIDE: "aside"}
         counts = Counter(self.counts[name]) + self.aside_view(name)
+        counts.update(self._of_runs(u for u in self.urls.values() if u.candidate.queue == name))
         counts.update(places[u.state] for u in self.urls.values() if u.candidate.queue == name and u.state in PENDING)
         return {k: n for k, n in counts.items() if n}
+
+    def _of_runs(self, urls: Iterable[Url]) -> Counter[str]:
+        """What budgets leave out."""
+        mine = [u for u in urls if u.candidate.run]
+        pages = sum(u.state is State.COMMITTED for u in mine)
+        return Counter({"run_urls": len(mine), "run_fetched": pages, "run_bytes": 100 * pages})
 
     def _deferred_by(self) -> Counter[str]:
         """How many URLs are deferred now, by the name of their total."""
         found = Counter[str]()
         for url in self.urls.values():
             queue = self.queue(url.candidate.queue)
-            reason = url.deferred if url.state is State.DEFERRED else queue.stop if queue.is_parked else ""
+            reason = url.deferred if url.state is State.DEFERRED else queue.stop if queue.parks(url.user) else ""
             if reason and url.state in (State.DEFERRED, State.QUEUED):
                 found[f"deferred:{'depth' if reason.startswith('depth:') else reason}"] += 1
         return found
@@ -355,6 +366,7 @@ class PartitionModel(KeptUrls, AsideModel):
             **self._deferred_by(),
             "scheduled": len(self.in_state(State.SCHEDULED)),
             "run_pages": pages,
+            **self._of_runs(self.urls.values()),
             "beyond": beyond,
             "done": done,
             "sequence": self.sequence,

@@ -72,12 +72,11 @@ class KeptUrls(StopsModel):
     def place(self, url: Url, hosts_max: int = HOSTS_MAX) -> None:
         """Into its queue, or deferred as too deep, or as of one host too many of its domain.
 
-        Refused, if it is of a run, for the same reasons and if its queue is stopped.
+        Budgets are not for runs. A URL of one that would be deferred is refused, also if its queue is stopped.
         """
         if url.candidate.run:
             stop = self.queue(url.candidate.queue)
-            hosts = "" if url.candidate.deferred or self._takes_host(url, hosts_max) else "hosts"
-            reason = url.candidate.deferred or hosts or (stop.stop if stop.is_parked else "")
+            reason = url.candidate.deferred or (stop.stop if stop.is_parked else "")
             if reason:
                 self.refuse(url.candidate.fingerprint, reason=reason)
             else:

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Protocol
 
+from tests.frontier.model_aside import Silence
 from tests.frontier.model_urls import RECALLED, Queue, State, Url
 
 
@@ -10,9 +11,12 @@ class Parts(Protocol):
     """What the rest of the model has."""
 
     totals: Counter[str]
+    urls: dict[str, Url]
+    silences: dict[str, dict[str, Silence]]
 
     def queue(self, name: str) -> Queue: ...
     def of_queue(self, name: str, *states: State) -> list[str]: ...
+    def _parked(self, name: str) -> int: ...
     def refuse(self, fingerprint: str, *, reason: str) -> None: ...
     def forget_silences(self, name: str) -> None: ...
 
@@ -23,25 +27,30 @@ class StopsModel:
     def _wait(self: Parts, url: Url) -> None:
         """Into its queue, and deferred if that is."""
         url.state = State.QUEUED
-        self.totals["parked"] += self.queue(url.candidate.queue).is_parked
+        self.totals["parked"] += self.queue(url.candidate.queue).parks(url.user)
 
     def change_queues(self: Parts, name: str, stop: str) -> None:
         """A queue is stopped for a reason, for another one, or ("") not any more."""
-        queue, n = self.queue(name), len(self.of_queue(name, State.QUEUED))
+        queue = self.queue(name)
         if queue.stop == stop:
             return
-        if queue.is_parked:
-            self.totals.update(released=n, added=n)
+        n = self._parked(name)
+        self.totals.update(released=n, added=n)
         queue.stop = stop
-        if queue.is_parked and self.of_queue(name, State.ASIDE):
+        if queue.parks("") and self.of_queue(name, State.ASIDE):
             queue.aside_ms = RECALLED  # the next claim puts them back, to be deferred with the others
-        self.totals["parked"] += n * queue.is_parked
+            for silence in self.silences[name].values() if not queue.is_parked else ():
+                silence.due_ms = RECALLED
+        self.totals["parked"] += self._parked(name)
+
+    def _parked(self: Parts, name: str) -> int:
+        """How many URLs its stop defers."""
+        return sum(self.queue(name).parks(self.urls[f].user) for f in self.of_queue(name, State.QUEUED))
 
     def purge(self: Parts, name: str) -> int:
         """What waits, is to be retried, is scheduled or is deferred is refused."""
         gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED, State.ASIDE)
-        kept = (State.DEFERRED, State.QUEUED) if self.queue(name).is_parked else (State.DEFERRED,)
-        n = len(self.of_queue(name, *kept))
+        n = len(self.of_queue(name, State.DEFERRED)) + self._parked(name)
         self.totals.update(released=n, added=n)
         for fingerprint in gone:
             self.refuse(fingerprint, reason="purged")

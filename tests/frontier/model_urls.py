@@ -96,8 +96,12 @@ class Queue:
 
     @property
     def is_parked(self) -> bool:
-        """Do its URLs not count as pending?"""
-        return self.stop not in ("", "paused")
+        """Do none of its URLs count as pending?"""
+        return self.stop not in ("", "paused", "pages")
+
+    def parks(self, user: str) -> bool:
+        """Do those of this user not? A budget is for the crawl's own."""
+        return self.is_parked or (self.stop == "pages" and not user)
 
     @property
     def patience_ms(self) -> int:

@@ -65,7 +65,9 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
         expected = model.add(found)
         assert "".join(str(int(o)) for o in reply.outcomes) == expected
         fresh = {n for n, user in waiting if len(model.of_row(n, user)) > waiting[n, user]}
-        woken = {(n, user) for n, user in asleep if n in fresh and model.is_claimable(n) and model.of_row(n, user)}
+        woken = {
+            (n, user) for n, user in asleep if n in fresh and model.is_claimable_by(n, user) and model.of_row(n, user)
+        }
         assert reply.woken == len(woken)
 
     @rule(

@@ -114,7 +114,7 @@ async def test_waiting_urls_of_a_stopped_queue_count_as_deferred(door: Door) -> 
 
 
 async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
-    """What a block or a budget would keep of the crawl is refused of a run."""
+    """What a block or a rule would keep of the crawl is refused of a run. Budgets are not for runs."""
     door.frontier.add_quota = AddQuota(urls=3, hosts=1)
     await door.add(found(1))
     await change(door, ChangeKind.STOP)
@@ -126,9 +126,12 @@ async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
     host = found(6, host="b.test", run=ONE)
     more = found(6, host="b.test", url="http://more.b.test/6", run=ONE)
     assert await door.add(host, more) == [1, 1]
-    assert await counts(door) == RunCounts(added=7, done=5, refused=5)
+    assert await counts(door) == RunCounts(added=7, done=2, refused=2)
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
-    assert (tally.pending, tally.parks, tally.refused) == (3, 0, 5)
+    assert (tally.pending, tally.parks, tally.refused) == (6, 0, 2)
+    await door.add(found(7), found(8), found(9))
+    tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
+    assert (tally.pending, tally.parks) == (8, 1), "of the crawl's own, which are four, three are admitted"
     assert await unbalanced(door) == (0, 0, 0)
 
 

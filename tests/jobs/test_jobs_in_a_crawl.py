@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from crawler.app.crawl import make_seeder
 from crawler.cli.main import main
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Jobs, job_id
 from crawler.jobs.run_watch import RunWatch
 from crawler.rules.jobs import Outcome, State
+from crawler.seeding.seeder import GivenUrl
 from crawler.service import failed_runs, jobs
 from tests.crawl.harness import crawl as crawl_all
 from tests.crawl.harness import entries_of, lab_names, settings_of
@@ -93,12 +95,73 @@ async def test_a_run_ends_when_it_has_its_pages(tmp_path: Path, engine: Engine) 
     many = {("d0.test", "/"): linked(*(f"/{n}" for n in range(60)))}
     many |= {("d0.test", f"/{n}"): linked(delay_s=0.02) for n in range(60)}
     async with job_lab(tmp_path, engine, many, fetch__concurrency=1) as lab:
-        await lab.add(lab.url("d0.test"), run={"pages": 5})
+        await lab.add(lab.url("d0.test"), run={"pages": 2})
         await lab.run()
-        run = await finished(lab)
-        (row,) = await lab.rows()
-        assert row.reason == "limit of pages"
+        (row,) = await lab.ended()
+        run = row.run
+        assert (row.outcome, row.reason) == (Outcome.LIMITED, "limit of pages")
         assert 5 <= len(lab.entries(run)) < 60
+    assert await audit(lab.settings) == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome", "pages"),
+    [
+        ({"pages": 2}, Outcome.LIMITED, 2),
+        ({"bytes": 30}, Outcome.LIMITED, 1),
+        ({"urls": 2}, Outcome.LIMITED, 3),
+        ({"pages": 4, "bytes": 10**6, "urls": 100}, Outcome.FINISHED, 4),
+    ],
+)
+async def test_a_run_that_reaches_a_limit_is_a_success(
+    tmp_path: Path, engine: Engine, limits: dict[str, int], outcome: Outcome, pages: int
+) -> None:
+    """One at a time, so that nothing more than the limit is under way."""
+    web = {
+        ("d0.test", "/"): linked("/a", "/b", "/c"),
+        **{("d0.test", f"/{path}"): linked(delay_s=0.3) for path in "abc"},
+    }
+    async with job_lab(tmp_path, engine, web, politeness__delay_s=0.3) as lab:
+        await lab.add(lab.url("d0.test"), run=limits)
+        await lab.run()
+        (row,) = await lab.ended()
+        assert (row.outcome, row.pages, len(lab.entries(row.run))) == (outcome, pages, pages)
+        assert row.reason == (f"limit of {next(iter(limits))}" if outcome is Outcome.LIMITED else "")
+        await lab.nothing_left()
+    assert await audit(lab.settings) == 0
+
+
+async def test_runs_have_the_limits_of_the_settings_where_their_job_has_none(tmp_path: Path, engine: Engine) -> None:
+    web = {("d0.test", "/"): linked("/a", "/b"), ("d0.test", "/a"): linked(), ("d0.test", "/b"): linked()}
+    async with job_lab(tmp_path, engine, web, jobs__pages=1, politeness__delay_s=0.3) as lab:
+        await lab.add(lab.url("d0.test"))
+        await lab.run()
+        (row,) = await lab.ended()
+        assert (row.outcome, row.pages) == (Outcome.LIMITED, 1)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [{"pages": 2}, {"bytes": 100}, {"urls": 3}, {"hosts": 1}, {"depth": 1}, {"crawl_pages": 2}, {"crawl_bytes": 100},
+     {"crawl_urls": 3}],
+    ids=str,
+)  # fmt: skip
+async def test_budgets_are_not_for_runs(tmp_path: Path, engine: Engine, budget: dict[str, int]) -> None:
+    """The budget is used up by the crawl itself before, and by two runs it would be twice."""
+    web = {("d0.test", "/"): linked("/a", "/b"), ("d0.test", "/a"): linked("/c"), ("x.d0.test", "/"): linked("/y")}
+    web |= {place: linked() for place in (("d0.test", "/b"), ("d0.test", "/c"), ("x.d0.test", "/y"))}
+    options = {f"budget__{name}": value for name, value in budget.items()}
+    async with job_lab(tmp_path, engine, web, **options) as lab:
+        await make_seeder(lab.crawl).add_all([GivenUrl("seed", lab.url("d0.test"))])
+        await lab.add(lab.url("d0.test"), lab.url("x.d0.test"), every="1000")
+        for n in range(1, 4):
+            await lab.run()
+            rows = await lab.ended(n)
+            assert [(row.outcome, row.pages) for row in rows] == [(Outcome.FINISHED, 6)] * n
+        await lab.nothing_left()
+        totals = await lab.crawl.stats.totals()
+        assert totals.own_fetched <= 4, "those of the crawl itself have it"
+        assert (totals.run_fetched, totals.pending) == (18, 0) or budget.keys() & {"crawl_pages", "crawl_bytes"}
     assert await audit(lab.settings) == 0
 
 
@@ -291,7 +354,7 @@ async def test_an_engine_that_fails_in_the_middle_of_a_look_forgets_no_run(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run is to be stopped for its pages, and the engine does not take it, while others have ended."""
-    failed, whole = list[str](), RunWatch._stop_beyond_pages
+    failed, whole = list[str](), RunWatch._stop_at_limit
 
     async def fail_once(self: RunWatch, one: Any, counts: Any) -> None:
         if not failed and any(run.last is not None and run is not one for run in self._active.values()):
@@ -299,7 +362,7 @@ async def test_an_engine_that_fails_in_the_middle_of_a_look_forgets_no_run(
             raise EngineDown("no answer")
         await whole(self, one, counts)
 
-    monkeypatch.setattr(RunWatch, "_stop_beyond_pages", fail_once)
+    monkeypatch.setattr(RunWatch, "_stop_at_limit", fail_once)
     async with job_lab(tmp_path, engine, SLOW) as lab:
         await lab.add(lab.url("d0.test"))
         for _ in range(4):

@@ -136,12 +136,12 @@ async def test_the_engines_total_decides_whether_a_quota_is_reached() -> None:
     engine = FakeEngine()
     usage, counters, _ = usage_of(engine, budget__crawl_pages=10)
     await usage.prepare()
-    counters.committed = 10
+    counters.committed = counters.own_committed = 10
     assert (counters.pages_left(), counters.is_limit_near) == (0, True)
     engine.now = Totals(fetched=7)
     await usage.count()
     assert (usage.limit, counters.pages_left()) == ("", 3)
-    engine.now, counters.committed = Totals(fetched=10), 13
+    engine.now, counters.committed, counters.own_committed = Totals(fetched=10), 13, 13
     await usage.count()
     assert (usage.limit, engine.quota_reached) == ("budget", QuotaReached(reason="crawl:pages", budget=10))
 

@@ -10,8 +10,8 @@ const PREVIEW_TIMES = 5;
 const KINDS = { executionInterval: "again and again, every", cron: "by a cron expression", at: "once, at" };
 const PLACEHOLDERS = { executionInterval: "PT3H, 90, 10m, 2h, 1d", cron: "0 */6 * * *", at: "2027-01-31T12:00" };
 const NAME = { required: true, maxlength: 64, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" };
-const NUMBERS = ["depth", "pages", "priority", "maxRetryCount"];
-const EMPTY_IS_NULL = ["sitemap", "scope", "depth", "pages"]; // what the crawl decides when nothing is written
+const NUMBERS = ["depth", "pages", "bytes", "urls", "priority", "maxRetryCount"];
+const EMPTY_IS_NULL = ["sitemap", "scope", "depth", "pages", "bytes", "urls"]; // what the crawl decides when nothing is written
 const SCOPES = { "": "as the crawl", domain: "domain", host: "host", prefix: "prefix", any: "any" };
 const OVERLAPS = { skip: "skip the next", queue: "let the next wait", allow: "let both run" };
 const CATCHUPS = { none: "leave them out", latest: "run the last one", all: "run each" };
@@ -61,7 +61,9 @@ export class JobForm {
       sitemap: input({ type: "url", value: job?.sitemap ?? "", placeholder: "none" }),
       scope: select(SCOPES, job?.scope ?? ""),
       depth: input({ type: "number", min: 0, max: 255, value: job?.depth ?? "", placeholder: "as the crawl" }),
-      pages: input({ type: "number", min: 1, value: job?.pages ?? "", placeholder: "no limit" }),
+      pages: input({ type: "number", min: 1, value: job?.pages ?? "", placeholder: "as the settings" }),
+      bytes: input({ type: "number", min: 1, value: job?.bytes ?? "", placeholder: "as the settings" }),
+      urls: input({ type: "number", min: 1, value: job?.urls ?? "", placeholder: "as the settings" }),
       priority: input({ type: "number", step: "any", value: job?.priority ?? 0, required: true }),
       maxRetryCount: input({ type: "number", min: 0, max: 100, value: job?.maxRetryCount ?? 0, required: true }),
       retryDelay: input({ value: job?.retryDelay ?? "PT1M", required: true }),
@@ -97,6 +99,8 @@ export class JobForm {
         label("Scope", i.scope),
         label("Depth", i.depth),
         label("Pages of a run", i.pages),
+        label("Bytes of a run", i.bytes),
+        label("URLs of a run", i.urls),
         label("Priority", i.priority),
       ),
       group(

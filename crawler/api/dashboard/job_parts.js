@@ -27,7 +27,7 @@ export function jobPill(pill, job) {
 /** Seconds since 1970 of a time of the API; 0 for none. */
 export const secondsOf = (iso) => (iso ? Date.parse(iso) / 1000 : 0);
 
-/** How a row counts: finished, failed, running, retrying, queued, unknown or missed. */
+/** How a row counts: finished, limited, failed, running, retrying, queued, unknown or missed. */
 export function kindOf(row) {
   if (row.outcome) return row.outcome;
   if (row.state === "failed_to_start") return "failed";
@@ -150,7 +150,9 @@ export function definitionFacts(d) {
     ["Sitemap", d.sitemap ?? ""],
     ["Scope", d.scope ?? "as the crawl"],
     ["Depth", d.depth === null ? "as the crawl" : number(d.depth)],
-    ["Pages of a run", d.pages === null ? "no limit" : `at most ${number(d.pages)}`],
+    ["Pages of a run", d.pages === null ? "as the settings" : `at most ${number(d.pages)}`],
+    ["Bytes of a run", d.bytes === null ? "as the settings" : `at most ${size(d.bytes)}`],
+    ["URLs of a run", d.urls === null ? "as the settings" : `at most ${number(d.urls)}`],
     ["Priority", d.priority ? String(d.priority) : ""],
     ["Retries", d.maxRetryCount ? `${number(d.maxRetryCount)}, each after ${d.retryDelay}` : "none"],
     ["While a run goes on", OVERLAP[d.overlap]],

@@ -70,7 +70,7 @@ export function runView() {
 function endText(row) {
   const took = tookS(row) ? ` in ${duration(Math.round(tookS(row)))}` : "";
   const what = {
-    finished: "It finished", failed: "It failed", retrying: "It failed, and is repeated",
+    finished: "It finished", limited: "It has as much as it may", failed: "It failed", retrying: "It failed, and is repeated",
     unknown: "The engine lost how it ended",
   }[row.outcome];
   return `${what ?? became(row)}: ${counted(row.pages ?? 0, "page")}${took}${row.reason ? `; ${row.reason}` : ""}.`;

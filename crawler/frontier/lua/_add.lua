@@ -32,13 +32,17 @@ local function meet(r, domain, n)
     if call('ZCARD', ctx.prefix .. 'top') < TOP_MAX then call('ZADD', ctx.prefix .. 'top', 'NX', 0, r.queue) end
   end
   add_to(r, URLS, n)
+  if ctx.has_runs then
+    count_in(r, 'run_urls', n)
+    count(ctx.total, 'run_urls', n)
+  end
   follow_boost(r, domain)
 end
 
 local function enter(r, entries, default_delay_ms, quota)
   local n = #entries / 2
-  local has_quota = quota[AddQuotaArgs.urls] > 0 and not ctx.has_runs -- those of a run were judged one by one
-  local room = has_quota and math.max(0, urls_max_of(r, quota) - r[URLS]) or n
+  local has_quota = quota[AddQuotaArgs.urls] > 0 and not ctx.has_runs -- those of a run have none
+  local room = has_quota and math.max(0, urls_max_of(r, quota) - Users.own_urls(r)) or n
   meet(r, ctx.domain_of[r.queue], n)
   if room < n then
     local beyond = {}
@@ -66,26 +70,25 @@ end
 -- Is a queue's quota of URLs used up, with those that arrived in this call?
 local function is_full(r, quota)
   local arrived = ctx.arrived[r.queue]
-  local urls = r[URLS] + (arrived and #arrived / 2 or 0)
+  local urls = Users.own_urls(r) + (arrived and #arrived / 2 or 0)
   return quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota)
 end
 
 -- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
-local function refusal_of(r, reason, quota)
+local function refusal_of(r, reason)
   if reason ~= '' then return reason end
-  if is_full(r, quota) then return 'urls' end
-  return deferring_stop(r) or ''
+  return Stops.deferring(r, Stops.RUNS) or ''
 end
 
 -- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
 local function arrive(items, at, run, quota)
   local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
   local member, origin, at_ms = items[at + UrlItem.member], items[at + UrlItem.origin], scheduled_for(items, at)
-  local reason = defer_reason(items, at, quota[AddQuotaArgs.hosts])
+  local reason = defer_reason(items, at, is_run(run) and 0 or quota[AddQuotaArgs.hosts]) -- quotas are not for runs
   count_seed(items[at + UrlItem.seed], ADDED, 1)
   if is_run(run) then
     local r = record_of(queue)
-    reason = refusal_of(r, reason, quota)
+    reason = refusal_of(r, reason)
     if reason ~= '' then
       meet(r, domain, 1)
       refuse_of_run(r, run, reason)

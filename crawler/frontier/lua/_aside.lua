@@ -122,7 +122,7 @@ end
 -- One or all URLs of an origin that is due go back. Returns how many, and since when the origin has been silent.
 function Aside.put_due_back(r, origin, due, most, default_delay, probe_ms)
   local row, now = Aside.row_of(r.queue, origin), meta().clock
-  local is_recalled = due == Aside.RECALLED or deferring_stop(r)
+  local is_recalled = due == Aside.RECALLED or Stops.deferring(r, Stops.RUNS)
   local n = Aside.put_back(r, row, is_recalled and most or 1, default_delay)
   local again = now + probe_ms -- its owner sets another time once the probe has failed
   if n == 0 then again = now + 1000 elseif is_recalled then again = Aside.RECALLED end
@@ -138,7 +138,7 @@ function Aside.put_all_due_back(default_delay, probe_ms)
   read_queues(queues)
   for _, queue in ipairs(queues) do
     local r, latest = record_of(queue), meta().clock
-    if deferring_stop(r) then latest = '+inf' end
+    if Stops.deferring(r, Stops.RUNS) then latest = '+inf' end
     local due = call('ZRANGEBYSCORE', Aside.key_of(queue), '-inf', latest, 'WITHSCORES', 'LIMIT', 0, math.max(0, looks))
     for i = 1, #due, 2 do
       if left <= 0 then return probes end

@@ -36,16 +36,6 @@ local function count_run(seed, what, n)
   if type(seed) == 'string' then count_seed(seed, what, n) end
 end
 
--- Count a page of a run; n: -1 to take it back. meta's run_pages counts those of all runs, also of closed ones.
-local function count_page(seed, class, bytes, items, n)
-  if type(seed) ~= 'string' then return end
-  n = n or 1
-  count(ctx.total, 'run_pages', n)
-  if class >= 1 and class <= 5 then count_seed(seed, RunCounts.s1 + class - 1, n) end
-  count_seed(seed, RunCounts.bytes, n * bytes)
-  count_seed(seed, RunCounts.items, n * items)
-end
-
 -- A run gets its counts with its first URL. So those of a run that was closed do not come back when its last URLs end.
 local function write_seeds()
   for seed, more in pairs(ctx.seeds) do

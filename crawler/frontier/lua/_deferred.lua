@@ -59,7 +59,7 @@ end
 -- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
 local function room_beside(r, reason, taken_in_max)
   local deferred = tonumber(call('HGET', ctx.prefix .. 'parks', row_name(r.queue, reason)) or nil) or 0
-  return math.min(deferred, taken_in_max - (r[URLS] - deferred))
+  return math.min(deferred, taken_in_max - (Users.own_urls(r) - deferred))
 end
 
 -- Take a URL that is deferred as too deep out of its row. Returns its member, nil when it is not there.
@@ -81,10 +81,11 @@ local function take_deep(queue, depth, fingerprint)
   end
 end
 
--- Why all URLs of a queue are deferred; nil when they are pending.
-local function deferring_stop(r)
+-- Why all URLs of a user in a queue are deferred; nil when they are pending.
+function Stops.deferring(r, user)
   local reason = r[MORE].stop
-  return reason ~= PAUSED and reason or nil
+  if reason == PAUSED or not Stops.hold(r, user) then return nil end
+  return reason
 end
 
 -- j:<queue>: hash of runs -> how many of their URLs are in the queue's blocks, because a queue is stopped as a whole.
@@ -104,12 +105,12 @@ local function note_runs(r, list, first, n)
   if not changes then return end
   for run, change in pairs(changes) do
     if call('HINCRBY', runs_key(r.queue), run, change) == 0 then call('HDEL', runs_key(r.queue), run) end
-    if deferring_stop(r) then count_run(run, RunCounts.deferred, change) end
+    if Stops.deferring(r, Stops.RUNS) then count_run(run, RunCounts.deferred, change) end
   end
 end
 
 -- The URLs of runs that are in a queue are deferred (sign is 1), or not any more (-1), because it was stopped or started.
-local function defer_runs(r, sign)
+function Stops.defer_runs(r, sign)
   local key = runs_key(r.queue)
   local runs = call('HGETALL', key)
   for i = 1, #runs, 2 do count_run(runs[i], RunCounts.deferred, sign * tonumber(runs[i + 1])) end
@@ -125,9 +126,9 @@ local function refuse_of_run(r, run, reason)
   count_run(run, RunCounts.refused, 1)
 end
 
--- Count n URLs that came (back) into their queue, and wake it.
-local function note_pending(r, n, default_delay_ms)
-  local reason = deferring_stop(r)
+-- Count n URLs of a user that came (back) into their queue, and wake it.
+local function note_pending(r, user, n, default_delay_ms)
+  local reason = Stops.deferring(r, user)
   if reason then note_deferred(r.queue, reason, n) end
   if default_delay_ms then wake(r, default_delay_ms) end
 end
@@ -135,7 +136,7 @@ end
 local function put_pending(r, user, entries, default_delay_ms)
   put(Users.place_in(r, user), entries)
   if ctx.has_runs then note_runs(r, entries, 2, 1) end
-  note_pending(r, #entries / 2, default_delay_ms)
+  note_pending(r, user, #entries / 2, default_delay_ms)
 end
 
 -- Put URLs of claims and retries back: they were pending before.
@@ -171,28 +172,37 @@ local function release_best(r, reason, n, default_delay_ms)
   if released > 0 then put(r, entries) else released = release_block(r, row, n) end
   if released == 0 then return 0 end
   note_released(r.queue, reason, released)
-  note_pending(r, released, default_delay_ms)
+  note_pending(r, '', released, default_delay_ms)
   return released
 end
 
-local function stop_queue(r, reason)
-  if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
-  if deferring_stop(r) then defer_runs(r, -1) end
+-- The URLs that a stop defers are pending again.
+function Stops.finish(r)
+  local reason = Stops.deferring(r, '')
+  local n = reason and Stops.deferred_by(r, reason) or 0
+  if n > 0 then note_released(r.queue, reason, n) end
+  if Stops.deferring(r, Stops.RUNS) then Stops.defer_runs(r, -1) end
+  count(ctx.total, 'moves', 1)
+end
+
+local function stop_queue(r, reason, default_delay_ms)
+  Stops.finish(r)
   set_more(r, 'stop', reason)
   call('HSET', ctx.prefix .. 'stops', r.queue, reason)
-  count(ctx.total, 'moves', 1)
-  if reason ~= PAUSED and r[N] > 0 then note_deferred(r.queue, reason, r[N]) end
-  if reason ~= PAUSED then
-    defer_runs(r, 1)
-    if r[MORE].aside then call('ZADD', ctx.prefix .. 'aside', 0, r.queue) end -- the next claim puts them back, see _aside.lua
+  local n = reason ~= PAUSED and Stops.deferred_by(r, reason) or 0
+  if n > 0 then note_deferred(r.queue, reason, n) end
+  if reason == PAUSED then return end
+  if Stops.BUDGETS[reason] then wake(r, default_delay_ms) else Stops.defer_runs(r, 1) end
+  if r[MORE].aside then -- the next claim puts them back, see _aside.lua
+    local origins = ctx.prefix .. 'aside:' .. r.queue
+    if Stops.BUDGETS[reason] then call('ZUNIONSTORE', origins, 1, origins, 'WEIGHTS', 0) end
+    call('ZADD', ctx.prefix .. 'aside', 0, r.queue)
   end
 end
 
 local function start_queue(r, default_delay_ms)
-  if deferring_stop(r) and r[N] > 0 then note_released(r.queue, r[MORE].stop, r[N]) end
-  if deferring_stop(r) then defer_runs(r, -1) end
+  Stops.finish(r)
   set_more(r, 'stop', nil)
   call('HDEL', ctx.prefix .. 'stops', r.queue)
-  count(ctx.total, 'moves', 1)
   wake(r, default_delay_ms)
 end

@@ -164,6 +164,23 @@ local function place_named(name)
   return Users.place_in(record_of(queue), user)
 end
 
+-- A budget stops a queue for the crawl's own URLs. Those of users, which are of runs, are handed out all the same.
+local Stops = {
+  BUDGETS = {pages = true, bytes = true},
+  RUNS = '*', -- in the place of a user: any whose URLs are of runs
+}
+
+function Stops.hold(r, user)
+  local stop = r[MORE].stop
+  return stop and (user == '' or not Stops.BUDGETS[stop])
+end
+
+-- How many URLs of a queue a stop defers.
+function Stops.deferred_by(r, reason) return Stops.BUDGETS[reason] and Users.own_n(r) or r[N] end
+
+-- How many URLs of the crawl itself were ever added to a queue: its quota is not for runs.
+function Users.own_urls(r) return r[URLS] - (r[MORE].run_urls or 0) end
+
 -- The set of due queues with a boost (nil and 0: none) in which a user has URLs.
 local function ready_at(boost, user)
   local key = boost and boost ~= 0 and ctx.ready_key .. ':' .. boost or ctx.ready_key
@@ -219,6 +236,23 @@ local function count_in(r, name, n)
   if word then add_to(r, word, n) else set_more(r, name, (r[MORE][name] or 0) + n) end
 end
 
+-- Count a page of a run; n: -1 to take it back. run_pages counts those of all runs, also of closed ones; run_fetched (without
+-- sitemaps) and run_bytes do, too, in meta and in the record of the queue: they are no part of what budgets limit.
+local function count_page(r, seed, class, bytes, items, n)
+  if type(seed) ~= 'string' then return end
+  n = n or 1
+  count(ctx.total, 'run_pages', n)
+  for name, more in pairs({run_fetched = class >= 1 and n or 0, run_bytes = n * bytes}) do
+    if more ~= 0 then
+      count(ctx.total, name, more)
+      count_in(r, name, more)
+    end
+  end
+  if class >= 1 and class <= 5 then count_seed(seed, RunCounts.s1 + class - 1, n) end
+  count_seed(seed, RunCounts.bytes, n * bytes)
+  count_seed(seed, RunCounts.items, n * items)
+end
+
 -- When the next request of a queue may start: by its own clock, and by the politeness hold of a takeover.
 local function due_of(next_ms, delay_ms, hold_ms)
   if hold_ms and hold_ms + delay_ms > next_ms then return hold_ms + delay_ms end
@@ -252,7 +286,7 @@ end
 -- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is. A queue that woke
 -- is due now at the earliest: it goes behind those that have been due for longer.
 local function place_of(r, hold)
-  if r[MORE].stop then return 'asleep' end
+  if Stops.hold(r, Users.are_in(r) and Stops.RUNS or '') then return 'asleep' end
   local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from
   if settled_from and is_out and delay ~= 0 then
     return settled_from == 0 and 'asleep' or nil -- it had no delay until now
@@ -316,8 +350,12 @@ local function close_queues()
     if place and not Users.are_in(r) then
       local boost = r[MORE].boost
       note_move(moves, boost and ready_at(boost, '') or ctx.ready_key, place, at, queue)
-    elseif place then
-      for _, user in ipairs(Users.waiting_in(r)) do note_move(moves, ready_at(r[MORE].boost, user), place, at, queue) end
+    elseif place or r[MORE].stop then
+      for _, user in ipairs(Users.waiting_in(r)) do
+        local ready = ready_at(r[MORE].boost, user)
+        if Stops.hold(r, user) then note_move(moves, ready, 'asleep', nil, queue)
+        elseif place then note_move(moves, ready, place, at, queue) end
+      end
     end
     if (r.settled_from or r.may_be_idle) and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
     r.settled_from, r.wakes, r.may_be_idle = nil, nil, nil

@@ -57,7 +57,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   local r, what, reason = record_of(order[1]), order[2], order[3]
   local n = r[N]
   if what == 'stop' then
-    if r[MORE].stop ~= reason then stop_queue(r, reason) end
+    if r[MORE].stop ~= reason then stop_queue(r, reason, default_delay) end
   elseif what == 'start' then
     if r[MORE].stop == reason then start_queue(r, default_delay) else n = 0 end
   elseif what == 'delay' then

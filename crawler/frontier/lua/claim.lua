@@ -6,7 +6,7 @@
 --       claim ahead (ms), visibility timeout (ms), default delay (ms), claims out per queue max, fetch quotas of a queue:
 --       pages, bytes (0: none), lead (ms): how long before its time a queue without a borrower is handed out, weights of
 --       users that have another one than 1 (flat: user, weight), wall time (ms): what is scheduled until then is due,
---       until the next probe of a silent origin, if nothing is heard of this one (ms)}
+--       until the next probe of a silent origin, if nothing is heard of this one (ms), at most so many URLs that are of no user}
 -- returns {'FENCED'} | {'RECOVER'} | {'OK', next due (ms) or -1, flat batch, flat deaths, some queues and rows whose next block
 --       has to be brought back from its file, flat waits: boost, user, and when the first of their queues is due (-1: none
 --       waits), for each boost in use and 0, and each user with URLs and ''; empty when there are neither boosts nor users, flat
@@ -19,7 +19,7 @@
 --       Deaths are fingerprint, 'deaths session' of URLs that were being processed when a process died.
 local SHORT_MS = 1000
 local READ_AT_ONCE = 16 -- records of due queues: the first ones may already fill the batch
-local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead, probe_ms
+local session, epoch, now, request, per_queue, ahead, visibility, default_delay, out_max, pages_max, bytes_max, lead, probe_ms, own_left
 local hold, has_spilled, batch, taken, got
 
 -- Put an expired claim or a due retry back into its queue. A delivery whose owner vanished is counted. One of the calling
@@ -140,11 +140,12 @@ local function allowance(r, left)
   return math.min(n, per_queue, left, math.max(0, out_max - r[OUT]))
 end
 
--- How many more URLs of a queue its quotas allow now, with claims out counted as pages; and which quota is used up, if any.
+-- How many more of the crawl's own URLs of a queue its quotas allow now, with claims out counted as pages; and which quota is
+-- used up, if any. Pages of runs do not count.
 local function budget_left(r)
-  if bytes_max > 0 and r[BYTES] >= bytes_max then return 0, 'bytes' end
+  if bytes_max > 0 and r[BYTES] - (r[MORE].run_bytes or 0) >= bytes_max then return 0, 'bytes' end
   if pages_max == 0 then return math.huge end
-  local pages = r[S2]
+  local pages = r[S2] - (r[MORE].run_fetched or 0)
   for _, class in ipairs({'s1', 's3', 's4', 's5'}) do pages = pages + (r[MORE][class] or 0) end
   return math.max(0, pages_max - pages - r[OUT]), pages >= pages_max and 'pages' or nil
 end
@@ -168,6 +169,7 @@ local function take_row(row, n)
   local some = #best / 2
   if some == 0 then return 0 end
   local r = row.parent or row
+  if r == row then own_left = own_left - some end
   note_runs(r, best, 1, -1)
   if row.taken then
     for _, value in ipairs(best) do row.taken[#row.taken + 1] = value end
@@ -178,24 +180,29 @@ local function take_row(row, n)
   return some
 end
 
--- The same of a queue in which users have URLs: they take turns. Counts in `got` who got how many.
-local function take_in_turn(r, n, before)
+-- The same of a queue in which users have URLs: they take turns. Counts in `got` who got how many. own: at most so many of the
+-- crawl itself.
+local function take_in_turn(r, n, before, own)
   local turns, sum = r[MORE].turns, 0
-  if #before == 1 and not turns then
-    got[before[1]] = take_row(Users.place_in(r, before[1]), n)
-    return got[before[1]]
-  end
+  local function room(user, most) return user == '' and math.min(most, own - (got[''] or 0)) or most end
   local users = {}
-  for i, user in ipairs(before) do users[i] = user end
+  for _, user in ipairs(before) do
+    if room(user, 1) > 0 then users[#users + 1] = user end
+  end
+  if #users == 0 then return 0 end
+  if #users == 1 and not turns then
+    got[users[1]] = take_row(Users.place_in(r, users[1]), room(users[1], n))
+    return got[users[1]]
+  end
   turns = turns or {}
   while n > sum and #users > 0 do
     local user = Turns.next_of(turns, users)
     local row = Users.place_in(r, user)
-    local some = take_row(row, #users == 1 and n - sum or 1)
+    local some = take_row(row, room(user, #users == 1 and n - sum or 1))
     Turns.advance(turns, user)
     Turns.charge(turns, user, some)
     got[user], sum = (got[user] or 0) + some, sum + some
-    if some == 0 or Users.own_n(row) == 0 then Turns.leave(users, user) end
+    if some == 0 or Users.own_n(row) == 0 or room(user, 1) == 0 then Turns.leave(users, user) end
   end
   set_more(r, 'turns', turns)
   return sum
@@ -208,11 +215,12 @@ local function visit(r, left, users)
   local has_delay = delay_of(r) ~= 0
   if has_delay and r[OUT] ~= 0 then return 0, true end -- the end of its last claim wakes it
   if start > horizon_of(r) then return 0, false, start end
-  local budget, used_up = budget_left(r)
-  if used_up then stop_queue(r, used_up) end
-  local n, some = math.min(allowance(r, left), budget), 0
+  local own, used_up = budget_left(r)
+  if used_up and r[MORE].stop ~= used_up then stop_queue(r, used_up) end
+  own = math.min(own, own_left)
+  local n, some = math.min(allowance(r, left), users and left or own), 0
   if n > 0 then
-    some = users and take_in_turn(r, n, users) or take_row(r, n)
+    some = users and take_in_turn(r, n, users, own) or take_row(r, n)
   elseif has_spilled then
     look_ahead(r.queue, now)
   end
@@ -243,10 +251,11 @@ local function visit_shared(r, left, asleep, later)
   local before, boost = Users.waiting_in(r), r[MORE].boost
   local some, is_asleep, start = visit(r, left, before)
   for _, user in ipairs(before) do
-    local ready = ready_at(boost, user)
-    if start then
+    local ready, has_none = ready_at(boost, user), user == '' and some == 0 and own_left <= 0
+    if has_none then -- it keeps its place
+    elseif start and not Stops.hold(r, user) then
       note(later, ready, start, r.queue)
-    elseif is_asleep or call('EXISTS', head_of(Users.row_name(r.queue, user))) == 0 then
+    elseif start or is_asleep or call('EXISTS', head_of(Users.row_name(r.queue, user))) == 0 then
       note(asleep, ready, nil, r.queue)
     end
   end
@@ -258,7 +267,7 @@ local function take_due(ready, left, looks)
   local later, asleep = {}, {}
   local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
   for i, queue in ipairs(due) do
-    if left <= 0 then break end
+    if left <= 0 or own_left <= 0 then break end
     if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
     looks = looks - 1
     local some, is_asleep, start = visit(record_of(queue), left)
@@ -280,26 +289,29 @@ local function take_in_turns(boost, users, turns, left, looks)
   local at_once = math.ceil(READ_AT_ONCE / math.max(1, #waiting))
   while left > 0 and looks > 0 and #waiting > 0 do
     local user = Turns.next_of(turns, waiting)
-    local queues, i = due[user], places[user]
-    if (i - 1) % at_once == 0 then read_queues({unpack(queues, i, math.min(i + at_once - 1, #queues))}) end
-    local r, some = record_of(queues[i]), 0
-    if not r.is_visited then looks = looks - 1 end
-    Turns.advance(turns, user)
-    if Users.are_in(r) then
-      some = visit_shared(r, left, asleep, later)
-      for one, n in pairs(got) do
-        if n > 0 then Turns.charge(turns, one, n) end
-        got[one] = nil
+    if user == '' and own_left <= 0 then Turns.leave(waiting, user) end -- its queues keep their places
+    if user ~= '' or own_left > 0 then
+      local queues, i = due[user], places[user]
+      if (i - 1) % at_once == 0 then read_queues({unpack(queues, i, math.min(i + at_once - 1, #queues))}) end
+      local r, some = record_of(queues[i]), 0
+      if not r.is_visited then looks = looks - 1 end
+      Turns.advance(turns, user)
+      if Users.are_in(r) then
+        some = visit_shared(r, left, asleep, later)
+        for one, n in pairs(got) do
+          if n > 0 then Turns.charge(turns, one, n) end
+          got[one] = nil
+        end
+      else
+        local is_asleep, start
+        some, is_asleep, start = visit(r, left)
+        local ready = ready_at(boost, user)
+        if start then note(later, ready, start, r.queue) elseif is_asleep then note(asleep, ready, nil, r.queue) end
+        Turns.charge(turns, user, some)
       end
-    else
-      local is_asleep, start
-      some, is_asleep, start = visit(r, left)
-      local ready = ready_at(boost, user)
-      if start then note(later, ready, start, r.queue) elseif is_asleep then note(asleep, ready, nil, r.queue) end
-      Turns.charge(turns, user, some)
+      left, places[user] = left - some, i + 1
+      if i == #queues then Turns.leave(waiting, user) end
     end
-    left, places[user] = left - some, i + 1
-    if i == #queues then Turns.leave(waiting, user) end
   end
   for ready, queues in pairs(asleep) do run_many(queues, 'ZREM', ready) end
   for ready, queues in pairs(later) do run_many(queues, 'ZADD', ready) end
@@ -328,11 +340,11 @@ local function hand_out()
   call('HSET', ctx.meta_key, 'request', request)
 end
 
--- '' and the users whose URLs wait in queues.
+-- '' and the users whose URLs wait in queues;
+-- '' not where the crawl's quotas are used up.
 local function users_here()
-  if meta().users == 0 then return {''} end
-  local found = call('HKEYS', ctx.prefix .. 'users')
-  table.insert(found, 1, '')
+  local found = meta().users ~= 0 and call('HKEYS', ctx.prefix .. 'users') or {}
+  if own_left > 0 then table.insert(found, 1, '') end
   return found
 end
 
@@ -345,7 +357,7 @@ local function take_all(users, left)
   end
   for _, boost in ipairs(boosts()) do
     if left <= 0 or looks <= 0 then break end
-    if #users > 1 then
+    if #users > 1 or users[1] ~= '' then
       left, looks = take_in_turns(boost, users, turns, left, looks)
     else
       left, looks = take_due(ready_at(boost, ''), left, looks)
@@ -392,7 +404,7 @@ session, epoch, now = ARGV[FenceArgs.session], ARGV[FenceArgs.epoch], tonumber(A
 request, per_queue, ahead = a[ClaimArgs.request_id], a[ClaimArgs.per_queue_max], a[ClaimArgs.ahead_ms]
 visibility, default_delay, out_max = a[ClaimArgs.visibility_ms], a[ClaimArgs.default_delay_ms], a[ClaimArgs.out_max]
 pages_max, bytes_max, lead = a[ClaimArgs.pages_max], a[ClaimArgs.bytes_max], a[ClaimArgs.lead_ms]
-probe_ms = a[ClaimArgs.probe_ms]
+probe_ms, own_left = a[ClaimArgs.probe_ms], a[ClaimArgs.own_max]
 for i = 1, #a[ClaimArgs.weights], 2 do ctx.weights[a[ClaimArgs.weights][i]] = a[ClaimArgs.weights][i + 1] end
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
@@ -414,7 +426,7 @@ for _, boost in ipairs(boosts()) do
     local due = first_in(ready_at(boost, user))
     due = due and math.max(0, due - lead)
     fetch = math.min(fetch, due or math.huge)
-    if meta().boosts or #users > 1 then
+    if meta().boosts or #users > 1 or users[1] ~= '' then
       waits[n + 1], waits[n + 2], waits[n + 3], n = boost, user, string.format('%d', due or -1), n + 3
     end
   end

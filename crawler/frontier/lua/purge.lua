@@ -49,7 +49,7 @@ if origin then
   if from[N] == 0 then Aside.schedule(r.queue, origin, nil) end
 elseif not is_pending then
   note_released(r.queue, row_reason, n) -- pending again, and done below
-elseif in_blocks and deferring_stop(r) then
+elseif in_blocks and Stops.deferring(r, from.user or '') then
   note_released(r.queue, r[MORE].stop, n)
 end
 if in_blocks and not origin and not promote(from) then leave_ready(from) end

@@ -16,10 +16,14 @@ for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
     gone[of] = (gone[of] or 0) + 1
     local r = record_of(item[2])
     add_to(r, URLS, -1)
+    if is_run(of) then
+      count_in(r, 'run_urls', -1)
+      count(ctx.total, 'run_urls', -1)
+    end
     if r[URLS] == 0 then count(ctx.total, 'queues', -1) end
     count_seed(item[6], ADDED, -1)
     count_seed(item[6], DONE, -1)
-    count_page(item[6], item[3], item[4], item[7], -1)
+    count_page(r, item[6], item[3], item[4], item[7], -1)
     forgotten[#forgotten + 1] = {
       queue = item[2], class = item[3], bytes = item[4], fetch_ms = item[5], items = item[7], lost = item[8], url = item[9],
     }

@@ -14,10 +14,11 @@ for i, item in ipairs(items) do
   if not is_closed(of) and see(seen_set(of), item[1]) then
     grown[of] = (grown[of] or 0) + 1
     outcome[i] = '1'
+    ctx.has_runs = is_run(of)
     meet(record_of(item[2]), item[3], 1)
     count_seed(item[7], ADDED, 1)
     count_seed(item[7], DONE, 1)
-    count_page(item[7], item[4], item[5], item[8])
+    count_page(record_of(item[2]), item[7], item[4], item[5], item[8])
     known[#known + 1] = {
       queue = item[2], class = item[4], bytes = item[5], fetch_ms = item[6], items = item[8], lost = item[9], url = item[10],
     }

@@ -25,7 +25,7 @@ for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
     end_claims({token})
     local queue, user = Users.split(row)
     local r = record_of(queue)
-    if one[ReturnItem.origin] == '' then
+    if one[ReturnItem.origin] == '' or (Stops.BUDGETS[r[MORE].stop] and Stops.hold(r, user)) then
       put_back(r, user, {score, member})
     else
       set_aside(queue, user, score, member, one)
@@ -37,7 +37,9 @@ for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
 end
 for _, of in pairs(aside) do
   local r = record_of(of.queue)
-  for user in pairs(deferring_stop(r) and {} or of.users) do Aside.sweep(r, user, of.origin, of) end
+  for user in pairs(of.users) do
+    if not Stops.deferring(r, user) then Aside.sweep(r, user, of.origin, of) end
+  end
   Aside.put(r, of.origin, of, of.due, of.since)
   count(ctx.total, 'moves', 1)
 end

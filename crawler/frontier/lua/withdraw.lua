@@ -30,7 +30,7 @@ local function take_queued(r, from, block, member, origin)
     if from[N] == 0 then Aside.schedule(r.queue, origin, nil) end
     return true
   end
-  if deferring_stop(r) then note_released(r.queue, r[MORE].stop, 1) end -- pending again, and done below
+  if Stops.deferring(r, from.user or '') then note_released(r.queue, r[MORE].stop, 1) end -- pending again, and done below
   note_runs(r, {member}, 1, -1)
   if not promote(from) then
     leave_ready(from)
@@ -52,7 +52,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
     ended[run] = ended[run] or {}
     table.insert(ended[run], a[1])
     count_seed(a[8], DONE, 1)
-    count_page(a[8], a[5], a[6], a[9])
+    count_page(r, a[8], a[5], a[6], a[9])
   end
 end
 if #done > 0 then
