@@ -22,7 +22,7 @@ from crawler.frontier.runs import Runs
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.job_plan import Plan, RunResult, ended, undecided
+from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
 from crawler.rules.jobs import JobSpec
 from crawler.rules.runs import RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 SEEDERS = 16  # runs that are seeded at once
 AT_ONCE = 256  # runs that one look, and one call behind it, is about
-NO_LIMITS = JobSettings()
 LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
 LIMITED_S = 0.25  # at most, for a run that may reach a limit
 
@@ -69,7 +68,7 @@ class RunWatch:
         read_sitemap: ReadSitemap,
         on_plan: Callable[[Plan], None],
         clock: ClockCheck,
-        settings: JobSettings = NO_LIMITS,
+        settings: JobSettings = DEFAULTS,
     ) -> None:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
         nothing is decided.
@@ -254,7 +253,9 @@ class RunWatch:
                 if stored is None or not _knows(stored, one.record.run):
                     self._ended(one)  # its job was removed, or an earlier call did it
                 elif fence is not None:
-                    made = ended(stored.job, _result(one), self._clock.engine_s(), decides=self._clock.is_right)
+                    made = ended(
+                        stored.job, _result(one), self._clock.engine_s(), self._settings, decides=self._clock.is_right
+                    )
                     steps.append((one, stored, made, fence))
             answers = await self._jobs.change_all([step[1:] for step in steps])
         except EngineError:

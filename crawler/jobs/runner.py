@@ -61,7 +61,7 @@ class JobRunner:
         )  # fmt: skip
         self._triggers = Triggers(
             jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
-            is_clock_right=lambda: self.clock.is_right,
+            is_clock_right=lambda: self.clock.is_right, settings=settings,
         )  # fmt: skip
         self._jobs = jobs
         self.follow = self._triggers.follow

@@ -13,8 +13,9 @@ from crawler.errors import EngineError
 from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.rules.job_plan import Plan, plan
+from crawler.rules.job_plan import DEFAULTS, Plan, plan
 from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.settings.schema import JobSettings
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Triggers:
         on_plan: Callable[[Plan], None],
         on_unknown: Callable[[int], None],
         is_clock_right: Callable[[], bool],
+        settings: JobSettings = DEFAULTS,
     ) -> None:
         """`on_plan`: called with what was stored. `on_unknown`: with a partition where it is not known what was."""
         self._jobs = jobs
@@ -41,6 +43,7 @@ class Triggers:
         self._on_plan = on_plan
         self._on_unknown = on_unknown
         self._is_clock_right = is_clock_right
+        self._settings = settings
         self._due: dict[int, float] = {}  # partition -> when something is due, wall clock, s
         self._known: dict[int, int] = {}  # partition -> epoch in which its jobs were read
         self._version = 0
@@ -123,7 +126,7 @@ class Triggers:
         for one in stored:
             fence = self._held.fence_of(self._jobs.home_of(one.job.id))
             if fence is not None:
-                steps.append((one, plan(one.job, now_s), fence))
+                steps.append((one, plan(one.job, now_s, self._settings), fence))
         for (one, made, _), answer in zip(steps, await self._jobs.change_all(steps), strict=True):
             if not isinstance(answer, Exception):
                 for record in made.starts:

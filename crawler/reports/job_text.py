@@ -15,6 +15,7 @@ LIMITS = ("scope", "depth", "pages", "bytes", "urls")
 _RESULTS = {
     "queued": "queued",
     "skipped_overlap": "skipped (overlap)",
+    "skipped_limit": "skipped (limit)",
     "missed_window": "missed",
     "paused": "paused",
     "failed_to_start": "failed to start",

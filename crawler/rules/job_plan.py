@@ -5,6 +5,7 @@ happens once or not at all, whoever takes it.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,16 +14,15 @@ from msgspec.structs import replace
 from crawler.errors import ConflictError
 from crawler.rules.jobs import OPEN, Job, JobSpec, Outcome, Repeat, Revision, Row, State
 from crawler.rules.runs import RunName, RunRecord, name_of, run_id
-from crawler.rules.schedules import Schedule
+from crawler.rules.schedules import Schedule, as_iso
+from crawler.settings.schema import JobSettings
 
 STEPS_MAX = 100  # decisions in one plan
 QUEUED_MAX = 100  # runs of a job that wait for the one before them
 REQUESTED_MAX = 100
 REPEATS_MAX = 100
-LATE_S = (
-    15.0,
-    60.0,
-)  # without catching up, a nominal time may be decided as late as this: a takeover takes ten seconds
+LATE_S = (15.0, 60.0)  # a nominal time that is decided as late as this is on time: a takeover takes ten seconds
+DEFAULTS = JobSettings()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,17 +61,17 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     last: float
 
 
-def plan(job: Job, now_s: float) -> Plan:
+def plan(job: Job, now_s: float, settings: JobSettings = DEFAULTS) -> Plan:
     """Decide what is due."""
-    return _Draft(job, now_s).finished()
+    return _Draft(job, now_s, settings).finished()
 
 
-def ended(job: Job, result: RunResult, now_s: float, *, decides: bool = True) -> Plan:
+def ended(job: Job, result: RunResult, now_s: float, settings: JobSettings = DEFAULTS, *, decides: bool = True) -> Plan:
     """A run has ended; then decide what is due. A run that the job does not know of changes nothing.
 
     `decides`: False for an instance whose clock is wrong. Then somebody else decides at once.
     """
-    draft = _Draft(job, now_s)
+    draft = _Draft(job, now_s, settings)
     draft.end(result)
     return draft.finished() if decides else draft.undecided()
 
@@ -81,7 +81,7 @@ def recovered(job: Job, found: Iterable[FoundRun], now_s: float) -> Plan:
 
     They are not triggered again, and nothing before the newest of them is. Runs that the job takes for active go on.
     """
-    draft = _Draft(job, now_s)
+    draft = _Draft(job, now_s, DEFAULTS)
     draft.recover(found)
     return draft.undecided()
 
@@ -162,8 +162,11 @@ def next_time(job: Job, after_s: float) -> int | None:
 class _Draft:
     """A plan in the making."""
 
-    def __init__(self, job: Job, now_s: float) -> None:
+    def __init__(self, job: Job, now_s: float, settings: JobSettings) -> None:
         self._job = job
+        self._settings = settings
+        self._counted = 0  # the revision whose times were counted for that
+        self._is_catching_up = False  # what passed while no instance ran is decided: these times wait for each other
         self._now_s = now_s
         self._now = math.floor(now_s)
         self._done_to = job.done_to
@@ -181,12 +184,13 @@ class _Draft:
     def finished(self) -> Plan:
         """Decide all that is due, and return the plan."""
         self._start_waiting()
-        for _ in range(STEPS_MAX):
+        for _ in range(STEPS_MAX + self._settings.catchup_max):
             if not self._decide():
                 break
         else:
             self._due = self._now_s  # there is more
-        dues = [due for due in (self._due, *(one.at for one in self._repeats)) if due is not None]
+        repeats = [one.at for one in self._repeats] if self._has_room else []  # else the end of a run is waited for
+        dues = [due for due in (self._due, *repeats) if due is not None]
         return Plan(
             job=self._new_job(), put=tuple(self._put.values()), starts=tuple(self._starts), ends=tuple(self._ends),
             due=min(dues, default=None),
@@ -242,6 +246,9 @@ class _Draft:
         if (limit := self._now_s - _late_s(revision.spec, nominal)) > fire:
             sure = max(nominal, min(horizon, math.floor(limit - schedule.jitter_s)))
             self._miss(revision, sure, State.MISSED_WINDOW, "")
+        elif (end := self._beyond_catchup(revision, nominal, fire, horizon)) is not None:
+            reason = f"of the times that passed, the newest {self._settings.catchup_max} run"
+            self._miss(revision, end, State.MISSED_WINDOW, reason)
         elif revision.spec.catchup == "latest" and (later := self._superseded_to(schedule, nominal, horizon)):
             self._miss(revision, later, State.MISSED_WINDOW, "a later one was due")
         else:
@@ -258,6 +265,26 @@ class _Draft:
             return False
         self._miss(revision, end, State.PAUSED, "")
         return True
+
+    def _beyond_catchup(self, revision: Revision, nominal: int, fire: float, horizon: int) -> int | None:
+        """The last nominal time that is not caught up with, because later ones fill the room; None: there is none.
+
+        All times that are due with one that is not on time are caught up with: they wait for each other.
+        """
+        spec = revision.spec
+        is_late = self._is_catching_up or self._now_s - fire > _on_time_s(spec.schedule, nominal)
+        if spec.catchup != "all" or self._counted == revision.number or not is_late:
+            return None
+        self._is_catching_up, self._counted = True, revision.number
+        room = self._settings.catchup_max - len(self._queued)
+        last = min(horizon, math.floor(self._now_s - spec.schedule.jitter_s))
+        if room <= 0:
+            return max(nominal, last)
+        reach = 64
+        while reach < last - nominal and spec.schedule.span(last - reach, last).count <= room:
+            reach *= 2
+        newest = deque(spec.schedule.times(max(nominal - 1, last - reach), last), maxlen=room + 1)
+        return newest[0] if len(newest) > room else None
 
     def _superseded_to(self, schedule: Schedule, nominal: int, horizon: int) -> int | None:
         """The last nominal time before the latest that is due; None when this is the latest."""
@@ -290,40 +317,57 @@ class _Draft:
         row = Row(
             nominal=nominal, to=nominal, count=1, state=State.STARTED, revision=revision.number, decided_at=self._now_s
         )
-        overlap = revision.spec.overlap
-        if overlap == "allow" or not self._is_busy:
+        overlap, before = revision.spec.overlap, self._before()
+        most = self._settings.catchup_max if self._is_catching_up else QUEUED_MAX if overlap == "queue" else 0
+        if not before or (overlap == "allow" and self._has_room):
             self._newest = None
             self._start(row)
-        elif overlap == "queue" and len(self._queued) < QUEUED_MAX:
+        elif len(self._queued) < most:
             row = replace(row, state=State.QUEUED)
             self._newest = None
             self._store(row)
             self._queued.append(row)
+        elif overlap == "allow":
+            self._add_gap(replace(row, state=State.SKIPPED_LIMIT, reason=f"{len(self._active)} runs were active"))
         else:
-            reason = f"{QUEUED_MAX} runs are queued" if overlap == "queue" else ""
+            reason = f"{most} runs are queued" if most else before
             self._add_gap(replace(row, state=State.SKIPPED_OVERLAP, reason=reason))
 
+    def _before(self) -> str:
+        """Which run keeps another one from starting; "": none."""
+        if self._active:
+            return f"run {next(reversed(self._active))} had not ended"
+        if self._repeats:
+            return f"run {self._repeats[-1].row.run} is to be repeated"
+        return f"the run of {as_iso(self._queued[0].nominal)} was queued" if self._queued else ""
+
     @property
-    def _is_busy(self) -> bool:
-        return bool(self._active or self._repeats or self._queued)
+    def _has_room(self) -> bool:
+        """May one more run be active?"""
+        return len(self._active) < self._settings.active_max
 
     # Runs.
 
     def _start_waiting(self) -> None:
-        """Start manual runs, repeats that are due, and the next one of the queue."""
-        for at in self._requested:
+        """Start manual runs, repeats that are due, and the next one of the queue, as far as there is room."""
+        while self._requested and self._has_room:
+            at = self._requested.pop(0)
             row = Row(
                 nominal=at, to=at, count=1, state=State.STARTED, revision=self._job.revision, is_manual=True,
                 decided_at=self._now_s,
             )  # fmt: skip
             self._start(row)
-        self._requested.clear()
-        due = [one for one in self._repeats if one.at <= self._now_s]
-        self._repeats = [one for one in self._repeats if one.at > self._now_s]
-        for one in due:
-            self._start(one.row)
-        if self._queued and not self._active and not self._repeats:
+        for one in [one for one in self._repeats if one.at <= self._now_s]:
+            if self._has_room:
+                self._repeats.remove(one)
+                self._start(one.row)
+        while self._queued and self._may_start(self._queued[0]):
             self._start(self._queued.pop(0))
+
+    def _may_start(self, queued: Row) -> bool:
+        if self._job.spec_of(queued.revision).overlap == "allow":
+            return self._has_room
+        return not self._active and not self._repeats
 
     def _start(self, row: Row) -> None:
         attempt = row.attempts + 1
@@ -414,8 +458,10 @@ class _Draft:
 
 def _late_s(spec: JobSpec, nominal: int) -> float:
     """How late a nominal time may be decided and still start a run, s."""
-    if spec.catchup != "none":
-        return spec.catchup_window_s
-    following = spec.schedule.next_after(nominal)
+    return _on_time_s(spec.schedule, nominal) if spec.catchup == "none" else spec.catchup_window_s
+
+
+def _on_time_s(schedule: Schedule, nominal: int) -> float:
+    following = schedule.next_after(nominal)
     least, most = LATE_S
     return most if following is None else max(least, min(most, following - nominal))

@@ -34,6 +34,7 @@ class State(enum.StrEnum):
     STARTED = "started"
     QUEUED = "queued"  # it starts when the run before it has ended
     SKIPPED_OVERLAP = "skipped_overlap"  # the run before it had not ended
+    SKIPPED_LIMIT = "skipped_limit"  # as many runs were active as may be
     MISSED_WINDOW = "missed_window"  # decided too late: no instance ran, or it caught up with later ones only
     PAUSED = "paused"
     FAILED_TO_START = "failed_to_start"  # no valid seed, a sitemap that can't be read

@@ -291,6 +291,8 @@ class JobSettings(_Section, frozen=True):
     history_rows: Annotated[int, Meta(ge=1, le=100_000)] = (
         200  # kept of each job; a row is a time, or many that were missed
     )
+    catchup_max: Annotated[int, Meta(ge=1, le=1000)] = 100  # times that passed while no instance ran; the newest run
+    active_max: Annotated[int, Meta(ge=1, le=10_000)] = 100  # runs of a job at once
     pages: CountOrZero = 0  # of a run of a job that has no limit of its own; 0: none. The next two, too
     bytes: CountOrZero = 0
     urls: CountOrZero = 0

@@ -159,7 +159,7 @@ async def test_a_row_that_is_not_there_is_named_by_job_and_time(lab: Lab) -> Non
     rows = await lab.history()
     await lab.drop(rows[1])
     (found,) = await lab.found()
-    assert found == {"job": "news", "time": "2027-01-15T08:00:20Z", "reason": "it and 1 more have no row"}
+    assert found == {"job": "news", "time": "2027-01-15T08:00:20Z", "reason": "it has no row"}
     text = report_text(await lab.report())
     assert f"FAIL  {TITLE}        1" in text
     assert "news, time 2027-01-15T08:00:20Z, it and 1 more have no row" in text

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from crawler.errors import ConflictError
 from crawler.rules.job_plan import (
+    DEFAULTS,
     QUEUED_MAX,
     Plan,
     RunResult,
@@ -25,9 +26,11 @@ from crawler.rules.job_plan import (
 )
 from crawler.rules.jobs import Job, JobSpec, Outcome, Row, State
 from crawler.rules.schedules import schedule_of
+from crawler.settings.schema import JobSettings
 
 T0 = 1_800_000_000
-GAPS = (State.MISSED_WINDOW, State.SKIPPED_OVERLAP, State.PAUSED)
+GAPS = (State.MISSED_WINDOW, State.SKIPPED_OVERLAP, State.SKIPPED_LIMIT, State.PAUSED)
+FEW = JobSettings(catchup_max=5, active_max=3)
 
 
 def spec_of(every: str = "10", **given: Any) -> JobSpec:
@@ -45,7 +48,8 @@ def is_continued(before: Row, row: Row) -> bool:
 class Book:
     """A job and its history, as the engine keeps them."""
 
-    def __init__(self, spec: JobSpec) -> None:
+    def __init__(self, spec: JobSpec, settings: JobSettings = DEFAULTS) -> None:
+        self.settings = settings
         self.job = created("0123456789", "ann", "news", spec, T0)
         self.by_place: dict[float, Row] = {}
         self.failed_by_place: dict[float, Row] = {}
@@ -73,10 +77,11 @@ class Book:
         return made
 
     def at(self, now_s: float) -> Plan:
-        return self.take(plan(self.job, now_s))
+        return self.take(plan(self.job, now_s, self.settings))
 
     def end(self, now_s: float, *, ok: bool = True, run: str = "") -> Plan:
-        return self.take(ended(self.job, RunResult(run=run or self.job.active[0].run, is_success=ok), now_s))
+        result = RunResult(run=run or self.job.active[0].run, is_success=ok)
+        return self.take(ended(self.job, result, now_s, self.settings))
 
     def change(self, job: Job) -> None:
         self.job = job
@@ -173,6 +178,77 @@ def test_all_missed_times_of_the_window_are_caught_up_with() -> None:
     book.at(T0 + 3605)
     assert [row for row in book.states if row[2] != "started"] == [(10, 350, "missed_window")]
     assert len(book.runs) == 10
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+def test_times_that_are_caught_up_with_wait_for_each_other(overlap: str) -> None:
+    book = Book(spec_of(catchup="all", overlap=overlap))
+    book.at(T0 + 185)
+    assert book.states == [(10, 1, "started"), *((n, 1, "queued") for n in range(20, 190, 10))]
+    for n in range(18):
+        if n == 3:
+            book.at(T0 + 190.5)
+            assert book.states[-1] == (190, 1, "skipped_overlap" if overlap == "skip" else "queued")
+        book.end(T0 + 191 + n)
+    assert [row.outcome for row in book.rows if row.run][:18] == [Outcome.FINISHED] * 18
+    assert [run.split(".")[2] for run in book.runs] == sorted(run.split(".")[2] for run in book.runs)
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
+@pytest.mark.parametrize("when", ["10", "1", "cron"])
+def test_the_newest_times_are_caught_up_with(overlap: str, when: str) -> None:
+    """The rest is one row."""
+    spec = spec_of("10" if when == "cron" else when, catchup="all", overlap=overlap)
+    if when == "cron":
+        spec = replace(spec, schedule=schedule_of(cron="* * * * *", now_s=T0))
+    book = Book(spec, FEW)
+    now, times = T0 + 7205, list(spec.schedule.times(T0, T0 + 7205))
+    while book.at(now).due == now:
+        pass
+    missed, *others = sorted(book.rows, key=lambda row: row.nominal)
+    assert (missed.state, missed.count, missed.to) == (State.MISSED_WINDOW, len(times) - 5, times[-6])
+    assert missed.reason == "of the times that passed, the newest 5 run"
+    assert [row.nominal for row in others] == times[-5:]
+    assert Counter(row.state for row in others) == (
+        {"started": 3, "queued": 2} if overlap == "allow" else {"started": 1, "queued": 4}
+    )
+    assert_accounted(book, now)
+    for n in range(5):
+        book.end(now + 0.1 * n)
+    assert len(book.runs) == 5
+
+
+def test_a_skipped_time_names_the_run_that_it_overlapped_with() -> None:
+    book = Book(spec_of(retries=1))
+    book.at(T0 + 10)
+    book.at(T0 + 20)
+    book.at(T0 + 30)
+    (first,) = book.runs
+    assert book.by_place[T0 + 20.0].reason == f"run {first} had not ended"
+    assert book.states[-1] == (20, 2, "skipped_overlap")
+    book.end(T0 + 31, ok=False)
+    book.at(T0 + 40)
+    assert book.by_place[T0 + 40.0].reason == f"run {first} is to be repeated"
+
+
+def test_runs_that_are_active_have_a_limit() -> None:
+    book = Book(spec_of(overlap="allow"), FEW)
+    for n in range(1, 7):
+        book.at(T0 + 10 * n)
+    assert book.states[3:] == [(40, 3, "skipped_limit")]
+    assert book.by_place[T0 + 40.0].reason == "3 runs were active"
+    book.change(requested(book.job, T0 + 61))
+    made = book.at(T0 + 62)
+    assert (made.starts, len(made.job.requested), made.due) == ((), 1, T0 + 70), "no busy loop"
+    (record,) = book.end(T0 + 63).starts
+    assert record.run.endswith("-m")
+    failing = Book(spec_of(overlap="allow", retries=1, retry_delay_s=1.0), FEW)
+    for n in range(1, 4):
+        failing.at(T0 + 10 * n)
+    failing.end(T0 + 39, ok=False)
+    failing.at(T0 + 40)
+    made = failing.at(T0 + 45)
+    assert (len(made.job.active), len(made.job.repeats), made.due) == (3, 0, T0 + 50)
 
 
 def test_nothing_is_triggered_late_without_catching_up() -> None:
