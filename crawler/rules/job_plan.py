@@ -21,6 +21,7 @@ STEPS_MAX = 100  # decisions in one plan
 QUEUED_MAX = 100  # runs of a job that wait for the one before them
 REQUESTED_MAX = 100
 REPEATS_MAX = 100
+UNDECIDED_MAX = 20  # definitions, or pauses, of which nominal times are to be decided
 LATE_S = (15.0, 60.0)  # a nominal time that is decided as late as this is on time: a takeover takes ten seconds
 DEFAULTS = JobSettings()
 
@@ -102,16 +103,41 @@ def created(job_id: str, user: str, name: str, spec: JobSpec, now_s: float, *, r
 
 
 def edited(job: Job, spec: JobSpec, now_s: float) -> Job:
-    """The job with another definition, in force for nominal times after now."""
-    latest = job.revisions[-1]
-    since = max(int(now_s), latest.since, job.done_to)
+    """The job with another definition, in force for nominal times after now. It takes the place of the last one if that
+    had no nominal time. Raises ConflictError when too many have some that were not decided.
+    """
+    *earlier, latest = job.revisions
+    since, done_to = max(int(now_s), latest.since, job.done_to), job.done_to
+    if not _has_times(latest, max(latest.since, done_to), since):
+        new = Revision(number=latest.number + 1, since=latest.since, spec=spec)
+        if done_to >= latest.since:
+            done_to, new = since, replace(new, since=since)  # there was nothing to decide
+        if done_to >= new.since or not _has_times(new, new.since, since):
+            kept = (*earlier, latest) if latest.number in _needed(job) else earlier
+            return replace(job, revisions=(*kept, new), done_to=done_to)
+    if len(job.revisions) - len(_needed(job)) >= UNDECIDED_MAX:
+        raise ConflictError(
+            f"job {job.name} has {UNDECIDED_MAX} definitions with times that were not decided: is an instance running?"
+        )
     return replace(job, revisions=(*job.revisions, Revision(number=latest.number + 1, since=since, spec=spec)))
+
+
+def _has_times(revision: Revision, after: int, until: int) -> bool:
+    following = revision.spec.schedule.next_after(after)
+    return following is not None and following <= until
+
+
+def _needed(job: Job) -> set[int]:
+    """The revisions of runs that are active, wait, or are to be repeated."""
+    return {row.revision for row in (*job.active, *job.queued, *(one.row for one in job.repeats))}
 
 
 def paused(job: Job, now_s: float) -> Job:
     """The job, paused from now on. Raises ConflictError when it is."""
     if job.is_paused:
         raise ConflictError(f"job {job.name} is paused already")
+    if len(job.pauses) >= UNDECIDED_MAX:
+        raise ConflictError(f"job {job.name} has {UNDECIDED_MAX} pauses that were not decided: is an instance running?")
     return replace(job, pauses=(*job.pauses, (max(int(now_s), job.done_to), OPEN)))
 
 

@@ -20,7 +20,7 @@ from crawler.rules.runs import DEPTH_MAX, RunSpec
 from crawler.rules.schedules import Schedule
 from crawler.settings.schema import COUNT_MAX, PRIORITY_MAX
 
-SEEDS_INLINE_MAX = 32  # with more of them, the engine keeps them beside the job, in blocks
+SEEDS_INLINE_MAX, SEEDS_INLINE_BYTES = 32, 4096  # with more, the engine keeps them beside the job, in blocks
 SEEDS_A_BLOCK = 1_000
 RETRIES_MAX = 100
 FAILED_MAX = 100  # runs of a job that used up their attempts, and are kept for people to see

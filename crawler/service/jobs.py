@@ -34,7 +34,7 @@ from crawler.reports.job_view import (
 )
 from crawler.rules import job_plan
 from crawler.rules.durations import iso_duration
-from crawler.rules.jobs import SEEDS_INLINE_MAX, Job, JobSpec, Outcome, Row, check_spec
+from crawler.rules.jobs import SEEDS_INLINE_BYTES, SEEDS_INLINE_MAX, Job, JobSpec, Outcome, Row, check_spec
 from crawler.rules.names import check_job, check_user, names_for_job
 from crawler.rules.runs import name_of, total_of
 from crawler.rules.schedule_text import describe
@@ -117,7 +117,7 @@ def _checked(spec: JobSpec, *, has_seeds: bool) -> JobSpec:
 
 async def _with_seeds(crawl: OpenCrawl, job: str, spec: JobSpec, urls: Sequence[str]) -> JobSpec:
     """The definition with canonical seeds: a few in it, many beside it."""
-    if len(urls) <= SEEDS_INLINE_MAX:
+    if len(urls) <= SEEDS_INLINE_MAX and sum(map(len, urls)) <= SEEDS_INLINE_BYTES:
         return replace(spec, seeds=tuple(urls), seeds_kept=0, seeds_key="")
     key = secrets.token_hex(4)
     await _note(crawl, *seed_lines(key, urls))

@@ -251,6 +251,50 @@ def test_runs_that_are_active_have_a_limit() -> None:
     assert (len(made.job.active), len(made.job.repeats), made.due) == (3, 0, T0 + 50)
 
 
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_an_edit_replaces_a_definition_that_no_time_belongs_to(is_decided: bool) -> None:
+    """Whether the times before it were decided or not."""
+    book = Book(spec_of("1000"))
+    now = T0 + 5000.0
+    if is_decided:
+        book.at(now)
+        book.end(now)
+    for n in range(200):
+        book.change(edited(book.job, spec_of("1000", retries=n % 100), now + n))
+        assert len(book.job.revisions) <= 2 - is_decided
+    assert (book.job.revision, book.job.spec.retries) == (201, 99)
+    for later in range(5200, 8000, 100):
+        book.at(T0 + later)
+        for row in book.job.active:
+            book.end(T0 + later, run=row.run)
+    assert_accounted(book, T0 + 8000)
+
+
+def test_an_edit_keeps_the_definition_of_a_run_and_decides_no_time_of_before() -> None:
+    book = Book(spec_of("1000"))
+    assert book.at(T0 + 1000).starts
+    for n in range(10):
+        book.change(edited(book.job, spec_of("7", retries=n), T0 + 1100))
+    assert [one.number for one in book.job.revisions] == [1, 11], "the run needs its own"
+    made = book.at(T0 + 1100.5)
+    assert (made.put, made.due) == ((), T0 + 1106), "the next of every 7 seconds"
+
+
+def test_definitions_and_pauses_that_nobody_decides_have_a_limit() -> None:
+    book, now = Book(spec_of("1")), T0 + 10.0
+    for n in range(19):
+        book.change(edited(book.job, spec_of("1", retries=n), now + 5 * n))
+    with pytest.raises(ConflictError, match="is an instance running"):
+        edited(book.job, spec_of("1"), now + 100)
+    while book.at(now + 1000).due == now + 1000:
+        pass
+    assert len(book.job.revisions) == 1
+    for n in range(20):
+        book.change(resumed(paused(book.job, now + 2000 + 5 * n), now + 2003 + 5 * n))
+    with pytest.raises(ConflictError, match="is an instance running"):
+        paused(book.job, now + 3000)
+
+
 def test_nothing_is_triggered_late_without_catching_up() -> None:
     book = Book(spec_of("3600"))
     book.at(T0 + 3600 + 59)
