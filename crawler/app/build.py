@@ -327,14 +327,23 @@ def _build(
         loops["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
 
     def is_quiet() -> bool:
-        """Is there no claim in memory, and none due soon? A crawl that is paused does not end."""
+        """Is there no claim in memory, and none due soon? A crawl that is paused does not end. What is of a run does
+        not count.
+        """
+        if jobs.is_used:
+            return not (counters.overrides.is_paused or open_claims.own)
         return not (counters.overrides.is_paused or open_claims.total or committer.uncommitted) and due.is_idle
 
-    watcher = FinishWatcher(crawl.crawls, crawl.members, engine, archive, record=crawl.record)
+    watcher = FinishWatcher(crawl.crawls, crawl.runs, crawl.members, engine, archive, record=crawl.record)
 
     async def watch_for_end() -> None:
         reason = await watcher.wait(
-            is_locally_quiet=is_quiet, limit=lambda: usage.limit, has_more=usage.has_more, alive=lambda: peers.alive
+            is_locally_quiet=is_quiet,
+            limit=lambda: usage.limit,
+            has_more=usage.has_more,
+            alive=lambda: peers.alive,
+            has_jobs=lambda: jobs.is_used,
+            start_no_runs=jobs.start_no_runs,
         )
         stop.set(reason)
 
@@ -344,7 +353,8 @@ def _build(
         parser=parser, handlers=handlers, committer=committer, archive=archive,
         join=lambda: join(crawl.members, me, is_lock_free, s.membership),
         preparations=(
-            override_follower.follow, lambda: budgets.prepare(partitions), usage.prepare, vitals.look_at_disk
+            shared_record.follow, override_follower.follow, lambda: budgets.prepare(partitions), usage.prepare,
+            vitals.look_at_disk,
         ),
         engine_restarts=restarts,
         loops=loops,

@@ -39,6 +39,7 @@ from crawler.rules.meter import SILENT
 from crawler.rules.urls import canonicalize, host_of
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
+from crawler.service.jobs import going_on
 from crawler.settings import Settings
 from crawler.terminal import printing
 from crawler.terminal.patient_stream import patient_stderr
@@ -261,7 +262,7 @@ class CrawlSession:
             shown = [target.shown for target in self._targets]
             text = await summary(
                 crawl, totals, losses_of(totals, examples), new=found.fetched, seconds=seconds, why=self._why,
-                outputs=shown, notes=ended.notes,
+                outputs=shown, notes=[*ended.notes, *await going_on(crawl)],
             )  # fmt: skip
             printing.out(text, stream=self._out)
         if self._why == "evicted":

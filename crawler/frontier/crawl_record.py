@@ -108,11 +108,21 @@ def record_of(stored: Mapping[str, Any]) -> CrawlRecord:
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition's progress: URLs that became pending, URLs that ended, and entries not yet indexed."""
+    """A partition's progress: URLs that became pending, URLs that ended, and entries not yet indexed.
+
+    `run_added` and `run_done`: those of the URLs that are of runs of jobs.
+    """
 
     added: int
     done: int
+    run_added: int
+    run_done: int
     log_entries: int
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """The first two without runs."""
+        return self.added - self.run_added, self.done - self.run_done
 
 
 _encode = msgspec.json.Encoder().encode
@@ -333,12 +343,16 @@ class Crawls:
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """The counts of every partition; not a snapshot (see rules/finish.py)."""
-        metas = await self._engine.commands([("HMGET", self._keys.meta(p), "added", "done") for p in range(partitions)])
+        fields = ("added", "done", "run_added", "run_done")
+        metas = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in range(partitions)])
         used = [p for p, meta in enumerate(metas) if meta[0]]
         logs = dict(
             zip(used, await self._engine.commands([("HLEN", self._keys.of(p, "l")) for p in used]), strict=True)
         )
+        numbers = [[int(n or 0) for n in meta] for meta in metas]
         return [
-            PartitionCount(added=int(meta[0] or 0), done=int(meta[1] or 0), log_entries=int(logs.get(p, 0)))
-            for p, meta in enumerate(metas)
+            PartitionCount(
+                added=added, done=done, run_added=run_added, run_done=run_done, log_entries=int(logs.get(p, 0))
+            )
+            for p, (added, done, run_added, run_done) in enumerate(numbers)
         ]

@@ -82,6 +82,7 @@ class RunWatch:
         self._on_plan = on_plan
         self._clock = clock
         self._settings = settings
+        self.is_ending = False  # no further run is started here
         self._active: dict[str, ActiveRun] = {}
         self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
         self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
@@ -253,9 +254,8 @@ class RunWatch:
                 if stored is None or not _knows(stored, one.record.run):
                     self._ended(one)  # its job was removed, or an earlier call did it
                 elif fence is not None:
-                    made = ended(
-                        stored.job, _result(one), self._clock.engine_s(), self._settings, decides=self._clock.is_right
-                    )
+                    decides = self._clock.is_right and not self.is_ending
+                    made = ended(stored.job, _result(one), self._clock.engine_s(), self._settings, decides=decides)
                     steps.append((one, stored, made, fence))
             answers = await self._jobs.change_all([step[1:] for step in steps])
         except EngineError:

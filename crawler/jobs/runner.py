@@ -71,6 +71,10 @@ class JobRunner:
         """Has the crawl ever had a job?"""
         return self._triggers.is_used
 
+    def start_no_runs(self) -> None:
+        """The crawl is done, and this instance ends with the runs that are active."""
+        self._triggers.is_ending = self.watch.is_ending = True
+
     def description(self) -> dict[str, float]:
         """For the member list; names as in `Member`."""
         is_off = self.clock.is_known and not self.clock.is_right

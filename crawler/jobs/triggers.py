@@ -49,6 +49,7 @@ class Triggers:
         self._version = 0
         self._read_all_ms = 0  # when all partitions were read last, on the monotonic clock
         self._wakes = asyncio.Event()
+        self.is_ending = False  # nothing more is decided here
 
     @property
     def is_used(self) -> bool:
@@ -88,7 +89,8 @@ class Triggers:
         await asyncio.sleep(LEAST_S)
 
     def _wait_s(self) -> float:
-        soonest = min(self._due.values(), default=None) if self._is_clock_right() else None
+        decides = self._is_clock_right() and not self.is_ending
+        soonest = min(self._due.values(), default=None) if decides else None
         return IDLE_S if soonest is None else min(IDLE_S, max(0.0, soonest - wall_s()))
 
     async def look(self) -> None:
@@ -101,7 +103,7 @@ class Triggers:
             del self._due[partition]
         await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])
         now_s = wall_s()
-        if not self._is_clock_right():
+        if not self._is_clock_right() or self.is_ending:
             return
         due = [p for p, at in self._due.items() if at <= now_s and self._held.is_open(p)]
         if due:

@@ -1,4 +1,4 @@
-"""Decides whether the crawl is finished, or a run of a job. Pure.
+"""Decides whether the crawl itself is finished, or a run of a job. Pure.
 
 Partitions can't be read in one snapshot: a URL may move between two reads. Both counters of a partition only grow, and
 a child is added before its parent is done. So when two successive passes find nothing pending and the same `added`,
@@ -13,7 +13,9 @@ from crawler.rules.runs import RunCounts
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """One pass over all partitions: (added, done, log entries) of each, read under one engine run id."""
+    """One pass over all partitions: (added, done, log entries) of each, read under one engine run id. Without runs of
+    jobs.
+    """
 
     engine_run_id: str
     counts: tuple[tuple[int, int, int], ...]

@@ -34,6 +34,7 @@ from crawler.reports.job_view import (
 )
 from crawler.rules import job_plan
 from crawler.rules.durations import iso_duration
+from crawler.rules.job_plan import next_time
 from crawler.rules.jobs import SEEDS_INLINE_BYTES, SEEDS_INLINE_MAX, Job, JobSpec, Outcome, Row, check_spec
 from crawler.rules.names import check_job, check_user, names_for_job
 from crawler.rules.runs import name_of, total_of
@@ -261,6 +262,19 @@ async def list_jobs(
 
 async def _last(crawl: OpenCrawl, job: str, rows: int) -> list[Row] | None:
     return await crawl.jobs.history(job, limit=rows) if rows else None
+
+
+async def going_on(crawl: OpenCrawl) -> list[str]:
+    """A line about the jobs that have a next time, for who ends with a crawl; none without jobs."""
+    if not await crawl.jobs.count():
+        return []
+    found, behind = await crawl.jobs.page(None, limit=SEARCH_STEP)
+    names = [job.name for job in found if next_time(job, wall_s()) is not None]
+    if not names:
+        return []
+    more = " or more" if behind else ""
+    which = f"job {names[0]} goes on at its" if len(names) == 1 else f"{len(names)}{more} jobs go on at their"
+    return [f"{which} next time: keep 'crawler run'"]
 
 
 def _place(user: str | None, after: str) -> str:

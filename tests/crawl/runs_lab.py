@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.frontier.runs import Runs
+from crawler.pipeline.finish_watch import FinishWatcher
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.jobs import Job, JobSpec, Outcome, Revision, Row, State
 from crawler.rules.runs import RunCounts, RunRecord, RunSpec, job_of, total_of
@@ -24,6 +26,17 @@ LOOK_S = 0.02
 
 def runs_of(crawl: OpenCrawl) -> Runs:
     return crawl.runs
+
+
+def waiting_for_urls(crawl: OpenCrawl) -> Any:
+    """The crawl waits for runs that have URLs to fetch: their ends are the test's."""
+
+    async def active(_: FinishWatcher) -> set[str]:
+        found = sorted(await crawl.runs.active())
+        passes = await crawl.runs.passes(found)
+        return {run for run, one in zip(found, passes, strict=True) if total_of(one.values()).pending}
+
+    return patch.object(FinishWatcher, "_active_runs", active)
 
 
 async def write(crawl: OpenCrawl, record: RunRecord) -> None:

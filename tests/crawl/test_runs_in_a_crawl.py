@@ -25,7 +25,7 @@ from tests.crawl import handlers_lab
 from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.harness import entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, given, page_of
-from tests.crawl.runs_lab import ONE, TWO, close, counts, end, finish, left_of, runs_of, start, write
+from tests.crawl.runs_lab import ONE, TWO, close, counts, end, finish, left_of, runs_of, start, waiting_for_urls, write
 from tests.support.engine import Engine
 from tests.support.serving import serve_linked, serve_resources, serve_web
 from tests.support.web import Resource
@@ -47,7 +47,7 @@ def of_run(entries: Sequence[CommitEntry], run: str) -> dict[str, int]:
 
 async def run_until_idle(crawl: OpenCrawl, node: str = "n") -> Instance:
     """An instance that works until nothing is pending. It ends no run: the test does, in `finish`."""
-    with patch.object(run_watch, "LOOK_S", (600.0, 600.0)):
+    with patch.object(run_watch, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
         async with open_instance(await crawl.reloaded(), node=node, until_finished=True) as instance:
             await instance.run()
     return instance

@@ -23,6 +23,7 @@ from tests.frontier.raw import RawPartition, is_aside, is_row
 LEASE = ("session", "node", "epoch", "engine", "hash_key")
 SIZES = ("top_min", "hn", "hb", "yn", "yb", "nn", "nb", "en", "eb")  # of stores
 OF_USERS = ("users", "turns")
+RUN_PARTS = ("run_added", "run_done")  # see check_runs
 
 
 def check_states(model: PartitionModel, raw: RawPartition) -> None:
@@ -89,9 +90,20 @@ def check_counters(model: PartitionModel, raw: RawPartition) -> None:
     assert (meta.get("session", ""), int(meta.get("epoch", 0))) == (model.session, model.epoch)
     assert int(meta.get("clock", 0)) == model.clock
     assert (int(meta["hold"]) if "hold" in meta else None) == model.hold
-    others = ("clock", "hold", "request", "dropped", "spilled", "spilled_parked", "boosts", "moves")
+    others = (
+        "clock",
+        "hold",
+        "request",
+        "dropped",
+        "spilled",
+        "spilled_parked",
+        "boosts",
+        "moves",
+        "run_added",
+        "run_done",
+    )
     sets = (name for name in meta if name.startswith(("seen", "buckets", "split")))
-    assert raw.numbers("m", *LEASE, *SIZES, *others, *sets, *OF_USERS) == model.totals_view()
+    assert raw.numbers("m", *LEASE, *SIZES, *others, *RUN_PARTS, *sets, *OF_USERS) == model.totals_view()
     assert int(meta.get("seen0", 0)) == len(model.of_run(""))
     for name in model.counts:
         clock = ("next", "delay", "borrower", "borrower_seen", "waiter", "blocks", "domain", "stop", "boost")

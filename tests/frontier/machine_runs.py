@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from crawler.rules.runs import RunCounts
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import UNENDED, State
+from tests.frontier.model_urls import PENDING, UNENDED, State
 from tests.frontier.raw import RawPartition
 
 
@@ -28,6 +28,9 @@ def check_runs(model: PartitionModel, raw: RawPartition, runs: Iterable[str]) ->
         if f"buckets{run}" not in meta:
             assert (seen, depths, raw.run_counts(run), meta.get(f"seen{run}")) == (set(), {}, None, None)
     assert int(meta.get("dropped", 0)) == dropped
+    pending = [u for u in model.urls.values() if u.candidate.run and u.state in PENDING]
+    parked = [u for u in pending if u.state is State.QUEUED and model.queue(u.candidate.queue).is_parked]
+    assert int(meta.get("run_added", 0)) - int(meta.get("run_done", 0)) == len(pending) - len(parked)
     assert set(raw.zset("closed")) == model.closed
     for name in model.names():
         waiting = Counter(run for f in model.of_queue(name, State.QUEUED) if (run := model.urls[f].candidate.run))

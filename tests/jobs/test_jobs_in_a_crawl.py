@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.app.crawl import make_seeder
+from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
@@ -21,7 +22,7 @@ from crawler.service import failed_runs, jobs
 from tests.crawl.harness import crawl as crawl_all
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit
-from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_lab, linked, until
+from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_lab, job_web, linked, until
 from tests.support.engine import Engine
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -394,6 +395,32 @@ async def test_a_crawl_without_jobs_makes_no_call_for_them(
     assert [command for command in called if command[0] == "TIME"] == []
     assert [word for word in words if word.endswith(("change_job", "touch_run", "close_run"))] == []
     assert [word for word in words if word.startswith("{main:") and word.endswith(names)] == []
+
+
+@pytest.mark.parametrize("budget", [{}, {"pages": 2}, {"crawl_pages": 2}, {"urls": 2}], ids=str)
+async def test_a_crawl_ends_beside_a_job_that_never_rests(
+    tmp_path: Path, engine: Engine, budget: dict[str, int]
+) -> None:
+    """Of its own pages, and of runs that were active then; a budget may leave some, on the site of the runs, too."""
+    web = {("d0.test", "/"): linked("/a", "/b"), ("d0.test", "/a"): linked(), ("d0.test", "/b"): linked(delay_s=0.4)}
+    options = {f"budget__{name}": value for name, value in budget.items()}
+    async with job_web(tmp_path, engine, web, **options) as (site, settings):
+        async with open_crawl(settings, create=True) as crawl:
+            lab = Lab(site, engine, settings, crawl)
+            await lab.add(lab.url("d0.test"), every="1", overlap="allow")
+            await lab.run()
+            await lab.run()
+        done = await asyncio.wait_for(crawl_all(settings, [site.url("d0.test")]), 30)
+        own = [entry for entry in done.entries if not entry.run]
+        assert len(own) == (2 if budget else 3)
+        async with open_crawl(settings, create=False) as crawl:
+            job = (await crawl.jobs.find("default", NAME)).job
+            rows = await crawl.jobs.history(job.id, limit=1000)
+            assert job.active == ()
+            assert {row.outcome for row in rows if row.run} == {Outcome.FINISHED}
+            assert len([row for row in rows if row.is_manual]) == 2
+            assert await jobs.going_on(crawl) == ["job news goes on at its next time: keep 'crawler run'"]
+    assert await audit(settings) == 0
 
 
 async def test_a_run_that_goes_on_is_shown_with_its_counts(

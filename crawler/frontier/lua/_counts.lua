@@ -36,10 +36,19 @@ local function count_run(seed, what, n)
   if type(seed) == 'string' then count_seed(seed, what, n) end
 end
 
--- A run gets its counts with its first URL. So those of a run that was closed do not come back when its last URLs end.
+-- A run gets its counts with its first URL. So those of a run that was closed do not come back when its last URLs end. meta's
+-- run_added and run_done are those parts of added and done that are of runs, also of closed ones; both only grow.
 local function write_seeds()
+  local of_runs = {run_added = 0, run_done = 0}
   for seed, more in pairs(ctx.seeds) do
     local is_of_run = type(seed) == 'string'
+    if is_of_run then
+      of_runs.run_added = of_runs.run_added + more[ADDED]
+      for _, what in ipairs({DONE, DEAD, RunCounts.deferred}) do
+        local field = more[what] > 0 and 'run_done' or 'run_added'
+        of_runs[field] = of_runs[field] + math.abs(more[what])
+      end
+    end
     local name = is_of_run and seed or string.format('%d', seed)
     local packed = compact_get('e', name)
     if packed or not is_of_run or more[ADDED] > 0 then
@@ -48,4 +57,5 @@ local function write_seeds()
       compact_put('e', name, cmsgpack.pack(counts))
     end
   end
+  if of_runs.run_added ~= 0 or of_runs.run_done ~= 0 then bump(ctx.meta_key, of_runs) end
 end
