@@ -150,7 +150,10 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
         "--retries", dest="max_retry_count", type=whole_type, metavar="N",
         help="times that a failed run is repeated (default: 0)",
     )  # fmt: skip
-    group.add_argument("--retry-delay", type=_duration_type, metavar="S", help="before each repeat (default: 60)")
+    group.add_argument(
+        "--retry-delay", type=_delays_type, metavar="S[,S...]",
+        help="before each repeat (default: 60); 60,300,1800: before the first, the second, all others",
+    )  # fmt: skip
     group.add_argument(
         "--overlap",
         choices=("skip", "queue", "allow"),
@@ -168,6 +171,16 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
 
 def _duration_type(text: str) -> str:
     duration_type(text)
+    return text
+
+
+def _delays_type(text: str) -> str:
+    from crawler.rules.job_patch import delays_of
+
+    try:
+        delays_of(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("retryDelay: ")) from None
     return text
 
 

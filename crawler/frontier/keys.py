@@ -6,7 +6,7 @@ one slot. The scripts build further keys from the meta key's prefix (lua/_partit
 
 from functools import lru_cache
 
-LAYOUT = 7  # version of what is stored under these keys; another one is refused
+LAYOUT = 8  # version of what is stored under these keys; another one is refused
 CRAWLS = "crawler:crawls"  # the set of all crawls of the engine, by name; the one key that belongs to no crawl
 
 

@@ -314,7 +314,7 @@ def _result(one: ActiveRun) -> RunResult:
     elif one.record.stopped:
         reason = f"limit of {one.record.stopped}"
     return RunResult(
-        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), is_limited=bool(one.record.stopped),
+        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), limit=one.record.stopped,
         has_started=counts.added > 0,
         started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes, reason=reason,
     )  # fmt: skip

@@ -72,8 +72,8 @@ def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] 
 
 
 def _retries_text(view: JobView) -> str:
-    after = duration(parse_duration(view.retry_delay))
-    return f"{view.max_retry_count}, after {after}" if view.max_retry_count else "none"
+    delays = ", ".join(duration(parse_duration(one)) for one in view.retry_delay.split(","))
+    return f"{view.max_retry_count}, after {delays}" if view.max_retry_count else "none"
 
 
 def _run_text(run: str, counts: RunCountsView | None) -> str:
@@ -98,8 +98,8 @@ def history_table(rows: Sequence[HistoryRow]) -> str:
             row.nominal or f"{row.from_} to {row.to} ({row.count:,})",
             result_text(row),
             row.run,
-            f"{row.pages:,}" if row.ended else "",
-            f"{row.errors:,}" if row.ended else "",
+            f"{row.pages:,}" if row.completed_at or row.failed_at else "",
+            f"{row.errors:,}" if row.completed_at or row.failed_at else "",
             f"  {row.reason}" if row.reason else "",
         )
         for row in rows
@@ -110,7 +110,9 @@ def history_table(rows: Sequence[HistoryRow]) -> str:
 
 def failed_table(rows: Sequence[FailedRun]) -> str:
     """A row for each failed run, with why it failed."""
-    cells = [(row.ended, f"{row.user}/{row.job}", row.nominal, row.run, str(row.attempts), row.reason) for row in rows]
+    cells = [
+        (row.failed_at, f"{row.user}/{row.job}", row.nominal, row.run, str(row.attempts), row.reason) for row in rows
+    ]
     return table(("failed at", "job", "time", "run", "attempts", "why"), cells, left=6)
 
 

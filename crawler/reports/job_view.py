@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from crawler.rules.durations import iso_duration
 from crawler.rules.job_plan import next_time
-from crawler.rules.jobs import Job, JobSpec, Row, State
+from crawler.rules.jobs import Job, JobSpec, Row, State, retry_delays
 from crawler.rules.runs import RunCounts
 from crawler.rules.schedule_text import describe, preview
 from crawler.rules.schedules import Schedule, as_iso
@@ -17,7 +17,8 @@ from crawler.rules.schedules import Schedule, as_iso
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a nominal time, or (`from`, `to`, `count`) of several that were missed for one reason.
 
-    Times are ISO 8601, in UTC. `state`: see `State` of rules/jobs.py; `outcome`: running, retrying, finished, failed.
+    Times are ISO 8601, in UTC. `state`: see `State` of rules/jobs.py; `outcome`: running, retrying, finished, limited,
+    failed or unknown, which follows from the times of the last attempt.
     """
 
     nominal: str = ""
@@ -29,9 +30,11 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: str = ""
     manual: bool = False
     attempts: int = 0
-    triggered: str = ""
-    started: str = ""
-    ended: str = ""
+    picked_at: str = ""
+    started_at: str = ""
+    completed_at: str = ""
+    failed_at: str = ""
+    retry_at: str = ""
     pages: int = 0
     errors: int = 0
     bytes: int = 0
@@ -180,7 +183,7 @@ def definition_view(spec: JobSpec) -> Definition:
         sitemap=spec.sitemap or None, scope=run.scope or None, depth=run.depth if run.depth >= 0 else None,
         pages=run.pages or None, bytes=run.bytes or None, urls=run.urls or None, priority=run.priority,
         max_retry_count=spec.retries,
-        retry_delay=iso_duration(spec.retry_delay_s), overlap=spec.overlap, catchup=spec.catchup,
+        retry_delay=",".join(map(iso_duration, retry_delays(spec))), overlap=spec.overlap, catchup=spec.catchup,
         catchup_window=iso_duration(spec.catchup_window_s),
     )  # fmt: skip
 
@@ -205,8 +208,9 @@ def history_row(row: Row) -> HistoryRow:
     times = {"nominal": as_iso(row.nominal)} if row.count == 1 else {"from_": as_iso(row.nominal), "to": as_iso(row.to)}
     return HistoryRow(
         **times, count=row.count if row.count > 1 else 0, state=row.state.value, run=row.run,
-        outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, triggered=_iso(row.decided_at),
-        started=_iso(row.started_at), ended=_iso(row.ended_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
+        outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, picked_at=_iso(row.picked_at),
+        started_at=_iso(row.started_at), completed_at=_iso(row.completed_at), failed_at=_iso(row.failed_at),
+        retry_at=_iso(row.retry_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
         reason=row.reason, revision=row.revision,
     )  # fmt: skip
 

@@ -105,7 +105,17 @@ class JobPatch(SchedulePatch, frozen=True, kw_only=True, rename="camel", forbid_
     max_retry_count: (
         Annotated[int, Meta(ge=0, le=RETRIES_MAX, description="How often a run that failed is repeated")] | UnsetType
     ) = UNSET
-    retry_delay: Annotated[Duration, Meta(description="Before each repeat; PT1M at first")] | UnsetType = UNSET
+    retry_delay: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1, max_length=TEXT_MAX, examples=["PT1M", "60,300,1800"],
+                description="Before each repeat; several with commas: before the first, the second, and so on, the "
+                "last for all others. PT1M at first",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET  # fmt: skip
     overlap: (
         Annotated[
             Literal["skip", "queue", "allow"], Meta(description="When the run before it has not ended; skip at first")
@@ -136,13 +146,22 @@ class JobPatch(SchedulePatch, frozen=True, kw_only=True, rename="camel", forbid_
         }  # fmt: skip
         return replace(
             spec, run=replace(spec.run, **limits),
-            retry_delay_s=_seconds("retryDelay", self.retry_delay, spec.retry_delay_s),
+            retry_delay_s=delays_of(self.retry_delay) if self.retry_delay else spec.retry_delay_s,
             catchup_window_s=_seconds("catchupWindow", self.catchup_window, spec.catchup_window_s), **_given(others),
         )  # fmt: skip
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not UNSET}
+
+
+def delays_of(text: str) -> float | tuple[float, ...]:
+    """Seconds before the first repeat, the second, and so on: "60", or "60,300,1800". Raises UsageError."""
+    try:
+        return parse_duration(text)  # a comma is a decimal point in ISO 8601
+    except UsageError:
+        found = tuple(_seconds("retryDelay", one, 0.0) for one in text.split(","))
+    return found if len(found) > 1 else found[0]
 
 
 def _seconds(name: str, text: str | UnsetType, otherwise: float) -> float:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import ConflictError
-from crawler.rules.jobs import OPEN, Job, JobSpec, Outcome, Repeat, Revision, Row, State
+from crawler.rules.jobs import OPEN, Job, JobSpec, Repeat, Revision, Row, State, retry_delays
 from crawler.rules.runs import RunName, RunRecord, name_of, run_id
 from crawler.rules.schedules import Schedule, as_iso
 from crawler.settings.schema import JobSettings
@@ -42,7 +42,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     is_success: bool
-    is_limited: bool = False  # it has as much as it may
+    limit: str = ""  # the one that it reached
     has_started: bool = True  # False: it had no seed
     started_at: float = 0.0
     pages: int = 0
@@ -325,7 +325,7 @@ class _Draft:
             return
         row = Row(
             nominal=span.first, to=span.last, count=span.count, state=state, revision=revision.number,
-            decided_at=self._now_s, reason=reason,
+            picked_at=self._now_s, reason=reason,
         )  # fmt: skip
         self._add_gap(row)
 
@@ -341,7 +341,7 @@ class _Draft:
         """A nominal time is due: start its run, unless an earlier one has not ended."""
         self._done_to = nominal
         row = Row(
-            nominal=nominal, to=nominal, count=1, state=State.STARTED, revision=revision.number, decided_at=self._now_s
+            nominal=nominal, to=nominal, count=1, state=State.STARTED, revision=revision.number, picked_at=self._now_s
         )
         overlap, before = revision.spec.overlap, self._before()
         most = self._settings.catchup_max if self._is_catching_up else QUEUED_MAX if overlap == "queue" else 0
@@ -380,7 +380,7 @@ class _Draft:
             at = self._requested.pop(0)
             row = Row(
                 nominal=at, to=at, count=1, state=State.STARTED, revision=self._job.revision, is_manual=True,
-                decided_at=self._now_s,
+                picked_at=self._now_s,
             )  # fmt: skip
             self._start(row)
         for one in [one for one in self._repeats if one.at <= self._now_s]:
@@ -398,7 +398,10 @@ class _Draft:
     def _start(self, row: Row) -> None:
         attempt = row.attempts + 1
         run = run_id(self._job.id, row.revision, row.nominal, attempt=attempt, is_manual=row.is_manual)
-        new = replace(row, state=State.STARTED, run=run, attempts=attempt, outcome=Outcome.RUNNING, ended_at=0.0)
+        new = replace(
+            row, state=State.STARTED, run=run, attempts=attempt, picked_at=self._now_s, started_at=0.0,
+            completed_at=0.0, failed_at=0.0, retry_at=0.0, limit="",
+        )  # fmt: skip
         self._store(new)
         self._active[run] = new
         spec = self._job.spec_of(row.revision)
@@ -416,17 +419,20 @@ class _Draft:
             return
         self._ends.append(result.run)
         spec = self._job.spec_of(row.revision)
-        repeats = not result.is_success and row.attempts <= spec.retries
-        good = Outcome.LIMITED if result.is_limited else Outcome.FINISHED
-        outcome = good if result.is_success else Outcome.RETRYING if repeats else Outcome.FAILED
-        state = State.STARTED if result.has_started else State.FAILED_TO_START
+        state, delays = State.STARTED if result.has_started else State.FAILED_TO_START, retry_delays(spec)
         new = replace(
-            row, state=state, outcome=outcome, started_at=result.started_at, ended_at=self._now_s, pages=result.pages,
-            errors=result.errors, bytes=result.bytes, reason=result.reason,
+            row, state=state, started_at=result.started_at, pages=result.pages, errors=result.errors,
+            bytes=result.bytes, reason=result.reason,
         )  # fmt: skip
+        if result.is_success:
+            new = replace(new, completed_at=self._now_s, limit=result.limit)
+        elif row.attempts <= spec.retries:
+            again = self._now_s + delays[min(row.attempts, len(delays)) - 1]
+            new = replace(new, failed_at=self._now_s, retry_at=again)
+            self._repeats.append(Repeat(row=new, at=again))
+        else:
+            new = replace(new, failed_at=self._now_s)
         self._store(new)
-        if repeats:
-            self._repeats.append(Repeat(row=new, at=self._now_s + spec.retry_delay_s))
 
     # Runs that the engine lost.
 
@@ -442,7 +448,7 @@ class _Draft:
         for (nominal, is_manual), (name, one) in sorted(latest.items()):
             row = Row(
                 nominal=nominal, to=nominal, count=1, state=State.STARTED, revision=name.revision, is_manual=is_manual,
-                run=one.run, attempts=name.attempt, started_at=one.began, ended_at=one.last, outcome=Outcome.UNKNOWN,
+                run=one.run, attempts=name.attempt, started_at=one.began, completed_at=one.last,
                 pages=one.pages, errors=one.errors, bytes=one.bytes,
             )  # fmt: skip
             if (before := self._row_of(nominal, is_manual=is_manual)) is not None:

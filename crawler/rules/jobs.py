@@ -66,7 +66,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sitemap: str = ""
     run: RunSpec = RunSpec()
     retries: int = 0
-    retry_delay_s: float = 60.0
+    retry_delay_s: float | tuple[float, ...] = 60.0  # before each repeat: the first, the second, ...; the last stays
     overlap: Literal["skip", "queue", "allow"] = "skip"
     catchup: Literal["none", "latest", "all"] = "none"
     catchup_window_s: float = CATCHUP_WINDOW_S
@@ -84,7 +84,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A nominal time and what became of it, or a range of them (`to`, `count`) that were missed for one reason.
 
     `nominal`, `to`: wall clock, s; the other times too, 0 where it has not happened. A manual run has the time when
-    somebody wanted it. Figures are those of the last attempt; `pages` are answers of any status.
+    somebody wanted it. Times and figures are those of the last attempt; `pages` are answers of any status. The state of
+    a run follows from its times.
     """
 
     nominal: int
@@ -95,14 +96,33 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     is_manual: bool = False
     run: str = ""
     attempts: int = 0
-    decided_at: float = 0.0
-    started_at: float = 0.0
-    ended_at: float = 0.0
-    outcome: Outcome = Outcome.NONE
+    picked_at: float = 0.0  # an owner decided; 0 of a run that a rebuild found in the archive
+    started_at: float = 0.0  # its first seeds are added
+    completed_at: float = 0.0
+    failed_at: float = 0.0
+    retry_at: float = 0.0  # the next attempt; 0: there is none
+    limit: str = ""  # which one it reached
     pages: int = 0
     errors: int = 0
     bytes: int = 0
     reason: str = ""
+
+    @property
+    def ended_at(self) -> float:
+        return self.completed_at or self.failed_at
+
+    @property
+    def outcome(self) -> Outcome:
+        """How far its run is."""
+        if not self.run:
+            return Outcome.NONE
+        if self.failed_at:
+            return Outcome.RETRYING if self.retry_at else Outcome.FAILED
+        if not self.completed_at:
+            return Outcome.RUNNING
+        if not self.picked_at:
+            return Outcome.UNKNOWN
+        return Outcome.LIMITED if self.limit else Outcome.FINISHED
 
     @property
     def place(self) -> float:
@@ -153,6 +173,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return next(r.spec for r in self.revisions if r.number == revision)
 
 
+def retry_delays(spec: JobSpec) -> tuple[float, ...]:
+    """Before the first repeat, the second, and so on; the last holds for all further ones."""
+    return spec.retry_delay_s if isinstance(spec.retry_delay_s, tuple) else (spec.retry_delay_s,)
+
+
 def seed_blocks(urls: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """Seeds as they are kept beside a job."""
     rest = iter(urls)
@@ -166,8 +191,9 @@ def check_spec(spec: JobSpec, *, has_seeds: bool) -> None:
         raise UsageError("a job needs seeds, a sitemap, or both")
     if not 0 <= spec.retries <= RETRIES_MAX:
         raise UsageError(f"the number of retries must be from 0 to {RETRIES_MAX}")
-    if spec.retry_delay_s < 0:
-        raise UsageError("the delay before a retry must not be negative")
+    delays = retry_delays(spec)
+    if not (0 < len(delays) <= RETRIES_MAX and min(delays) >= 0):
+        raise UsageError(f"give 1 to {RETRIES_MAX} delays before retries, none of them negative")
     if spec.catchup_window_s <= 0:
         raise UsageError("the catch-up window must be more than 0")
     for name in ("pages", "bytes", "urls"):

@@ -12,7 +12,7 @@ from crawler.frontier.jobs import job_id
 from crawler.frontier.leases import Acquired
 from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
-from crawler.rules.jobs import Outcome, Row, State
+from crawler.rules.jobs import Row, State
 from crawler.runtime.clock import wall_s
 from crawler.service.users import set_weight
 from tests.api.api_lab import PROBLEM, Served
@@ -82,7 +82,7 @@ async def fail(api: Served, name: str, n: int) -> list[str]:
     rows = [
         Row(
             nominal=at + i, to=at + i, count=1, state=State.STARTED, revision=1, run=f"{job.id}.1.x{i}", attempts=2,
-            outcome=Outcome.FAILED, ended_at=at + i + 1.0, reason="no usable page: 1 failed",
+            failed_at=at + i + 1.0, reason="no usable page: 1 failed",
         )
         for i in range(1, n + 1)
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from crawler.jobs import clock_check
 from crawler.reports.job_text import history_table
 from crawler.reports.job_view import HistoryRow
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import Outcome, Row, State
+from crawler.rules.jobs import Row, State
 from crawler.runtime.clock import wall_s
 from crawler.settings import load
 from tests.cli.cli_lab import exit_code
@@ -275,10 +275,10 @@ def test_a_history_reads_as_what_became_of_each_time() -> None:
     rows = [
         HistoryRow(nominal=at(9), state="started", outcome="running", run="x.1.9", attempts=1),
         HistoryRow(from_=at(6), to=at(8), count=3, state="missed_window"),
-        HistoryRow(nominal=at(5), state="failed_to_start", outcome="failed", run="x.1.5", attempts=3, ended=at(5),
+        HistoryRow(nominal=at(5), state="failed_to_start", outcome="failed", run="x.1.5", attempts=3, failed_at=at(5),
                    reason="no valid seed URL"),
         HistoryRow(nominal=at(4), state="skipped_overlap"),
-        HistoryRow(nominal=at(3), state="started", outcome="finished", run="x.1.3-m", attempts=1, ended=at(4),
+        HistoryRow(nominal=at(3), state="started", outcome="finished", run="x.1.3-m", attempts=1, completed_at=at(4),
                    pages=1204, manual=True),
     ]  # fmt: skip
     cells = [[cell.strip() for cell in line.split("  ") if cell] for line in history_table(rows).splitlines()]
@@ -318,7 +318,7 @@ def fail(desk: Desk, name: str, *runs: str) -> None:
             rows = [
                 Row(
                     nominal=n, to=n, count=1, state=State.STARTED, revision=1, run=run, attempts=3,
-                    outcome=Outcome.FAILED, ended_at=1_800_000_000.0 + n, reason="no usable page: 1 failed",
+                    failed_at=1_800_000_000.0 + n, reason="no usable page: 1 failed",
                 )
                 for n, run in enumerate(runs, 1)
             ]  # fmt: skip

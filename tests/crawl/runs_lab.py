@@ -12,7 +12,7 @@ from crawler.app.crawl import OpenCrawl, make_router
 from crawler.frontier.runs import Runs
 from crawler.pipeline.finish_watch import FinishWatcher
 from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.jobs import Job, JobSpec, Outcome, Revision, Row, State
+from crawler.rules.jobs import Job, JobSpec, Revision, Row, State
 from crawler.rules.runs import RunCounts, RunRecord, RunSpec, job_of, total_of
 from crawler.rules.schedules import Schedule
 from crawler.seeding.run_seeder import RunSeeder
@@ -50,8 +50,7 @@ async def write_job(crawl: OpenCrawl) -> None:
     home = runs_of(crawl).home(ONE)
     found = [run.decode() for run in await crawl.engine.command("HKEYS", crawl.keys.of(home, "runs"))]
     rows = [
-        Row(nominal=1, to=1, count=1, state=State.STARTED, revision=1, is_manual=True, run=run, outcome=Outcome.RUNNING)
-        for run in sorted(found)
+        Row(nominal=1, to=1, count=1, state=State.STARTED, revision=1, is_manual=True, run=run) for run in sorted(found)
     ]
     spec = JobSpec(schedule=Schedule(at_s=4_000_000_000), seeds=("http://a.test/",))
     job = Job(

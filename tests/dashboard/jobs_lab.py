@@ -58,16 +58,16 @@ def _row(job: str, name: str, now: int, n: int) -> Row:
     kind = n + 3 * (len(name) - len("news"))  # so that they do not all look the same
     if kind in MISSED:
         state, count = MISSED[kind]
-        return Row(nominal=at, to=at + 60 * (count - 1), count=count, state=state, revision=1, decided_at=float(at))
+        return Row(nominal=at, to=at + 60 * (count - 1), count=count, state=state, revision=1, picked_at=float(at))
     row = Row(
         nominal=at, to=at, count=1, state=State.STARTED, revision=1, run=run_id(job, 1, at), attempts=1,
-        decided_at=float(at), started_at=at + 1.0, ended_at=at + 60.0 + n, outcome=Outcome.FINISHED,
+        picked_at=float(at), started_at=at + 1.0, completed_at=at + 60.0 + n,
         pages=40 + (n * 7 + len(name)) % 23, errors=n % 3, bytes=2_000_000 + n * 10_000,
     )  # fmt: skip
     if kind in FAILED:
-        return replace(row, outcome=Outcome.FAILED, pages=0, reason=f"no usable page: {HOSTILE}")
+        return replace(row, completed_at=0.0, failed_at=row.completed_at, pages=0, reason=f"no usable page: {HOSTILE}")
     if n == 0 and name in ("news", "status"):
-        return replace(row, outcome=Outcome.RUNNING, decided_at=now - 47.0, started_at=0, ended_at=0, pages=0)
+        return replace(row, picked_at=now - 47.0, started_at=0.0, completed_at=0.0, pages=0)
     return row
 
 

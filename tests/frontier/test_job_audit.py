@@ -174,7 +174,7 @@ async def test_all_times_of_a_range_that_has_no_row_are_counted(lab: Lab) -> Non
 
 async def test_a_time_with_two_rows_is_found(lab: Lab) -> None:
     first = (await lab.history())[0]
-    await lab.put(replace(first, run="another", decided_at=1.0, outcome=""))
+    await lab.put(replace(first, run="", picked_at=1.0))
     assert [one["reason"] for one in await lab.found()] == ["it has two rows"]
 
 

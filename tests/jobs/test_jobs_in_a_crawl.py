@@ -47,7 +47,7 @@ async def finished(lab: Lab) -> str:
     """The one run that there is, once it has finished."""
     (row,) = await lab.ended()
     assert (row.state, row.outcome, row.attempts) == (State.STARTED, Outcome.FINISHED, 1)
-    assert row.decided_at <= row.started_at + 1 <= row.ended_at + 1
+    assert row.picked_at <= row.started_at + 1 <= row.ended_at + 1
     await lab.nothing_left()
     assert row.pages == len(lab.entries(row.run))
     return row.run

@@ -49,10 +49,8 @@ async def test_a_lost_job_has_its_runs_in_its_history_again(tmp_path: Path, engi
             for row in rows:
                 if row.run:
                     was = before[row.run]
-                    assert row == replace(
-                        was, outcome=Outcome.UNKNOWN, started_at=row.started_at, ended_at=row.ended_at, decided_at=0.0
-                    )
-                    assert (row.pages, row.errors) == (3, 1)
+                    assert row == replace(was, started_at=row.started_at, completed_at=row.completed_at, picked_at=0.0)
+                    assert (row.pages, row.errors, row.outcome) == (3, 1, Outcome.UNKNOWN)
                 else:
                     assert row.state is State.UNKNOWN
             assert (await jobs.find_job(crawl, "default", NAME)).state == "paused"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.reports.job_view import definition_view
-from crawler.rules.job_patch import JobPatch, SchedulePatch
+from crawler.rules.job_patch import JobPatch, SchedulePatch, delays_of
 from crawler.rules.jobs import JobSpec
 from crawler.rules.runs import RunSpec
 from crawler.rules.schedules import Schedule
@@ -52,11 +52,25 @@ def test_a_schedule_that_is_not_valid_is_refused() -> None:
             SchedulePatch(**given).schedule(earlier, T0)
 
 
+@pytest.mark.parametrize(
+    ("text", "delays"),
+    [("60", 60.0), ("PT1,5M", 90.0), ("60,300,1800", (60.0, 300.0, 1800.0)), ("1m,PT5M, 30m", (60.0, 300.0, 1800.0))],
+)
+def test_delays_before_retries_are_one_or_several(text: str, delays: Any) -> None:
+    assert JobPatch(execution_interval="1h", retry_delay=text).applied(None, T0).retry_delay_s == delays
+
+
+@pytest.mark.parametrize("text", ["", ",", "60,", "60,soon", "60;300", "-1,5"])
+def test_delays_that_are_not_valid_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="retryDelay: "):
+        delays_of(text)
+
+
 def test_a_definition_that_is_shown_can_be_written() -> None:
     spec = JobSpec(
         schedule=DAILY, seeds=("https://a.example/",), sitemap="https://a.example/s.xml",
-        run=RunSpec(scope="host", depth=2, pages=3, priority=4.0), retries=5, retry_delay_s=6.5, overlap="queue",
-        catchup="all", catchup_window_s=7000.0,
+        run=RunSpec(scope="host", depth=2, pages=3, priority=4.0), retries=5, retry_delay_s=(6.5, 60.0),
+        overlap="queue", catchup="all", catchup_window_s=7000.0,
     )  # fmt: skip
     shown = msgspec.to_builtins(definition_view(spec))
     names = {field.encode_name for field in msgspec.structs.fields(JobPatch)}

@@ -295,6 +295,40 @@ def test_definitions_and_pauses_that_nobody_decides_have_a_limit() -> None:
         paused(book.job, now + 3000)
 
 
+def test_delays_before_retries_grow_and_the_last_one_stays() -> None:
+    book = Book(spec_of("100000", retries=4, retry_delay_s=(60.0, 300.0, 1800.0)))
+    now = T0 + 100_000.0
+    book.at(now)
+    for delay in (60, 300, 1800, 1800):
+        assert book.end(now, ok=False).due == now + delay
+        (row,) = book.rows
+        assert (row.outcome, row.failed_at, row.retry_at) == (Outcome.RETRYING, now, now + delay)
+        assert not book.at(now + delay - 1).starts
+        now += delay
+        assert book.at(now).starts
+    book.end(now, ok=False)
+    (row,) = book.rows
+    assert (row.outcome, row.attempts, row.retry_at) == (Outcome.FAILED, 5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome"),
+    [
+        ({}, Outcome.RUNNING),
+        ({"started_at": 2.0}, Outcome.RUNNING),
+        ({"completed_at": 3.0}, Outcome.FINISHED),
+        ({"completed_at": 3.0, "limit": "pages"}, Outcome.LIMITED),
+        ({"failed_at": 3.0}, Outcome.FAILED),
+        ({"failed_at": 3.0, "retry_at": 9.0}, Outcome.RETRYING),
+        ({"picked_at": 0.0, "completed_at": 3.0}, Outcome.UNKNOWN),
+        ({"run": ""}, Outcome.NONE),
+    ],
+)
+def test_the_state_of_a_run_follows_from_its_times(times: dict[str, Any], outcome: Outcome) -> None:
+    row = Row(nominal=1, to=1, count=1, state=State.STARTED, revision=1, run="x.1.1", picked_at=1.0)
+    assert replace(row, **times).outcome is outcome
+
+
 def test_nothing_is_triggered_late_without_catching_up() -> None:
     book = Book(spec_of("3600"))
     book.at(T0 + 3600 + 59)

@@ -9,6 +9,7 @@ import {
   HistoryBars,
   countdown,
   definitionFacts,
+  endedAt,
   fillTimes,
   historyTable,
   jobPath,
@@ -142,7 +143,7 @@ export function jobView() {
       (row) => el("li", {}, runLink(row.run), el("span"), el("span", { class: "actions" })),
       (line, row) => {
         const tries = row.attempts > 1 ? `after ${number(row.attempts)} attempts` : "";
-        text(line.childNodes[1], ` ${[moment(secondsOf(row.ended)), tries, row.reason].filter(Boolean).join(", ")} `);
+        text(line.childNodes[1], ` ${[moment(secondsOf(endedAt(row))), tries, row.reason].filter(Boolean).join(", ")} `);
         settleButtons(line.lastChild, row.run, { runs: [row.run] });
       },
     );

@@ -27,6 +27,9 @@ export function jobPill(pill, job) {
 /** Seconds since 1970 of a time of the API; 0 for none. */
 export const secondsOf = (iso) => (iso ? Date.parse(iso) / 1000 : 0);
 
+/** When its run ended, "" while it goes on. */
+export const endedAt = (row) => row.completed_at || row.failed_at || "";
+
 /** How a row counts: finished, limited, failed, running, retrying, queued, unknown or missed. */
 export function kindOf(row) {
   if (row.outcome) return row.outcome;
@@ -52,12 +55,12 @@ export function when(row) {
 
 /** How long a run took, or has been running. */
 export function tookS(row) {
-  if (!row.started && !row.triggered) return 0;
-  const end = row.ended ? secondsOf(row.ended) : row.outcome === "running" ? nowS() : 0;
-  return Math.max(0, end - secondsOf(row.started || row.triggered));
+  if (!row.started_at && !row.picked_at) return 0;
+  const end = endedAt(row) ? secondsOf(endedAt(row)) : row.outcome === "running" ? nowS() : 0;
+  return Math.max(0, end - secondsOf(row.started_at || row.picked_at));
 }
 
-const tookText = (row) => (row.ended || row.outcome === "running" ? duration(Math.round(tookS(row))) : "");
+const tookText = (row) => (endedAt(row) || row.outcome === "running" ? duration(Math.round(tookS(row))) : "");
 
 function barText(row) {
   const figures = row.run && row.outcome !== "running" ? [counted(row.pages ?? 0, "page"), tookText(row)] : [];
@@ -128,7 +131,7 @@ const HISTORY = ["Time", "Became", "Run", "#Pages", "#Errors", "#Size", "#Took",
 /** The cells of a table of rows, with the headers. */
 export function historyTable(rows) {
   const figures = (row) =>
-    row.ended ? [number(row.pages ?? 0), number(row.errors ?? 0), size(row.bytes ?? 0)] : ["", "", ""];
+    endedAt(row) ? [number(row.pages ?? 0), number(row.errors ?? 0), size(row.bytes ?? 0)] : ["", "", ""];
   const cells = rows.map((row) => [
     when(row),
     el("span", { class: `outcome ${kindOf(row)}` }, became(row)),

@@ -80,9 +80,11 @@ function times(row) {
   return [
     ["For the time", at(row.nominal)],
     ["By hand", row.manual ? "yes" : ""],
-    ["Triggered", at(row.triggered)],
-    ["Started", at(row.started)],
-    ["Ended", at(row.ended)],
+    ["Picked", at(row.picked_at)],
+    ["Started", at(row.started_at)],
+    ["Completed", at(row.completed_at)],
+    ["Failed", at(row.failed_at)],
+    ["Repeated", at(row.retry_at)],
     ["Attempt", row.attempts > 1 ? number(row.attempts) : ""],
     ["Revision of the job", number(row.revision)],
   ];
