@@ -24,7 +24,7 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
 from crawler.rules.jobs import JobSpec
-from crawler.rules.runs import RunCounts, RunRecord, job_of, reached, total_of, with_limits
+from crawler.rules.runs import URLS, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.tasks import Loop
 from crawler.settings.schema import JobSettings
@@ -304,17 +304,18 @@ def _result(one: ActiveRun) -> RunResult:
     assert one.last is not None
     counts = total_of(one.last.counts.values())
     good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
-    wrong = errors + (0 if one.record.stopped else counts.refused) + counts.deferred
-    reason = one.failure
+    spec, reason = one.record.spec, one.failure
+    limit = one.record.stopped or (URLS if 0 < spec.urls <= counts.added else "")  # links may be left out before a look
+    wrong = errors + (0 if limit else counts.refused) + counts.deferred
     if not reason and not good and wrong:
         what = ((counts.dead, "{:,} failed"), (counts.refused, "{:,} refused"), (counts.deferred, "{:,} deferred"))
         pages = counts.s4 + counts.s5
         parts = [*([counted(pages, "error page")] if pages else []), *(text.format(n) for n, text in what if n)]
         reason = f"no usable page: {', '.join(parts)}"
-    elif one.record.stopped:
-        reason = f"limit of {one.record.stopped}"
+    elif limit:
+        reason = f"limit of {limit}"
     return RunResult(
-        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), limit=one.record.stopped,
+        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), limit=limit,
         has_started=counts.added > 0,
         started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes, reason=reason,
     )  # fmt: skip

@@ -118,9 +118,9 @@ class JobCourse:
         poison = frozenset(url for url, n in deaths.items() if n >= GIVEN_UP_AT and url not in committed)
         truth = self._plan.web.truth(poison, known.seeds, scope=scope, depth=spec.depth)
         wanted = truth.committed
-        if known.record.stopped:
+        if row.limit:
             wanted = {url: status for url, status in wanted.items() if url in committed}
-            if len(committed) < spec.pages:
+            if row.limit == "pages" and len(committed) < spec.pages:
                 self._judge.blame("run", f"{run} was stopped at {len(committed)} of {spec.pages} pages")
         if committed != wanted:
             lost, strange = sorted(wanted.keys() - committed.keys()), sorted(committed.keys() - wanted.keys())
@@ -130,7 +130,9 @@ class JobCourse:
         if row.pages != len(committed):
             self._judge.blame("run", f"{run} has {len(committed)} pages, and is {row}")
         is_success = any(status < 400 for status in committed.values())
-        if (row.outcome is Outcome.FINISHED) != is_success:
+        if row.completed_at and row.limit != known.record.stopped and not (row.limit == "urls" and spec.urls):
+            self._judge.blame("run", f"{run} was stopped for {known.record.stopped!r}, and is {row}")
+        if (row.outcome in (Outcome.FINISHED, Outcome.LIMITED)) != is_success:
             self._judge.blame("run", f"{run} has committed {committed}, and is {row}")
 
 

@@ -66,7 +66,7 @@ def _spec(rng: random.Random, web: Web, shape: str) -> JobSpec:
         schedule=schedule, seeds=seeds, run=run,
         overlap=rng.choice(("skip", "queue") if can_pile_up or shape == "chain" else ("skip", "queue", "allow")),
         catchup=rng.choice(("none", "latest", "all")), catchup_window_s=CATCHUP_WINDOW_S,
-        retries=rng.choice((0, 0, 1, 2)), retry_delay_s=rng.choice((0.5, 3.0)),
+        retries=rng.choice((0, 0, 1, 2)), retry_delay_s=rng.choice((0.5, 3.0, (0.5, 2.0))),
     )  # fmt: skip
 
 
@@ -96,5 +96,6 @@ def _pages(rng: random.Random, web: Web) -> tuple[tuple[str, ...], RunSpec]:
     if luck < 0.5:
         return tuple(rng.sample(plain, min(len(plain), rng.randint(1, 4)))), RunSpec(depth=0)
     if luck < 0.85:
-        return (rng.choice(plain),), RunSpec(depth=1, scope=rng.choice(("", "host")), pages=rng.choice((0, 0, 0, 2)))
+        limits = rng.choice(({}, {}, {"pages": 2}, {"urls": 3}))
+        return (rng.choice(plain),), RunSpec(depth=1, scope=rng.choice(("", "host")), **limits)
     return (rng.choice(plain),), RunSpec(scope="host")

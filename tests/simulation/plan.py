@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from crawler.settings import Settings, load
+from crawler.settings.schema import JobSettings
 from tests.simulation.holding import Limits, limits_of
 from tests.simulation.job_sketches import Act, acts_of, clock_steps_of
 from tests.simulation.weather import Climate
@@ -104,7 +105,7 @@ def _with_jobs(plan: Plan, rng: random.Random) -> Plan:
     delay_s = min(s.politeness.delay_s, JOB_DELAY_S)
     settings = replace(
         s, politeness=replace(s.politeness, delay_s=delay_s),
-        jobs=replace(s.jobs, history_rows=rng.choice((1000, 1000, 30))),
+        jobs=_jobs_of(s, rng),
     )  # fmt: skip
     acts = acts_of(rng, plan.web, plan.shape)
     last_s = max(act.at_s for act in acts)
@@ -122,6 +123,11 @@ def _with_jobs(plan: Plan, rng: random.Random) -> Plan:
         scheduled={},
         acts=acts,
     )
+
+
+def _jobs_of(s: Settings, rng: random.Random) -> JobSettings:
+    limits = {"active_max": rng.choice((100, 2)), "catchup_max": rng.choice((100, 3))}
+    return replace(s.jobs, history_rows=rng.choice((1000, 1000, 30)), **limits)
 
 
 def _plan_of(seed: int, shape: str, mix: str) -> Plan:
