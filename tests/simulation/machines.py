@@ -33,6 +33,7 @@ from crawler.pipeline.parse import PageParser
 from crawler.runtime import vitals
 from crawler.service import jobs as service_jobs
 from crawler.settings import Settings
+from crawler.settings.schema import LoadedSettings
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
 from tests.simulation.engine import Server, SimEngine
@@ -199,8 +200,11 @@ async def _followed(page: HandlersPage) -> Any:
 
 
 def replaced(settings: Settings, **sections: dict[str, Any]) -> Settings:
-    """Settings with some keys of some sections changed."""
-    return replace(settings, **{name: replace(getattr(settings, name), **keys) for name, keys in sections.items()})
+    """Settings with some keys of some sections changed, as if a command had named them."""
+    changed = {name: replace(getattr(settings, name), **keys) for name, keys in sections.items()}
+    if isinstance(settings, LoadedSettings):
+        changed["given"] = settings.given | {f"{name}.{key}" for name, keys in sections.items() for key in keys}
+    return replace(settings, **changed)
 
 
 class _Tokens:

@@ -66,7 +66,8 @@ class Simulation:
         self.weather = Weather(rng_of(seed, "weather"), CALM)
         self.server = Server(real, self.loop, self.weather)
         self.disturbances = Disturbances(self.loop)
-        self._without_budgets = with_files(plan.settings, folder) if plan.overflows else plan.settings
+        filed = with_files(plan.settings, folder) if plan.overflows else plan.settings
+        self._without_budgets = replaced(filed, budget=dict.fromkeys(plan.budgets, 0))
         s = self.settings = replaced(self._without_budgets, budget=dict(plan.budgets))
         self.server.memory = USED if plan.overflows else self.server.memory
         self.judge = Judge(
