@@ -243,12 +243,14 @@ class _NoResolver:
         """Nothing is open."""
 
 
-async def _parse_in_loop(parser: PageParser, response: Response, x_robots: str, queue: str) -> ParsedPage:
+async def _parse_in_loop(
+    parser: PageParser, response: Response, x_robots: str, queue: str, *, is_sitemap: bool
+) -> ParsedPage:
     """What the worker process does, without one."""
     await asyncio.sleep(0.03)
     return parse_page(
         response.url, response.header("content-type"), x_robots, response.body,
-        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x",
+        links_max=5000, obey_nofollow=True, bytes_max=8192, agent="x", is_sitemap=is_sitemap,
     )  # fmt: skip
 
 
