@@ -1,9 +1,14 @@
-"""Who may do what: host, origin, token or session, role and rate of each request, in this order."""
+"""Who may do what: host, origin, token or session, role and rate of each request, in this order.
 
+What lasts, a stream of events or of seeds, ends when its sender's token or session does.
+"""
+
+import asyncio
+import contextlib
 import hmac
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from http import HTTPStatus
 
 import msgspec
@@ -13,14 +18,16 @@ from crawler.api.browser_sessions import BrowserSession, BrowserSessions
 from crawler.api.hosts import is_loopback, is_ours
 from crawler.api.problem import ProblemError
 from crawler.api.rate_limit import RateLimit
+from crawler.errors import EngineError
 from crawler.frontier.api_tokens import NOBODY, ApiToken, ApiTokens, Role, id_of
 from crawler.frontier.operator_log import LogEntry
 
-TOKENS_READ_EVERY_S = 1.0  # a token that was removed works this long
+TOKENS_READ_EVERY_S = 0.5  # a token that was removed works this long, and its open streams twice as long
 READS = ("GET", "HEAD")
 PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 CSRF_HEADER = "X-CSRF-Token"
 BEARER = {"WWW-Authenticate": 'Bearer realm="crawler"'}
+NOT_VALID = BEARER | {"WWW-Authenticate": f'{BEARER["WWW-Authenticate"]}, error="invalid_token"'}
 HOW = "send 'Authorization: Bearer TOKEN'; 'crawler token add' makes tokens"
 
 
@@ -30,6 +37,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     role: Role
     client: str
+    token: ApiToken | None = None
     session: BrowserSession | None = None
 
     @property
@@ -43,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenReader:
-    """The tokens, read from the engine once a second, and for those that are not known, as often as may be."""
+    """The tokens, read from the engine twice a second, and for those that are not known, as often as may be."""
 
     def __init__(self, tokens: ApiTokens) -> None:
         self._tokens = tokens
@@ -61,9 +69,31 @@ class TokenReader:
         token = self._known.get(number, NOBODY)
         return token if token.is_of(text) else None
 
+    async def now(self, token: ApiToken) -> ApiToken:
+        """What a token that was found has become; NOBODY when it is not valid any more. Raises EngineError."""
+        if time.monotonic() - self._read_at >= TOKENS_READ_EVERY_S:
+            await self._read()
+        now = self._known.get(token.id, NOBODY)
+        return now if (now.sha256, now.user) == (token.sha256, token.user) else NOBODY
+
     async def _read(self) -> None:
         now = time.monotonic()
         self._known, self._read_at = await self._tokens.read(), now
+
+
+class _Stream:
+    """One that is open, and how it ends."""
+
+    def __init__(self, identity: Identity, needed: Role) -> None:
+        self.identity = identity
+        self.needed = needed
+        self.limit = asyncio.timeout(None)
+        self.refusal: ProblemError | None = None
+
+    def end(self, refusal: ProblemError) -> None:
+        if self.refusal is None:
+            self.refusal = refusal
+            self.limit.reschedule(asyncio.get_running_loop().time())
 
 
 class Access:
@@ -80,6 +110,8 @@ class Access:
         self._tokens = tokens
         self._sessions = sessions
         self._rate = rate
+        self._streams: set[_Stream] = set()
+        self._is_streaming = asyncio.Event()
 
     def check_source(self, http: web.BaseRequest) -> None:
         """Is it meant for us, and no other site's page behind it?"""
@@ -105,6 +137,47 @@ class Access:
         self.count(identity.client)
         return identity
 
+    async def check_still(self, identity: Identity, needed: Role) -> None:
+        """Raises ProblemError when who was admitted would not be any more; also EngineError."""
+        if identity.session is not None and not self._sessions.has(identity.session):
+            raise ProblemError(HTTPStatus.UNAUTHORIZED, "this session has ended: open the link of 'crawler serve'")
+        if identity.token is None:
+            return
+        token = await self._tokens.now(identity.token)
+        if token is NOBODY:
+            raise ProblemError(HTTPStatus.UNAUTHORIZED, f"this token was removed: {HOW}", NOT_VALID)
+        if needed is Role.WRITE and token.role is not Role.WRITE:
+            raise _may_only_read()
+
+    @contextlib.asynccontextmanager
+    async def while_admitted(self, identity: Identity, needed: Role) -> AsyncIterator[None]:
+        """End what is inside, with ProblemError, when its sender is not admitted any more."""
+        stream = _Stream(identity, needed)
+        self._streams.add(stream)
+        self._is_streaming.set()
+        try:
+            async with stream.limit:
+                yield
+        except TimeoutError:
+            raise stream.refusal or TimeoutError from None
+        finally:
+            self._streams.discard(stream)
+            if not self._streams:
+                self._is_streaming.clear()
+
+    async def watch(self) -> None:
+        """End the streams of those who are not admitted any more; until cancelled."""
+        while True:
+            await self._is_streaming.wait()
+            await asyncio.sleep(TOKENS_READ_EVERY_S)
+            for stream in list(self._streams):
+                try:
+                    await self.check_still(stream.identity, stream.needed)
+                except ProblemError as refusal:
+                    stream.end(refusal)
+                except EngineError:
+                    break  # nobody knows, and nothing can be changed: the next time
+
     def count(self, client: str) -> None:
         """Count a request of a client."""
         wait_s = self._rate.take(client)
@@ -118,12 +191,8 @@ class Access:
         if "Authorization" in http.headers:
             token = await self._token(http)
             if token is None:
-                raise ProblemError(
-                    HTTPStatus.UNAUTHORIZED,
-                    f"this token is not valid: {HOW}",
-                    {"WWW-Authenticate": f'{BEARER["WWW-Authenticate"]}, error="invalid_token"'},
-                )
-            return Identity(who=token.user, role=token.role, client=f"token {token.id}")
+                raise ProblemError(HTTPStatus.UNAUTHORIZED, f"this token is not valid: {HOW}", NOT_VALID)
+            return Identity(who=token.user, role=token.role, client=f"token {token.id}", token=token)
         session = self._sessions.find(http.cookies.get(self._sessions.cookie, ""))
         if session is not None:
             return Identity(who="browser", role=Role.WRITE, client=f"session {session.id}", session=session)
@@ -144,9 +213,7 @@ class Access:
         if identity.role is not Role.WRITE:
             if not identity.who:
                 raise ProblemError(HTTPStatus.UNAUTHORIZED, f"a change needs a token: {HOW}", BEARER)
-            raise ProblemError(
-                HTTPStatus.FORBIDDEN, "this token may only read; 'crawler token add --role write' makes one for changes"
-            )
+            raise _may_only_read()
         if identity.session is not None:
             _check_origin(http)
             sent = http.headers.get(CSRF_HEADER, "").encode(errors="surrogateescape")
@@ -154,6 +221,12 @@ class Access:
                 raise ProblemError(
                     HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} must have the csrf_token of GET /v1/session"
                 )
+
+
+def _may_only_read() -> ProblemError:
+    return ProblemError(
+        HTTPStatus.FORBIDDEN, "this token may only read; 'crawler token add --role write' makes one for changes"
+    )
 
 
 def _check_origin(http: web.Request) -> None:

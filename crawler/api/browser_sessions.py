@@ -45,6 +45,10 @@ class BrowserSessions:
         """The session of a cookie."""
         return self._by_digest.get(_digest(value)) if value else None
 
+    def has(self, session: BrowserSession) -> bool:
+        """Does it go on?"""
+        return session in self._by_digest.values()
+
 
 def _digest(value: str) -> str:
     return hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()

@@ -1,6 +1,8 @@
 """A request as handlers get it: decoded, and from somebody who may send it."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -57,6 +59,7 @@ class Call(Generic[Query, Body]):
     query: Query
     body: Body
     stream: BodyStream  # for handlers that read the body themselves
+    while_admitted: Callable[[], AbstractAsyncContextManager[None]]  # raises ProblemError when the sender no longer is
 
     @property
     def name(self) -> str:

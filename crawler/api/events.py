@@ -7,7 +7,7 @@ in Last-Event-ID gets the entries that it missed. `outage`: the engine does not 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ class EventHub:
             news.set()
             await asyncio.sleep(self._limits.events_every_s)
 
-    async def listen(self, last_id: str, sees: Callable[[LogEntry], bool]) -> AsyncIterator[bytes]:
+    async def listen(self, last_id: str, sees: Callable[[LogEntry], bool]) -> AsyncGenerator[bytes]:
         """The events of one client and heartbeats, as text to send; of the log, the entries that it may see."""
         self._clients += 1
         self._wanted.set()

@@ -57,7 +57,7 @@ class Frame:
         app.on_response_prepare.append(_add_headers)
         for route in routes:
             app.router.add_route(route.method, route.path, self._function_of(route))
-            if route.method == "GET" and route.media != "text/event-stream":
+            if route.has_head:
                 app.router.add_route("HEAD", route.path, self._function_of(route))
         app.router.add_route("*", "/users{rest:(?:/.*)?}", _moved)
         return app
@@ -67,15 +67,16 @@ class Frame:
         is_encoded = route.is_encoded
 
         async def answer(http: web.Request) -> web.StreamResponse:
-            query = decoded_query(http, query_type)
+            identity, query = http[IDENTITY], decoded_query(http, query_type)
             raw, body = b"", None
             if not route.streams_body and route.role is Role.WRITE:
                 raw, body = await decoded_body(http, body_type, self._context.limits)
-            identity = http[IDENTITY]
+                await self._access.check_still(identity, route.role)  # it may have come slowly
             stream = BodyStream(http, self._context.limits)
             call = Call[Any, Any](
-                http=http, context=self._context, identity=identity, query=query, body=body, stream=stream
-            )
+                http=http, context=self._context, identity=identity, query=query, body=body, stream=stream,
+                while_admitted=lambda: self._access.while_admitted(identity, route.role),
+            )  # fmt: skip
             if not is_encoded:
                 response: web.StreamResponse = await route.handler(call)
                 return response
@@ -89,7 +90,8 @@ class Frame:
 
             if route.role is Role.READ:
                 return await act()
-            return await self._context.idempotency.run(http, identity.client, digest, act)
+            async with call.while_admitted() if route.streams_body else contextlib.nullcontext():
+                return await self._context.idempotency.run(http, identity.client, digest, act)
 
         setattr(answer, ROUTE, route)
         return answer

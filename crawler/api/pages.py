@@ -79,16 +79,25 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
         async with asyncio.timeout(call.context.limits.write_s) as limit:
             _bound_buffer(http, call.context.limits.event_buffer_bytes)
             await response.prepare(http)
-            async for chunk in hub.listen(http.headers.get("Last-Event-ID", ""), call.identity.sees):
-                limit.reschedule(asyncio.get_running_loop().time() + call.context.limits.write_s)
-                await response.write(chunk)
-                limit.reschedule(None)
+            listening = hub.listen(http.headers.get("Last-Event-ID", ""), call.identity.sees)
+            with contextlib.suppress(ProblemError):  # not admitted any more: the answer is over
+                async with call.while_admitted(), contextlib.aclosing(listening) as chunks:
+                    async for chunk in chunks:
+                        limit.reschedule(_soon(call))
+                        await response.write(chunk)
+                        limit.reschedule(None)
+            limit.reschedule(_soon(call))
             await response.write_eof()
     except TimeoutError:
         if http.transport is not None:
             http.transport.abort()  # it does not read
         raise ConnectionResetError("the client does not read") from None
     return response
+
+
+def _soon(call: Call[NoQuery, NoBody]) -> float:
+    """Until when a client has to have read what it is sent."""
+    return asyncio.get_running_loop().time() + call.context.limits.write_s
 
 
 def _bound_buffer(http: web.Request, size: int) -> None:

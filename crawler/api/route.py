@@ -19,6 +19,7 @@ from crawler.api.problem import ProblemError, bad_body, not_valid, too_large, to
 from crawler.frontier.api_tokens import Role
 
 JSON = "application/json"
+EVENTS = "text/event-stream"
 Handler = Callable[..., Awaitable[Any]]
 
 
@@ -34,6 +35,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     media: str = JSON
     body_media: tuple[str, ...] = (JSON,)
     is_slow: bool = False  # has an order of its own, so that it holds up no other request
+    has_effect: bool = False  # although it is a GET
     is_public: bool = False  # needs no token, whatever is listened on
     status: HTTPStatus = HTTPStatus.OK  # of an answer without an error
 
@@ -41,6 +43,16 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def role(self) -> Role:
         """What a sender needs."""
         return Role.READ if self.method in READS else Role.WRITE
+
+    @property
+    def has_head(self) -> bool:
+        """Is HEAD answered as GET is, without the body?"""
+        return self.method == "GET" and not self.has_effect and not self.is_event_stream
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Does the answer go on until the client leaves?"""
+        return self.media == EVENTS
 
     @property
     def streams_body(self) -> bool:

@@ -3,16 +3,15 @@
 from http import HTTPStatus
 
 from crawler.api import dead_letters, jobs, owners, pages, reads, seeds, writes
-from crawler.api.route import JSON, Route
+from crawler.api.route import EVENTS, JSON, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
-EVENTS = "text/event-stream"
 JOBS = "/v1/users/{user}/jobs"
 JOB = f"{JOBS}/{{name}}"
 
 ROUTES: tuple[Route, ...] = (
     *(Route(method="GET", path=path, handler=pages.dashboard, media=media) for path, (_, media) in pages.FILES.items()),
-    Route(method="GET", path="/login", handler=pages.login, media=HTML, is_public=True),
+    Route(method="GET", path="/login", handler=pages.login, media=HTML, is_public=True, has_effect=True),
     Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT),
     Route(method="GET", path="/readyz", handler=pages.readyz, media=TEXT),
     Route(method="GET", path="/metrics", handler=pages.metrics, media=TEXT),

@@ -108,14 +108,15 @@ async def serving(
     await runner.setup()
     try:
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(hub.run(), name="events")
+            background = [group.create_task(hub.run(), name="events"), group.create_task(access.watch(), name="access")]
             await _Site(runner, sock, limits.connections).start()
             try:
                 yield Listening(url=url, port=port, login_url=lambda: f"{url}login?code={sessions.code}")
             finally:
                 hub.close()
                 await runner.cleanup()
-                reading.cancel()
+                for task in background:
+                    task.cancel()
     except BaseExceptionGroup as errors:
         from crawler.runtime.tasks import first_error
 

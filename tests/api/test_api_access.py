@@ -1,17 +1,24 @@
 """Who may do what: tokens, roles, hosts, browsers' sessions, other sites' pages."""
 
+import asyncio
 import itertools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from crawler.api import route
 from crawler.api.hosts import is_ours, listen_address, reachable, shown
 from crawler.api.limits import Limits
+from crawler.api.routes import ROUTES
 from crawler.api.server import check_tokens, listen
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_tokens import ApiTokens, Role
 from tests.api.api_lab import PROBLEM, QUICK, Served, served, served_crawl
-from tests.service.service_lab import seeded
+from tests.service.service_lab import all_keys, seeded
 from tests.support.engine import Engine
 
 READS = ("/v1/overview", "/v1/domains", "/healthz", "/readyz", "/openapi.json", "/", "/nothing", "/v1/events")
@@ -239,3 +246,141 @@ async def test_too_many_requests_of_one_client_are_429(tmp_path: Path, engine: E
 def test_the_usual_limits_let_a_browser_work() -> None:
     assert Limits().requests_burst >= 100
     assert QUICK.requests_per_s > Limits().requests_per_s
+
+
+async def removed(api: Served) -> None:
+    """Remove all tokens."""
+    tokens = ApiTokens(api.crawl.engine, api.crawl.keys)
+    for number in await tokens.read():
+        assert await tokens.remove(number)
+
+
+async def narrowed(api: Served) -> None:
+    """Let all tokens only read."""
+    tokens = ApiTokens(api.crawl.engine, api.crawl.keys)
+    for number, token in (await tokens.read()).items():
+        blob = msgspec.json.encode(msgspec.structs.replace(token, role=Role.READ))
+        await api.crawl.engine.command("HSET", api.crawl.keys.api_tokens, number, blob)
+
+
+async def given_to_eve(api: Served) -> None:
+    """Let all tokens be another user's."""
+    tokens = ApiTokens(api.crawl.engine, api.crawl.keys)
+    for number, token in (await tokens.read()).items():
+        blob = msgspec.json.encode(msgspec.structs.replace(token, user="eve"))
+        await api.crawl.engine.command("HSET", api.crawl.keys.api_tokens, number, blob)
+
+
+@pytest.mark.parametrize("revoke", [removed, given_to_eve])
+async def test_a_revoked_token_ends_its_stream_of_events_and_no_other(
+    api: Served, revoke: Callable[[Served], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
+    async with asyncio.timeout(20):
+        token = await api.token(Role.READ)
+        nobodys, anns = [await api.http.get(api.url("/v1/events"), headers=one) for one in ({}, token)]
+        assert (await anns.content.readline()).startswith(b"id: ")
+        await revoke(api)
+        assert b"event: overview" in await anns.read(), "it ends as a whole answer does"
+        for _ in range(20):
+            assert await nobodys.content.readline()
+        nobodys.close()
+
+
+async def test_a_narrowed_token_goes_on_to_listen(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
+    async with asyncio.timeout(20), api.http.get(api.url("/v1/events"), headers=await api.token()) as response:
+        await narrowed(api)
+        for _ in range(40):
+            assert await response.content.readline()
+
+
+@pytest.mark.parametrize(("revoke", "status"), [(removed, 401), (narrowed, 403), (given_to_eve, 401)])
+@pytest.mark.parametrize("is_quick", [False, True])
+async def test_a_revoked_token_ends_its_upload_of_seeds(
+    tmp_path: Path,
+    engine: Engine,
+    revoke: Callable[[Served], Awaitable[None]],
+    status: int,
+    *,
+    is_quick: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
+    is_revoked = asyncio.Event()
+
+    async def lines(api: Served) -> AsyncIterator[bytes]:
+        yield b'"https://a.example/"\n'
+        while not await api.crawl.members.read():
+            await asyncio.sleep(0.001)
+        await revoke(api)
+        is_revoked.set()
+        while is_quick:
+            yield b'"https://b.example/"\n'
+            await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    limits = msgspec.structs.replace(QUICK, linger_s=0.05)
+    async with asyncio.timeout(20), served_crawl(tmp_path, engine, limits=limits) as api:
+        headers = await api.token() | {"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
+        found_status, found, _ = await api.send("POST", "/v1/seeds", headers, data=lines(api))
+        assert (found_status, is_revoked.is_set()) == (status, True), found
+        assert await api.crawl.members.read() == {}, "the seeder has left"
+        assert not await api.crawl.engine.command("EXISTS", api.crawl.keys.api_answers), "the key is free"
+
+
+async def test_a_token_revoked_while_its_body_comes_changes_nothing(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
+
+    is_admitted, read_body = asyncio.Event(), route.read_body
+
+    async def reading(*arguments: Any) -> bytes:
+        is_admitted.set()
+        return await read_body(*arguments)
+
+    monkeypatch.setattr(route, "read_body", reading)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"{"
+        await is_admitted.wait()
+        await removed(api)
+        yield b"}"
+
+    headers = await api.token() | {"Content-Type": "application/json"}
+    assert (await api.send("POST", PAUSE, headers, data=body()))[0] == 401
+    assert await api.crawl.operator_log.read() == []
+
+
+async def test_a_browsers_session_that_ended_ends_its_streams(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
+    monkeypatch.setattr("crawler.api.browser_sessions.SESSIONS_MAX", 1)
+    async with asyncio.timeout(20):
+        response = await api.http.get(api.url("/v1/events"), headers={"Cookie": await cookie_of(api)})
+        await cookie_of(api)  # the oldest has to go for it
+        assert b"event: overview" in await response.read()
+
+
+@pytest.mark.parametrize("who", ["nobody", "token", "browser"])
+async def test_head_has_no_effect_on_any_route(tmp_path: Path, engine: Engine, who: str) -> None:
+    said: list[str] = []
+    async with served_crawl(tmp_path, engine, announce=said.append) as api:
+        headers = {"Cookie": await cookie_of(api)} if who == "browser" else {}
+        if who == "token":
+            headers = await api.token()
+        link = api.server.login_url().partition(f":{api.port}")[2]
+        said.clear()
+        before = await all_keys(api.crawl)
+        paths = {re.sub(r"\{\w+\}", "docs.example", one.path): False for one in ROUTES}
+        paths |= {re.sub(r"\{\w+\}", "docs.example", one.path): True for one in ROUTES if one.has_head}
+        for path, has_head in (paths | {link: False, "/nothing": False}).items():
+            status, raw, answered = await api.send("HEAD", path, headers)
+            assert (raw, "Set-Cookie" in answered) == (b"", False), path
+            if not has_head:
+                assert status in (404, 405), path
+            elif path != "/v1/ring":  # which waits for heartbeats
+                assert status == (await api.send("GET", path, headers))[0], path
+        assert await all_keys(api.crawl) == before
+        assert (said, api.server.login_url().endswith(link)) == ([], True)
+        assert (await api.send("GET", link))[0] == 303, "the link is unused"
