@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from crawler.api.browser_sessions import BrowserSession, BrowserSessions
 from crawler.api.hosts import is_loopback, is_ours
@@ -45,9 +46,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         """Whose jobs it sees: with a token those of its user. None: of all users, as the operator's browser does."""
         return self.who if self.who and self.session is None else None
 
-    def sees(self, entry: LogEntry) -> bool:
-        """May it read this entry of the operator log?"""
-        return self.jobs_of is None or not entry.action.startswith("jobs ") or entry.target.startswith(f"{self.who}/")
+    @property
+    def owner(self) -> str:
+        """Whose share of what users share it takes: that of a user, of the browsers together, or of an address."""
+        if self.token is not None:
+            return f"user {self.who}"
+        return "browser" if self.session is not None else self.client
+
+    def shown(self, entry: LogEntry) -> LogEntry | None:
+        """An entry of the operator log as it may read it: without names of other users; None for what is about them."""
+        own = self.jobs_of
+        if own is None:
+            return entry
+        kind = entry.action.partition(" ")[0]
+        if kind == "token" or (kind in ("jobs", "users") and entry.target.partition("/")[0] != own):
+            return None
+        return entry if entry.who == own else replace(entry, who="")
 
 
 class TokenReader:
@@ -128,13 +142,15 @@ class Access:
 
     async def identify(self, http: web.Request, needed: Role) -> Identity:
         """Who sent it, if they may. Raises EngineError, too, where a token has to be looked up."""
+        client = _address(http)
         try:
             identity = await self._identity(http)
+            client = identity.client
             self._check_role(http, identity, needed)
         except ProblemError as refused:
-            self.count(_address(http))
+            self.count(client)
             raise refused from None
-        self.count(identity.client)
+        self.count(client)
         return identity
 
     async def check_still(self, identity: Identity, needed: Role) -> None:

@@ -1,6 +1,5 @@
 """A request as handlers get it: decoded, and from somebody who may send it."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from crawler.api.idempotency import Idempotency
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
 from crawler.api.shared_answers import SharedAnswers
+from crawler.api.shares import Places
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator_log import Actor, Via
 from crawler.reports.ring_types import RingMembers
@@ -43,7 +43,8 @@ class Context:
     sessions: BrowserSessions
     hub: EventHub
     idempotency: Idempotency
-    seed_turns: asyncio.Semaphore  # of those that may add seeds
+    seed_places: Places
+    event_places: Places
     letter_sums: SharedAnswers[LetterList]
     rings: SharedAnswers[RingMembers]
     metrics_domains: int  # how many of the busiest have metrics

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 TAKEOVERS_LOOKED_AT = 20  # at each read; all where they are not enough
 NO_TAKEOVER = "0"
+Shown = Callable[[LogEntry], LogEntry | None]  # an entry as a client may read it
 HEARTBEAT = b": heartbeat\n\n"
 
 
@@ -67,11 +68,6 @@ class EventHub:
         self._reads = 0
         self._is_read = False
 
-    @property
-    def has_room(self) -> bool:
-        """May one more client listen?"""
-        return self._clients < self._limits.event_clients
-
     def close(self) -> None:
         """End all streams."""
         self._is_closed = True
@@ -95,8 +91,8 @@ class EventHub:
             news.set()
             await asyncio.sleep(self._limits.events_every_s)
 
-    async def listen(self, last_id: str, sees: Callable[[LogEntry], bool]) -> AsyncGenerator[bytes]:
-        """The events of one client and heartbeats, as text to send; of the log, the entries that it may see."""
+    async def listen(self, last_id: str, shown: Shown) -> AsyncGenerator[bytes]:
+        """The events of one client and heartbeats, as text to send; of the log, the entries that are shown to it."""
         self._clients += 1
         self._wanted.set()
         try:
@@ -105,7 +101,7 @@ class EventHub:
             place, seen = self._begin(last_id), -1
             while not self._is_closed:
                 news, reads = self._news, self._reads
-                chunks, place = self._missing(place, seen, sees)
+                chunks, place = self._missing(place, seen, shown)
                 seen = reads - 1
                 if chunks:
                     yield b"".join(chunks)
@@ -131,16 +127,17 @@ class EventHub:
             self._entries[-1][0].id if self._entries else 0, self._takeovers[-1][0] if self._takeovers else NO_TAKEOVER
         )
 
-    def _missing(self, place: Place, seen: int, sees: Callable[[LogEntry], bool]) -> tuple[list[bytes], Place]:
+    def _missing(self, place: Place, seen: int, shown: Shown) -> tuple[list[bytes], Place]:
         """What a client at a place has to get, and where it is then."""
         chunks, entry, takeover = [], place.entry, place.takeover
         if self._entries and self._entries[-1][0].id > entry:
             for one, data in self._entries:
                 if one.id > entry:
                     entry = one.id
-                    if not sees(one):
-                        continue
-                    chunks.append(_event("log", data, Place(entry, takeover)))
+                    seen_so = shown(one)
+                    if seen_so is not None:
+                        text = data if seen_so is one else msgspec.json.encode(seen_so)
+                        chunks.append(_event("log", text, Place(entry, takeover)))
         if self._takeovers and self._takeovers[-1][0] != takeover:
             known = [digest for digest, _ in self._takeovers]
             start = known.index(takeover) + 1 if takeover in known else 0

@@ -17,6 +17,7 @@ from crawler.api.body_stream import BodyStream
 from crawler.api.call import Call, Context
 from crawler.api.problem import ProblemError, of_aiohttp, problem_of, response_of
 from crawler.api.route import JSON, Route, decoded_body, decoded_query
+from crawler.api.shares import Turns
 from crawler.errors import CrawlerError
 from crawler.frontier.api_tokens import Role
 from crawler.rules.printable import one_line
@@ -44,7 +45,7 @@ class Frame:
     def __init__(self, access: Access, context: Context) -> None:
         self._access = access
         self._context = context
-        self._turns = asyncio.Semaphore(context.limits.at_once)
+        self._turns = Turns(context.limits.at_once)
 
     def application(self, routes: tuple[Route, ...]) -> web.Application:
         """The application that has these routes."""
@@ -82,7 +83,9 @@ class Frame:
                 return response
 
             async def act() -> web.Response:
-                async with contextlib.nullcontext() if route.streams_body or route.is_slow else self._turns:
+                if route.streams_body:
+                    return json_response(await route.handler(call), route.status)
+                async with self._turns.taken(identity.owner, is_slow=route.is_slow):
                     return json_response(await route.handler(call), route.status)
 
             async def digest() -> str:
@@ -91,7 +94,7 @@ class Frame:
             if route.role is Role.READ:
                 return await act()
             async with call.while_admitted() if route.streams_body else contextlib.nullcontext():
-                return await self._context.idempotency.run(http, identity.client, digest, act)
+                return await self._context.idempotency.run(http, identity, digest, act)
 
         setattr(answer, ROUTE, route)
         return answer

@@ -12,6 +12,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from crawler.api.access import Identity
 from crawler.api.problem import ProblemError
 from crawler.errors import EngineError
 from crawler.frontier.api_answers import BODY_MAX, ApiAnswers, StoredAnswer
@@ -31,7 +32,7 @@ class Idempotency:
     async def run(
         self,
         http: web.Request,
-        client: str,
+        identity: Identity,
         fingerprint: Callable[[], Awaitable[str]],
         act: Callable[[], Awaitable[web.Response]],
     ) -> web.Response:
@@ -44,7 +45,8 @@ class Idempotency:
             return await act()
         if not KEY.fullmatch(key):
             raise ProblemError(HTTPStatus.BAD_REQUEST, f"{HEADER}: expected 1 to {KEY_MAX} visible ASCII characters")
-        stored_under = hashlib.sha256(f"{client}\n{key}".encode(errors="surrogateescape")).hexdigest()
+        digest = hashlib.sha256(f"{identity.client}\n{key}".encode(errors="surrogateescape")).hexdigest()
+        stored_under = f"{identity.owner}:{digest}"
         stored = await self._answers.begin(stored_under, time.time())
         if stored is not None:
             return _again(stored, await _of_request(http, fingerprint) if stored.status else "")

@@ -71,15 +71,18 @@ async def login(call: Call[LoginQuery, NoBody]) -> web.Response:
 
 async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
     """Events of the crawl as they come: overview, members, log, takeover, outage."""
+    with call.context.event_places.taken(call.identity.owner):
+        return await _stream(call)
+
+
+async def _stream(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
     hub, http = call.context.hub, call.http
-    if not hub.has_room:
-        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "too many clients listen to events", {"Retry-After": "60"})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
     try:
         async with asyncio.timeout(call.context.limits.write_s) as limit:
             _bound_buffer(http, call.context.limits.event_buffer_bytes)
             await response.prepare(http)
-            listening = hub.listen(http.headers.get("Last-Event-ID", ""), call.identity.sees)
+            listening = hub.listen(http.headers.get("Last-Event-ID", ""), call.identity.shown)
             with contextlib.suppress(ProblemError):  # not admitted any more: the answer is over
                 async with call.while_admitted(), contextlib.aclosing(listening) as chunks:
                     async for chunk in chunks:

@@ -49,11 +49,7 @@ async def add(call: Call[NoQuery, SeedList]) -> SeedResult:
     """
     context, body = call.context, call.stream
     media = check_media(call.http, (JSON, NDJSON))
-    if context.seed_turns.locked():
-        raise ProblemError(
-            HTTPStatus.SERVICE_UNAVAILABLE, "too many clients add seeds at this moment", {"Retry-After": "5"}
-        )
-    async with context.seed_turns:
+    with context.seed_places.taken(call.identity.owner):
         crawl = await call.crawl()
         if media == JSON:
             raw = await body.whole(context.limits.seed_list_bytes)

@@ -23,6 +23,7 @@ from crawler.api.problem import ProblemError, of_aiohttp, response_of
 from crawler.api.rate_limit import RateLimit
 from crawler.api.routes import ROUTES
 from crawler.api.shared_answers import SharedAnswers
+from crawler.api.shares import Places
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_answers import ApiAnswers
@@ -94,8 +95,9 @@ async def serving(
     context = Context(
         live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
-        seed_turns=asyncio.Semaphore(limits.seed_streams), letter_sums=SharedAnswers(LETTER_SUMS_S),
-        rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
+        seed_places=Places(limits.seed_streams, "uploads of seeds", again_s=5),
+        event_places=Places(limits.event_clients, "streams of events", again_s=60),
+        letter_sums=SharedAnswers(LETTER_SUMS_S), rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
         address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),

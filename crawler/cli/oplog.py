@@ -20,7 +20,8 @@ examples:
 
 Commands that change a crawl are noted before they act, also those that then fail: pause, block,
 delay, boost and their opposites, purge, release, dead retry and dead purge, ring pin, unpin and
-evict, scale, users, seed, and prune. The engine keeps the newest 1,000.
+evict, scale, users, seed, and prune. The engine keeps 1,000: the oldest
+go of whoever has most. A command that the same person repeats is one entry.
 
 With --json, one object a line, the newest last; all of them unless --limit is given.
 
@@ -73,7 +74,7 @@ def _text(found: "Sequence[LogEntry]", limit: int) -> str:
     if not found:
         return "No command has changed this crawl."
     rows = [
-        (moment(one.at), one.who, one.via, one.action, one.target or NOTHING, one.detail or NOTHING)
+        (moment(one.at), one.who, one.via, one.action, one.target or NOTHING, one.told or NOTHING)
         for one in found[-limit:]
     ]
     headers = ("at", "who", "via", "command", "target", "detail")

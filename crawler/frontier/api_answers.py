@@ -1,7 +1,7 @@
 """Answers of the HTTP API to requests with an Idempotency-Key: what a repeated request is answered with.
 
-Kept for a day, the newest thousand or so. Nothing in the engine expires by itself: whoever stores an answer drops old
-ones.
+Kept for a day, a thousand or so. Users share the room: whoever has most loses the oldest. Nothing in the engine expires
+by itself: whoever stores an answer drops old ones.
 """
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
+from crawler.rules.users import beyond_shares
 
 KEPT_S = 24 * 3600.0
 ANSWERS_MAX = 1_000
@@ -30,7 +31,7 @@ _decoder = msgspec.json.Decoder(StoredAnswer)
 
 
 class ApiAnswers:
-    """The stored answers of one crawl, by key. Every call raises EngineError."""
+    """The stored answers of one crawl, by key: "OWNER:..." of whose share it is. Every call raises EngineError."""
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
@@ -62,6 +63,7 @@ class ApiAnswers:
             return
         raw = await self._engine.command("HGETALL", self._hash)
         by_age = sorted((_decoder.decode(blob).at, key) for key, blob in pairs_of(raw))
-        kept = len(by_age) - (ANSWERS_MAX - DROPPED_AT_ONCE)
-        old = [key for n, (at, key) in enumerate(by_age) if n < kept or at <= now_s - KEPT_S]
-        await self._engine.command("HDEL", self._hash, *old)
+        old = [key for at, key in by_age if at <= now_s - KEPT_S]
+        fresh = [key for at, key in by_age if at > now_s - KEPT_S]
+        gone = beyond_shares([key.rpartition(b":")[0] for key in fresh], ANSWERS_MAX - DROPPED_AT_ONCE)
+        await self._engine.command("HDEL", self._hash, *old, *(fresh[place] for place in gone))

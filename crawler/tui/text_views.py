@@ -124,7 +124,7 @@ class LogView(_ListView):
 
     def draw(self) -> None:
         entries = list(reversed(self._log))
-        rows = [(moment(e.at), e.who, e.via, e.action, e.target or "the crawl", e.detail) for e in entries]
+        rows = [(moment(e.at), e.who, e.via, e.action, e.target or "the crawl", e.told) for e in entries]
         self.show_table(("at", "who", "by", "command", "target", "detail"), rows, [str(e.id) for e in entries])
 
 

@@ -193,7 +193,7 @@ async def test_heartbeats_come_while_nothing_happens(tmp_path: Path, engine: Eng
 
 
 async def test_more_clients_than_allowed_are_503(tmp_path: Path, engine: Engine) -> None:
-    limits = Limits(event_clients=2, shutdown_s=0.5)
+    limits = Limits(event_clients=4, shutdown_s=0.5)  # of which one client has at most half
     async with (
         seeded(tmp_path / "c", engine) as crawl,
         served(crawl, limits=limits) as api,

@@ -123,8 +123,13 @@ class FixedSource:
 
     async def log(self) -> Sequence[LogEntry]:
         self._note("log")
-        first = LogEntry(id=1, at=NOW - 50, who="ann", via=Via.CLI, action="pause", target="", detail="")
-        return [first, LogEntry(id=2, at=NOW, who="bob", via=Via.TOP, action="delay", target="a.test", detail="5 s")]
+        first = LogEntry(
+            id=1, at=NOW - 50, who="ann", via=Via.CLI, action="pause", target="", detail="", first_at=NOW - 50
+        )
+        second = LogEntry(
+            id=2, at=NOW, who="bob", via=Via.TOP, action="delay", target="a.test", detail="5 s", first_at=NOW
+        )
+        return [first, second]
 
     async def attempts(self, domain: str) -> Sequence[ShownAttempt]:
         self._note("attempts", domain)

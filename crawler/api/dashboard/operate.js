@@ -88,6 +88,7 @@ export function operatorLog() {
       words(entry.action),
       target && el("span", { class: "url" }, ` ${target}`),
       entry.detail && `, ${entry.detail}`,
+      entry.times > 1 && `, ${number(entry.times)} times`,
     );
   }
 

@@ -1,8 +1,23 @@
 #!lua flags=allow-oom
--- log_command: append an entry to the log of operator commands, and drop the oldest beyond the newest ones. The ids are
--- 0-1, 0-2, ...: without a clock, and never one twice. Also while the engine is full: a purge must not go unlogged then.
+-- log_command: append an entry to the log of operator commands. The ids are 0-1, 0-2, ...: without a clock, and never
+-- one twice. Also while the engine is full: a purge must not go unlogged then.
+-- A command that the same person gave last on the same target replaces that entry, with one more in `times`.
 -- KEYS  the log (a stream)
--- ARGV  how many entries stay, entry (JSON)
--- returns the number of the entry
-local id = redis.call('XADD', KEYS[1], 'MAXLEN', '=', ARGV[1], '0-*', 'e', ARGV[2])
-return tonumber(string.sub(id, 3))
+-- ARGV  entry (JSON), how many of the newest entries are looked at
+-- returns the number of the entry, how many entries there are
+local text = ARGV[1]
+local entry = cjson.decode(text)
+for _, one in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[2])) do
+  local old = cjson.decode(one[2][2])
+  if old.target == entry.target then
+    if old.who == entry.who and old.via == entry.via and old.action == entry.action and old.detail == entry.detail then
+      entry.times = (old.times or 1) + 1
+      entry.first_at = old.first_at or old.at
+      text = cjson.encode(entry)
+      redis.call('XDEL', KEYS[1], one[1])
+    end
+    break
+  end
+end
+local id = redis.call('XADD', KEYS[1], '0-*', 'e', text)
+return {tonumber(string.sub(id, 3)), redis.call('XLEN', KEYS[1])}
