@@ -8,6 +8,7 @@ import msgspec
 
 from crawler.app.crawl import OpenCrawl
 from crawler.engine.client import EngineInfo
+from crawler.frontier.busy import BusyQueue
 from crawler.frontier.lookup import Progress
 from crawler.frontier.members import Member
 from crawler.frontier.series import Rates, Sample
@@ -15,6 +16,7 @@ from crawler.frontier.stats import DomainStats, Totals
 from crawler.membership.nodes import is_lock_free
 from crawler.rules.liveness import DeclaredState
 from crawler.runtime.clock import wall_s
+from crawler.service.members import running_since
 
 DEAD = "dead"  # proven: its lock file, which is on this machine, is free
 STATES = (*(state.value for state in DeclaredState), DEAD)
@@ -62,20 +64,21 @@ async def read_crawl(crawl: OpenCrawl, top_domains: int) -> Reading:
     """
     now_s = wall_s()
     totals = await crawl.stats.totals()
-    samples = await crawl.series.read(Sample.of(now_s, _progress(totals)))
     members = await crawl.members.read()
+    began_s = running_since((m for m in members.values() if m.state == "alive"), now_s)
+    samples = (await crawl.series.read(Sample.of(now_s, _progress(totals)))).since(began_s)
     dead = {session for session, member in members.items() if is_lock_free(member)}
     leases = await crawl.leases.read(range(crawl.record.partitions))
     fetching = [m for s, m in members.items() if s not in dead and m.state != DeclaredState.SEEDING]
     return Reading(
-        totals=totals, rates=samples.rates, domains=await crawl.stats.domain_count(),
+        totals=totals, rates=samples.rates or Rates(0.0), domains=await crawl.stats.domain_count(),
         partitions=crawl.record.partitions,
         unowned=sum(lease.session not in members or lease.session in dead for lease in leases),
         overdue_s=await crawl.lists.overdue_ms() / 1000, jobs=await _jobs(crawl, now_s),
         is_paused=(await crawl.operator.overrides()).is_paused,
         states=Counter(DEAD if s in dead else m.state for s, m in members.items()),
         instances=_one_each(fetching), engine=await crawl.engine.info(),
-        top=await _top(crawl, top_domains, now_s) if top_domains else None,
+        top=await _top(crawl, top_domains, now_s, began_s) if top_domains else None,
     )  # fmt: skip
 
 
@@ -106,7 +109,13 @@ def _one_each(members: Sequence[Member]) -> list[Member]:
     return [by_node[node] for node in sorted(by_node)]
 
 
-async def _top(crawl: OpenCrawl, limit: int, now_s: float) -> list[TopDomain]:
+async def _top(crawl: OpenCrawl, limit: int, now_s: float, began_s: float) -> list[TopDomain]:
     rows = [*await crawl.lists.top("pages", limit, now_s), *await crawl.lists.top("rate", limit, now_s)]
-    top = (TopDomain(row.stats, row.busy.rates(now_s).pages if row.busy else None) for row in rows)
+    top = (TopDomain(row.stats, _pages_per_s(row.busy, now_s, began_s)) for row in rows)
     return list({one.stats.domain: one for one in top}.values())
+
+
+def _pages_per_s(busy: BusyQueue | None, now_s: float, began_s: float) -> float | None:
+    """Of a domain; 0 while it is not known, so that a chart has no gaps. None for one that is not among the busiest."""
+    rates = busy.rates(now_s, began_s) if busy else None
+    return rates.pages if rates else 0.0 if busy else None

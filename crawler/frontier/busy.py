@@ -40,10 +40,15 @@ class BusyQueue(msgspec.Struct, frozen=True):
     last_error_at: float = 0.0
     first: int = 0  # the slot in which it became one of the busiest
 
-    def rates(self, now_s: float) -> Rates:
-        """Over the last two whole slots, or what there is of them since its first one."""
-        end = max(FINE.slot_of(now_s - SETTLED_S), self.first + 1)
-        begin = max(end - RATE_SLOTS, self.first)
+    def rates(self, now_s: float, began_s: float = 0.0) -> Rates | None:
+        """Over the last two whole slots, or one; None before there is one. `began_s`: when instances began to run.
+
+        The slot in which it became one of the busiest is not whole, nor is that in which they began.
+        """
+        end = FINE.slot_of(now_s - SETTLED_S)
+        begin = max(end - RATE_SLOTS, self.first + 1, FINE.slot_of(began_s) + 1)
+        if begin >= end:
+            return None
         whole = (one for one in self.newest if begin <= one.number < end)
         return _mean(whole, float((end - begin) * FINE.slot_s))
 

@@ -46,7 +46,8 @@ class DomainLists:
             return await self.rows(await self._oldest_due(limit))
         busy = await self.busy.read()
         if sort == "rate":
-            pages = {(one.queue, one.partition): one.rates(now_s).pages for one in busy}
+            rates = {(one.queue, one.partition): one.rates(now_s) for one in busy}
+            pages = {place: found.pages if found else 0.0 for place, found in rates.items()}
             return await self.rows(sorted(pages, key=lambda place: (-pages[place], place))[:limit])
         others = await self._ranked("long" if sort == "queue" else "top")
         places = {*((one.queue, one.partition) for one in busy), *others}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
@@ -15,6 +16,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.lookup import Progress
 
 RATE_SLOTS = 2  # whole slots that a rate is measured over
+RATE_MIN_S = 3.0  # a rate of less than this would be chance
 STALE_SLOTS = 3  # after so many without a sample nothing runs
 SKEW_SLOTS = 12  # clocks that differ by more were set: the newest sample is not from the future
 
@@ -90,17 +92,24 @@ class Samples(msgspec.Struct, frozen=True):
     fine: Sequence[Sample]
     coarse: Sequence[Sample]
 
+    def since(self, began_s: float) -> Self:
+        """Without the fine samples of before, when no instance that runs now did."""
+        return replace(self, fine=[sample for sample in self.fine if sample.at_s >= began_s])
+
     @property
-    def rates(self) -> Rates:
-        """Over the last two whole slots; in the first ones since the first sample; 0 when there was none for long."""
+    def rates(self) -> Rates | None:
+        """Over the last two whole slots; in the first ones since the first sample; None while nothing can be told."""
         if not self.fine:
-            return Rates(0.0)
+            return None
         newest = self.fine[-1]
         slot = FINE.slot_of(newest.at_s)
         if FINE.slot_of(self.now.at_s) - slot >= STALE_SLOTS:
-            return Rates(0.0)
+            return None
         older = next(sample for sample in self.fine if FINE.slot_of(sample.at_s) >= slot - RATE_SLOTS)
-        return Rates.between(older, newest if older is not newest else self.now)
+        for end in (newest, self.now):
+            if end.at_s - older.at_s >= RATE_MIN_S:
+                return Rates.between(older, end)
+        return None
 
 
 class Series:

@@ -32,7 +32,7 @@ class DomainState(StrEnum):
 class DomainView(msgspec.Struct, frozen=True, kw_only=True):
     """One domain, or host where the queues are by host. Counts are totals of the crawl; times in ms.
 
-    `rates`, `in_flight`, `last_error` and `last_error_at` are known of the busiest domains only.
+    `rates`, `in_flight`, `last_error` and `last_error_at` are known of the busiest domains only; `rates` not at once.
     """
 
     domain: str
@@ -68,8 +68,10 @@ class DomainView(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-def domain_view(stats: DomainStats, busy: BusyQueue | None, overrides: Overrides, now_s: float) -> DomainView:
-    """Put together what is known of a domain at a time of the wall clock."""
+def domain_view(
+    stats: DomainStats, busy: BusyQueue | None, overrides: Overrides, now_s: float, *, began_s: float = 0.0
+) -> DomainView:
+    """Put together what is known of a domain at a time of the wall clock. `began_s`: since when instances run."""
     in_flight = min(busy.in_flight, stats.claimed) if busy and stats.owner else (0 if not stats.claimed else None)
     error = busy if busy and now_s - busy.last_error_at <= ERROR_SHOWN_S else None
     return DomainView(
@@ -80,7 +82,7 @@ def domain_view(stats: DomainStats, busy: BusyQueue | None, overrides: Overrides
         in_flight=in_flight,
         robots_denied=stats.refused.get("robots", 0),
         latency_ms=round(stats.fetch_ms / stats.fetched, 1) if stats.fetched else None,
-        rates=busy.rates(now_s) if busy else None,
+        rates=busy.rates(now_s, began_s) if busy else None,
         last_error=error.last_error if error else "",
         last_error_at=error.last_error_at if error else 0.0,
     )

@@ -32,7 +32,7 @@ class JobsAhead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl in one read of its counters. Counts are totals; `rates` are per second."""
+    """A crawl in one read of its counters. Counts are totals; `rates` are per second, of the last 10 s."""
 
     crawl: str  # its name
     at: float  # when it was read, s since 1970
@@ -51,7 +51,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     dead: int
     bytes: int
-    rates: Rates
+    rates: Rates | None  # None while they are not known: in the first seconds, and where nothing runs
     busy_partitions: int  # that have pending URLs
     still_s: float = 0.0  # since when no attempt has finished, s; at most 5 s too little
     left_s: float | None = None  # how long the pending URLs last, while they decrease, s

@@ -15,7 +15,7 @@ def overview_parts(o: Overview) -> list[str]:
     """Like "1,204 pages", "98/s", "3,411 queued", "64 in flight", "2 errors", "31.2 MiB"."""
     parts = [
         counted(o.pages, "page"),
-        f"{rate(o.rates.pages)}/s",
+        *([f"{rate(o.rates.pages)}/s"] if o.rates else []),
         f"{number(max(0, o.pending - o.in_flight - o.scheduled))} queued",
         f"{number(o.in_flight)} in flight",
         counted(o.dead, "error"),

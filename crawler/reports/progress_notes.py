@@ -11,6 +11,7 @@ STALL_S = 10.0  # without any progress, before it is explained
 HOSTS_COUNTED_MAX = 100  # beyond it, several are in one partition: their number is not known
 TREND_S = 60.0  # over which the queue's decrease is measured
 TREND_MIN_S = 30.0
+FOUND_MAX = 0.5  # URLs that are found for each that is done, while the time left is told
 
 
 def still_s(samples: Samples) -> float:
@@ -26,6 +27,7 @@ def still_s(samples: Samples) -> float:
 def left_s(samples: Samples, *, scheduled: int = 0) -> float | None:
     """How long the pending URLs last, if they decrease as in the last minute; None while they don't.
 
+    Also None while about as many URLs are found as are done: the small difference of the two tells nothing.
     `scheduled`: how many of them become visible later.
     """
     now, older = samples.now, samples.now
@@ -34,8 +36,9 @@ def left_s(samples: Samples, *, scheduled: int = 0) -> float | None:
             break
         older = sample
     seconds, fewer = now.at_s - older.at_s, older.pending - now.pending
-    left = now.pending - scheduled
-    if seconds < TREND_MIN_S or fewer <= 0 or left <= 0 or still_s(samples) >= STALL_S:
+    left, found, done = now.pending - scheduled, now.added - older.added, now.done - older.done
+    is_told = seconds >= TREND_MIN_S and fewer > 0 and left > 0 and found <= FOUND_MAX * done
+    if not is_told or still_s(samples) >= STALL_S:
         return None
     return left * seconds / fewer
 

@@ -16,7 +16,7 @@ from crawler.robots.cache import SharedRobots
 from crawler.runtime.clock import wall_s
 from crawler.seeding.url_input import url_of_site
 from crawler.service.known_robots import known_robots
-from crawler.service.members import alive
+from crawler.service.members import alive, running_since
 
 
 async def domain_rows(crawl: OpenCrawl, sort: str, limit: int, *, start: int = 0) -> DomainRows:
@@ -55,11 +55,11 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
     for one in await operator.deferred_urls.of_queue(partition, queue):
         deferred[one.kind] += one.urls
     overrides, quota_reached = await operator.overrides(), await crawl.crawls.quota_reached()
-    view, ordered_ms = domain_view(row.stats, row.busy, overrides, wall_s()), overrides.delays_ms.get(domain)
+    now_s, members, ordered_ms = wall_s(), await alive(crawl), overrides.delays_ms.get(domain)
+    view = domain_view(row.stats, row.busy, overrides, now_s, began_s=running_since(members, now_s))
     is_known = view.pending or view.fetched or view.dead or view.refused
     if not (is_known or deferred or view.stop or ordered_ms is not None or view.boost):
         raise NotMetError(f"this crawl has not met the domain {queue}")
-    members = await alive(crawl)
     return DomainDetail(
         domain=view,
         sentence=sentence(
@@ -81,7 +81,8 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
 
 async def _views(crawl: OpenCrawl, rows: Sequence[DomainRow]) -> list[DomainView]:
     overrides, now_s = await crawl.operator.overrides(), wall_s()
-    return [domain_view(row.stats, row.busy, overrides, now_s) for row in rows]
+    began_s = running_since(await alive(crawl), now_s)
+    return [domain_view(row.stats, row.busy, overrides, now_s, began_s=began_s) for row in rows]
 
 
 def _robots_view(origin: str, stored: SharedRobots) -> RobotsView:

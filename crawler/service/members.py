@@ -35,6 +35,11 @@ async def alive(crawl: OpenCrawl) -> list[Member]:
     return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
 
 
+def running_since(members: Iterable[Member], now_s: float) -> float:
+    """When the instance began that runs for longest (s since 1970): what was before tells nothing of the rate now."""
+    return min((m.started_at for m in members), default=now_s)
+
+
 async def waits_for(crawl: OpenCrawl, members: Iterable[Member]) -> list[str]:
     """Why these instances claim no more URLs, or few: values of `Member.waits_for`, and "engine disk"."""
     found = {member.waits_for for member in members} - {""}

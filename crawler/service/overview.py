@@ -11,14 +11,14 @@ from crawler.reports.overview_text import with_notes
 from crawler.reports.progress_notes import left_s, still_s
 from crawler.runtime.clock import wall_s
 from crawler.service.domains import domain_rows
-from crawler.service.members import alive, waits_for
+from crawler.service.members import alive, running_since, waits_for
 
 
 async def overview(crawl: OpenCrawl) -> Overview:
     """The headline. Raises EngineError, as all functions here do."""
     progress, now_s = await crawl.inspect.progress(), wall_s()
-    samples = await crawl.series.read(Sample.of(now_s, progress))
     members = await alive(crawl)
+    samples = (await crawl.series.read(Sample.of(now_s, progress))).since(running_since(members, now_s))
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
     spent = quota_reached.reason if quota_reached else ""
     return with_notes(

@@ -38,10 +38,14 @@ async def test_counts_of_a_slot_add_up_and_rates_are_of_two_whole_ones(door: Doo
     (queue,) = await busy.read()
     assert (queue.queue, queue.partition) == ("a.test", 0)
     assert queue.newest == [Slot(T + 2, 100, 9), Slot(T + 1, 15, 100, 0, 0, 1), Slot(T, 5, 100)]
-    assert queue.rates((T + 2) * 5 + 1.0) == Rates(10, 2.0, 20.0, 0.0, 0.0, 0.1)
-    assert queue.rates((T + 2) * 5 + 0.9).pages == 1.0, "not all owners have sent the last slot yet"
-    assert queue.rates(T * 5 + 2.0).pages == 1.0, "the first slot is all there is"
-    assert queue.rates((T + 20) * 5).pages == 0.0
+    assert queue.rates((T + 3) * 5 + 1.0) == Rates(10, 11.5, 10.9, 0.0, 0.0, 0.1)
+    assert queue.rates((T + 2) * 5 + 1.0) == Rates(5, 3.0, 20.0, 0.0, 0.0, 0.2), "the first slot is not whole"
+    assert queue.rates((T + 2) * 5 + 0.9) is None, "not all owners have sent the last slot yet"
+    assert queue.rates((T + 3) * 5 + 1.0, (T + 1) * 5 + 2.0) == Rates(5, 20.0, 1.8), (
+        "instances began in the second slot"
+    )
+    assert queue.rates((T + 3) * 5 + 1.0, (T + 2) * 5 + 2.0) is None
+    assert queue.rates((T + 20) * 5) == Rates(10)
     assert BusyQueue("b.test", 0, []).rates(T * 5.0) == Rates(10)
 
 

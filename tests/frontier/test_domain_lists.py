@@ -35,7 +35,8 @@ async def fetched(door: Door, host: str, pages: int, size: int = 10, status: int
 
 async def noted(door: Door, **pages: int) -> None:
     """Activity of hosts in the last whole slot."""
-    items = [ActivityItem(SLOT + 1, f"{name}.test", n, n * 10, 0, 0, 0) for name, n in pages.items()]
+    items = [ActivityItem(SLOT, f"{name}.test", 0, 0, 0, 0, 0) for name in pages]
+    items += [ActivityItem(SLOT + 1, f"{name}.test", n, n * 10, 0, 0, 0) for name, n in pages.items()]
     packed = pack([*ActivityHead(8, 2.0, 5), *(value for item in items for value in item)])
     await door.frontier.drain_log([(door.fence, [])], {0: packed})
 

@@ -17,6 +17,12 @@ def taken(now: Sample, *fine: Sample) -> Samples:
     return Samples(now, fine, ())
 
 
+def pages_per_s(now: Sample, *fine: Sample) -> float:
+    rates = taken(now, *fine).rates
+    assert rates is not None
+    return rates.pages
+
+
 def test_rates_are_those_of_the_last_two_whole_slots() -> None:
     samples = [sample(T + 5 * n + 0.3, pages=100 * n, bytes=1000 * n, failures=n) for n in range(6)]
     rates = taken(sample(T + 28, pages=900), *samples).rates
@@ -25,22 +31,32 @@ def test_rates_are_those_of_the_last_two_whole_slots() -> None:
 
 def test_a_slot_without_a_sample_makes_the_time_longer_not_the_rate_wrong() -> None:
     samples = [sample(T, pages=0), sample(T + 10.9, pages=109), sample(T + 20.9, pages=209)]
-    assert taken(sample(T + 22, pages=300), *samples).rates.pages == 10.0
+    assert pages_per_s(sample(T + 22, pages=300), *samples) == 10.0
 
 
 def test_the_first_seconds_count_from_the_first_sample() -> None:
-    assert taken(sample(T + 3, pages=30), sample(T + 1, pages=10)).rates.pages == 10.0
+    assert pages_per_s(sample(T + 4, pages=40), sample(T + 1, pages=10)) == 10.0
+    assert pages_per_s(sample(T + 8, pages=90), sample(T + 4, pages=10), sample(T + 5, pages=11)) == 20.0
 
 
-@pytest.mark.parametrize("now_s", [T, T - 1])
-def test_no_time_between_samples_is_no_rate(now_s: float) -> None:
-    assert taken(sample(now_s, pages=9), sample(T)).rates == Rates(0.0)
+@pytest.mark.parametrize("now_s", [T - 1, T, T + 2.9])
+def test_less_than_three_seconds_tell_no_rate(now_s: float) -> None:
+    assert taken(sample(now_s, pages=9), sample(T)).rates is None
+    assert taken(sample(now_s, pages=9)).rates is None
+
+
+def test_what_was_before_a_death_tells_nothing_of_the_rate_now() -> None:
+    samples = [sample(T, pages=0), sample(T + 5, pages=50), sample(T + 12, pages=50), sample(T + 15, pages=80)]
+    before = taken(sample(T + 19, pages=120), *samples)
+    assert before.rates == Rates(10.0, pages=3.0)
+    assert before.since(T + 11).rates == Rates(3.0, pages=10.0)
+    assert before.since(T + 19).rates is None
 
 
 def test_a_crawl_that_nobody_samples_any_more_has_no_rate() -> None:
     samples = [sample(T + 5 * n, pages=100 * n) for n in range(6)]
-    assert taken(sample(T + 39, pages=500), *samples).rates.pages == 20.0
-    assert taken(sample(T + 40, pages=500), *samples).rates.pages == 0.0
+    assert pages_per_s(sample(T + 39, pages=500), *samples) == 20.0
+    assert taken(sample(T + 40, pages=500), *samples).rates is None
 
 
 def test_totals_that_an_engine_lost_are_not_a_negative_rate() -> None:

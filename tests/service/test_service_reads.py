@@ -6,21 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
+from crawler.app.crawl import OpenCrawl, member_of
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import UsageError
 from crawler.frontier.domain_lists import SORTS
 from crawler.frontier.overrides import OverrideKind
+from crawler.frontier.series import Sample
 from crawler.pipeline import activity, archive
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.domain_view import DomainState
 from crawler.reports.overview import CrawlState
+from crawler.runtime.clock import wall_s
 from crawler.service.domains import domain_detail, domain_page, domain_rows, domains_matching
 from crawler.service.overview import crawl_series, overview, snapshot, totals
 from crawler.testing.generated_web import Resource
 from tests.crawl.harness import crawl, lab_names, settings_of
+from tests.service.service_lab import seeded
 from tests.support.engine import Engine
 from tests.support.serving import Site, serve_resources
 
@@ -46,6 +50,24 @@ async def until(look: Any, is_there: Any) -> Any:
         while not is_there(found := await look()):
             await asyncio.sleep(0.02)
     return found
+
+
+async def test_the_rate_and_the_time_left_are_of_the_instances_that_run(engine: Engine, tmp_path: Path) -> None:
+    async with seeded(tmp_path / "c", engine) as one:
+        now_s = wall_s()
+        for ago in range(80, 0, -5):
+            at_s = now_s - ago
+            await one.series.write(Sample(at_s, added=105, done=(80 - ago), pages=(80 - ago) * 2))
+        assert (await overview(one)).rates is None, "nothing runs"
+        member = replace(member_of(one, "n", state="alive"), started_at=now_s - 90)
+        await one.members.join(member)
+        found = await overview(one)
+        assert found.rates
+        assert (found.rates.pages, found.left_s is not None) == (pytest.approx(2, rel=0.01), True)
+        await one.members.leave(member)
+        await one.members.join(replace(member, session="new", started_at=now_s - 1))
+        found = await overview(one)
+        assert (found.rates, found.left_s) == (None, None), "all that is known is of before a death"
 
 
 async def test_a_crawl_and_its_domains_while_it_runs_and_afterwards(

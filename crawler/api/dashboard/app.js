@@ -42,8 +42,8 @@ function headline(o) {
       .map(([name, n]) => `${name} ${number(n)}`)
       .join(", "),
   );
-  text($("n-rate"), rate(o.rates.pages));
-  text($("s-rate"), `${size(o.rates.bytes)}/s`);
+  text($("n-rate"), o.rates ? rate(o.rates.pages) : "-");
+  text($("s-rate"), o.rates ? `${size(o.rates.bytes)}/s` : "");
   text($("n-queued"), number(Math.max(0, o.pending - o.in_flight - o.scheduled)));
   text($("s-queued"), `of ${counted(o.added, "URL")}`);
   text($("n-in-flight"), number(o.in_flight));

@@ -93,7 +93,7 @@ export function stateText(o) {
   const on = `on ${counted(o.instances, "instance")}`;
   switch (o.state) {
     case "running":
-      return o.rates.pages || o.in_flight ? `Fetching ${rate(o.rates.pages)} pages/s ${on}` : `Running ${on}`;
+      return o.rates?.pages ? `Fetching ${rate(o.rates.pages)} pages/s ${on}` : `Running ${on}`;
     case "paused":
       return `Paused by an operator: ${counted(o.pending, "URL")} wait for it to be resumed`;
     case "spent": {
