@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.frontier.series import Rates
 from crawler.reports.crawl_report import (
@@ -15,13 +16,11 @@ from crawler.reports.crawl_report import (
     stop_text,
 )
 from crawler.reports.domain_columns import delay_text, next_text
-from crawler.reports.domain_view import WAIT_SHOWN_MS, DomainState, DomainView
+from crawler.reports.domain_view import TROUBLE, WAIT_SHOWN_MS, DomainState, DomainView
 from crawler.reports.overview import SeriesView
 from crawler.rules.printable import printable
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, moment, number, rate, size
-
-TROUBLE = 1.5  # times its delay: a longer wait has another reason
 
 
 class RobotsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +45,7 @@ class DomainDetail(msgspec.Struct, frozen=True, kw_only=True):
     crawl_spent: str  # the budget of the whole crawl that is used up
     robots: Sequence[RobotsView]
     series: SeriesView  # empty for a domain that is not among the busiest
+    facts: Sequence[tuple[str, str]] = ()  # for people: names and texts
 
 
 FULL = {
@@ -121,10 +121,15 @@ def _done(d: DomainView, deferred: Mapping[str, int]) -> str:
 
 def detail_text(detail: DomainDetail) -> str:
     """One domain in full, its sentence first."""
+    return f"{printable(detail.sentence)}\n\n{facts(detail.facts)}"
+
+
+def with_facts(detail: DomainDetail) -> DomainDetail:
+    """The same, with its facts."""
     d = detail.domain
     delay = delay_text(d.delay_ms) if d.delay_ms >= 0 else "unknown: no robots.txt was read yet"
     owner = f"owner {d.owner}, epoch {d.epoch}" if d.owner else "no owner now"
-    pairs = [
+    found = [
         ("domain", d.domain),
         ("partition", f"{d.partition}, {owner}"),
         ("pages", f"{number(d.fetched)}{in_brackets(classes_text(d.status))}"),
@@ -148,7 +153,7 @@ def detail_text(detail: DomainDetail) -> str:
         ("next fetch", next_text(d)),
         ("mean fetch", f"{number(d.latency_ms)} ms" if d.latency_ms else "-"),
     ]
-    return f"{printable(detail.sentence)}\n\n{facts(pairs)}"
+    return replace(detail, facts=found)
 
 
 def _rate_text(rates: Rates) -> str:

@@ -14,6 +14,7 @@ from crawler.frontier.stats import DomainStats
 from crawler.rules.identity import registrable_domain
 
 WAIT_SHOWN_MS = 50  # a shorter wait is none
+TROUBLE = 1.5  # times its delay: a longer wait has another reason
 ERROR_SHOWN_S = FINE.slots * FINE.slot_s  # as long as there are slots that show it
 
 
@@ -22,7 +23,8 @@ class DomainState(StrEnum):
 
     FETCHING = "fetching"  # a request is open
     DUE = "due"  # the next request may start
-    WAITING = "waiting"  # for its delay, a retry, the time of scheduled URLs, or a host that does not answer
+    ACTIVE = "active"  # crawled as fast as its delay allows: the next request waits for that only
+    WAITING = "waiting"  # for a retry, the time of scheduled URLs, after errors, or for a host that does not answer
     PAUSED = "paused"
     BLOCKED = "blocked"
     SPENT = "spent"  # one of its budgets is used up
@@ -99,5 +101,9 @@ def _state_of(d: DomainStats, in_flight: int | None, *, is_paused: bool) -> Doma
         return DomainState.DONE
     if in_flight:
         return DomainState.FETCHING
-    is_waiting = d.next_fetch_in_ms >= WAIT_SHOWN_MS or d.retrying + d.scheduled + d.set_aside == d.pending
-    return DomainState.WAITING if is_waiting else DomainState.DUE
+    if d.retrying + d.scheduled + d.set_aside == d.pending:
+        return DomainState.WAITING
+    if d.next_fetch_in_ms < WAIT_SHOWN_MS:
+        return DomainState.DUE
+    is_at_its_delay = bool(d.owner) and d.next_fetch_in_ms <= TROUBLE * d.delay_ms
+    return DomainState.ACTIVE if is_at_its_delay else DomainState.WAITING

@@ -122,6 +122,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     boost: int  # from -9 to 9
     commits: Sequence[CommitAnswer]  # the oldest first
     sitemap: str  # that names it, or ""
+    facts: Sequence[tuple[str, str]]  # for people: names and texts
 
 
 def state_of(f: Facts) -> str:
@@ -153,6 +154,10 @@ def state_of(f: Facts) -> str:
 
 def explanation(f: Facts) -> str:
     """The answer in one sentence, then what it rests on."""
+    return f"{verdict(f)}\n\n{facts(_facts(f))}"
+
+
+def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs = [("url", f.url if f.url == f.given else f"{f.url} (canonical form of {f.given})")]
     pairs.append(("domain", f"{f.domain}, partition {f.partition}, owner {_owner(f)}"))
     if f.run:
@@ -171,7 +176,7 @@ def explanation(f: Facts) -> str:
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
     pairs.append(("next fetch", _next(f.where)))
-    return f"{verdict(f)}\n\n{facts(pairs)}"
+    return pairs
 
 
 def verdict(f: Facts) -> str:
@@ -343,6 +348,7 @@ def record_of(f: Facts) -> Explanation:
             for e in f.commits
         ],
         sitemap=f.sitemap,
+        facts=_facts(f),
     )
 
 

@@ -20,7 +20,8 @@ class CrawlState(StrEnum):
     PAUSED = "paused"  # by an operator
     SPENT = "spent"  # a budget of the whole crawl is used up
     IDLE = "idle"  # URLs are pending, but no instance runs
-    FINISHED = "finished"  # nothing is pending
+    WAITING = "waiting"  # for the next time of a job: nothing is pending
+    FINISHED = "finished"  # nothing is pending, and no job is due later
 
 
 class JobsAhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     set_back_pages: int = 0  # that the engine lost in the last minute; they are fetched again
     jobs: JobsAhead = JobsAhead()
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
+    sentence: str = ""  # for people: what it does
     notes: Sequence[str] = ()  # for people: the time left, what is waited for, the last error
     losses: Sequence[Loss] = ()  # what is missing in the results, largest first; not read for views in terminals
 

@@ -36,13 +36,29 @@ def state_text(o: Overview) -> str:
         CrawlState.PAUSED: "paused by an operator",
         CrawlState.SPENT: f"its budget of {o.spent.partition(':')[2]} is used up",
         CrawlState.IDLE: "no instance is running",
-        **({CrawlState.FINISHED: "waiting for jobs"} if o.jobs.next_at else {}),
+        CrawlState.WAITING: "waiting for jobs",
     }.get(o.state, str(o.state))
 
 
+def sentence(o: Overview) -> str:
+    """Like "Paused by an operator: 12 URLs wait for 'crawler resume'."."""
+    wait = f"{counted(o.pending, 'URL')} wait{'s' * (o.pending == 1)}"
+    more = {
+        CrawlState.RUNNING: f" on {counted(o.instances, 'instance')}",
+        CrawlState.PAUSED: f": {wait} for 'crawler resume'",
+        CrawlState.SPENT: ": raise it to continue",
+        CrawlState.IDLE: f", and {wait}: start one with 'crawler crawl'",
+        CrawlState.FINISHED: ": nothing is pending",
+    }.get(o.state, "")
+    if o.state is CrawlState.FINISHED and not o.added:
+        return "Nothing to do yet: add a seed."
+    text = state_text(o)
+    return f"{text[0].upper()}{text[1:]}{more}."
+
+
 def with_notes(o: Overview) -> Overview:
-    """The same, with its notes."""
-    return replace(o, notes=[*waits(o), *notes(o)])
+    """The same, with its sentence and notes."""
+    return replace(o, sentence=sentence(o), notes=[*waits(o), *notes(o)])
 
 
 def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:

@@ -9,7 +9,7 @@ from crawler.frontier.busy import Slot
 from crawler.frontier.domain_lists import SORTS, DomainRow
 from crawler.frontier.series import COARSE, FINE, Rates, Resolution
 from crawler.reports.crawl_report import stop_text
-from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
+from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, with_facts
 from crawler.reports.domain_view import DomainView, domain_view
 from crawler.reports.overview import DomainRows, Point, SeriesView
 from crawler.robots.cache import SharedRobots
@@ -60,7 +60,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
     is_known = view.pending or view.fetched or view.dead or view.refused
     if not (is_known or deferred or view.stop or ordered_ms is not None or view.boost):
         raise NotMetError(f"this crawl has not met the domain {queue}")
-    return DomainDetail(
+    detail = DomainDetail(
         domain=view,
         sentence=sentence(
             view,
@@ -77,6 +77,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
         robots=[_robots_view(*one) for one in await known_robots(crawl, partition, queue)],
         series=await _series(crawl, queue, partition),
     )
+    return with_facts(detail)
 
 
 async def _views(crawl: OpenCrawl, rows: Sequence[DomainRow]) -> list[DomainView]:

@@ -20,13 +20,16 @@ async def overview(crawl: OpenCrawl) -> Overview:
     members = await alive(crawl)
     samples = (await crawl.series.read(Sample.of(now_s, progress))).since(running_since(members, now_s))
     is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
-    spent = quota_reached.reason if quota_reached else ""
+    spent, jobs = quota_reached.reason if quota_reached else "", jobs_ahead(members)
+    state = _state(
+        progress.pending, len(members), is_paused=is_paused, is_spent=bool(spent), has_jobs=bool(jobs.next_at)
+    )
     return with_notes(
         Overview(
             crawl=crawl.settings.crawl.name,
             at=now_s,
             began_at=crawl.record.begun_at,
-            state=_state(progress.pending, len(members), is_paused=is_paused, is_spent=bool(spent)),
+            state=state,
             instances=len(members),
             pages=progress.fetched,
             redirected=progress.redirected,
@@ -48,7 +51,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             awaited=[m.awaited for m in members if m.awaited],
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
             set_back_pages=sum(m.set_back_pages for m in members),
-            jobs=jobs_ahead(members),
+            jobs=jobs,
             spent=spent,
         )
     )
@@ -88,11 +91,13 @@ async def crawl_series(crawl: OpenCrawl) -> SeriesView:
     return series_view(await crawl.series.read(Sample.of(wall_s(), await crawl.inspect.progress())))
 
 
-def _state(pending: int, instances: int, *, is_paused: bool, is_spent: bool) -> CrawlState:
-    if not pending:
+def _state(pending: int, instances: int, *, is_paused: bool, is_spent: bool, has_jobs: bool) -> CrawlState:
+    if not pending and not has_jobs:
         return CrawlState.FINISHED
     if is_paused:
         return CrawlState.PAUSED
     if is_spent:
         return CrawlState.SPENT
+    if not pending:
+        return CrawlState.WAITING
     return CrawlState.RUNNING if instances else CrawlState.IDLE

@@ -52,6 +52,8 @@ class DomainsView(DomainActions, View):
         self._series: SeriesView | None = None
         self._series_at = 0.0
         self._moved = False  # to another list: the cursor begins at its top
+        self._is_read = True  # is the list that is shown the one that is wanted?
+        self._opens = False  # Enter was pressed before the list was read
 
     def body(self) -> ComposeResult:
         yield Static(id="chart", markup=False)
@@ -81,6 +83,7 @@ class DomainsView(DomainActions, View):
         if (pages, text, sort) == (self._pages, self._text, self._sort):  # no key has changed what is wanted
             self._snapshot, self.shown_overview, self._limit = found, found.overview, limit
             self.domain_count = found.domains.total
+            self._is_read = True
 
     @property
     def _wanted(self) -> int:
@@ -103,7 +106,10 @@ class DomainsView(DomainActions, View):
         put(self, "#titles", titles)
         rows = [Row(d.domain, text, STYLES.get(d.state, Style())) for d, text in zip(domains, texts, strict=True)]
         self.lines.show(rows, at_top=self._moved)
-        self._moved = False
+        self._moved = self._moved and not self._is_read
+        if self._opens and self._is_read:
+            self._opens = False
+            self.lines.action_choose()
 
     def _draw_chart(self) -> None:
         size, chart = self.size, self.query_one("#chart", Static)
@@ -121,14 +127,14 @@ class DomainsView(DomainActions, View):
 
     @property
     def chosen(self) -> DomainView | None:
-        rows = self._snapshot.domains.rows if self._snapshot else ()
+        rows = self._snapshot.domains.rows if self._snapshot and self._is_read else ()
         return next((d for d in rows if d.domain == self.lines.key), None)
 
     # --- keys ---
 
     def _list(self, *, sort: str = "", pages: list[str] | None = None, text: str = "") -> None:
         self._sort, self._pages, self._text = sort or self._sort, pages, text
-        self._moved = True
+        self._moved, self._is_read, self._opens = True, False, False
         self.top.poke()
 
     def action_sort(self, sort: str) -> None:
@@ -159,7 +165,10 @@ class DomainsView(DomainActions, View):
         self._list()
 
     def on_lines_chosen(self, event: Lines.Chosen) -> None:
-        self.app.push_screen(DetailView(event.key))
+        if self._is_read:
+            self.app.push_screen(DetailView(event.key))
+        else:
+            self._opens = True  # what is searched for, not what was there before
 
     def on_lines_moved(self, event: Lines.Moved) -> None:
         if self._pages is None:

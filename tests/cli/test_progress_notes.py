@@ -9,7 +9,7 @@ from crawler.frontier.members import Awaited, Awaits, Member
 from crawler.frontier.series import Sample, Samples
 from crawler.reports.live_view import PlainLines, Shown
 from crawler.reports.overview import CrawlState, JobsAhead, jobs_ahead
-from crawler.reports.overview_text import notes, overview_parts, state_text
+from crawler.reports.overview_text import notes, overview_parts, sentence, state_text
 from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
 from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from crawler.terminal.wording import failure_reason
@@ -185,7 +185,7 @@ def test_a_crawl_that_waits_for_jobs_tells_when_the_next_one_is_due() -> None:
     ahead = JobsAhead(next_at=NOW + 2466.2)
     assert list(notes(overview(jobs=ahead))) == ["next job in 41 m 07 s"]
     assert list(notes(overview(jobs=ahead, pending=3))) == []
-    assert state_text(overview(jobs=ahead, state=CrawlState.FINISHED)) == "waiting for jobs"
+    assert state_text(overview(jobs=ahead, state=CrawlState.WAITING)) == "waiting for jobs"
     assert state_text(overview(state=CrawlState.FINISHED)) == "finished"
     assert list(notes(overview(jobs=JobsAhead(next_at=NOW - 5)))) == ["next job in 0 s"]
 
@@ -199,3 +199,27 @@ def test_an_instance_whose_clock_is_wrong_is_told() -> None:
     assert list(notes(overview(jobs=ahead, pending=3))) == [told]
     assert jobs_ahead([member("a", next_job_at=9.0), member("b", next_job_at=7.0)]) == JobsAhead(next_at=7.0)
     assert jobs_ahead([]) == JobsAhead()
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        ({}, "Running on 1 instance."),
+        ({"instances": 2}, "Running on 2 instances."),
+        ({"state": CrawlState.PAUSED, "pending": 1}, "Paused by an operator: 1 URL waits for 'crawler resume'."),
+        ({"state": CrawlState.PAUSED, "pending": 2}, "Paused by an operator: 2 URLs wait for 'crawler resume'."),
+        ({"state": CrawlState.SPENT, "spent": "crawl:pages"}, "Its budget of pages is used up: raise it to continue."),
+        (
+            {"state": CrawlState.IDLE, "pending": 9},
+            "No instance is running, and 9 URLs wait: start one with 'crawler crawl'.",
+        ),
+        ({"state": CrawlState.WAITING, "added": 3}, "Waiting for jobs."),
+        ({"state": CrawlState.FINISHED, "added": 3}, "Finished: nothing is pending."),
+        ({"state": CrawlState.FINISHED}, "Nothing to do yet: add a seed."),
+    ],
+)
+def test_a_sentence_tells_what_the_crawl_does(known: dict[str, Any], text: str) -> None:
+    o = overview(**known)
+    assert sentence(o) == o.sentence == text
+    if "add a seed" not in text:
+        assert text.lower().startswith(state_text(o))

@@ -64,7 +64,9 @@ def test_a_click_on_pause_reaches_the_crawl_and_one_on_resume_ends_it(dashboard:
     expect(page.locator("#domain-state")).to_have_text("paused")
     expect(page.locator("#domain-sentence")).to_contain_text("paused by an operator")
     assert dashboard.ask(overrides).paused == {SHOP}
-    page.get_by_role("button", name="Resume", exact=True).click()
+    resume = page.get_by_role("button", name="Resume", exact=True)
+    expect(resume, "the focus stays").to_be_focused()
+    resume.click()
     confirm(writer, "Resume")
     expect(page.locator("#domain-state")).not_to_have_text("paused")
     assert not dashboard.ask(overrides).paused
@@ -85,7 +87,7 @@ def test_block_boost_and_delay_are_given_to_the_crawl(dashboard: Dashboard, writ
     page.get_by_role("button", name="Delay…").click()
     page.get_by_label("Seconds between two requests").fill("2.5")
     confirm(writer, "Set the delay")
-    expect(page.locator("#domain-place")).to_contain_text("2.5 s (by an operator)")
+    expect(page.locator("#domain-facts")).to_contain_text("2.5 s (by an operator)")
     found = dashboard.ask(overrides)
     assert (found.blocked, found.boosts, found.delays_ms) == (set(), {"shop1.test": 7}, {"shop1.test": 2500})
     page.get_by_role("button", name="Delay (2.5 s)…").click()
@@ -111,6 +113,8 @@ def test_the_whole_crawl_is_paused_and_resumed(dashboard: Dashboard, writer: Wat
     confirm(writer, "Pause")
     expect(page.locator("#state")).to_have_text("paused")
     assert dashboard.ask(overrides).is_paused
+    expect(page.locator("#state-text")).to_contain_text("wait for 'crawler resume'.")
+    expect(page.get_by_role("button", name="Resume the crawl"), "the focus stays").to_be_focused()
     page.get_by_role("button", name="Resume the crawl").click()
     confirm(writer, "Resume")
     expect(page.locator("#state")).to_have_text("running")

@@ -25,6 +25,7 @@ HIDE = """how => {
     Object.defineProperty(document, "hidden", {value: how === "hidden", configurable: true});
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
+COLOUR = "place => getComputedStyle(document.querySelector(place), '::before').backgroundColor"
 CUT = """width => [...document.querySelectorAll("main *")]
     .filter(e => !e.closest(".scroll, svg, .visually-hidden, .switch") && e.getBoundingClientRect().right > width + 1)
     .map(e => e.outerHTML.slice(0, 80))"""
@@ -80,12 +81,19 @@ def test_an_outage_of_the_engine_shows_with_its_reason(reader: Watched) -> None:
     def refuse(route: "Route") -> None:
         route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(problem))
 
-    reader.page.route("**/v1/**", refuse)
+    reader.page.route("**/v1/events", refuse)
     reader.open()
-    expect(reader.page.locator("#banner")).to_contain_text("The engine does not answer. What is shown is old")
+    expect(reader.page.locator("#state")).to_have_text("running")
+    green = reader.page.evaluate(COLOUR, "#state")
+    reader.page.route("**/v1/**", refuse)
+    told = "The engine does not answer. This page shows what was known last"
+    expect(reader.page.locator("#banner")).to_contain_text(told, timeout=20_000)
+    expect(reader.page.locator("#connection-text")).to_have_text("no answer")
+    assert reader.page.evaluate(COLOUR, "#state") == reader.page.evaluate(COLOUR, "#connection") != green
     reader.page.unroute("**/v1/**")
     expect(reader.page.locator("#banner")).to_be_hidden(timeout=20_000)
     expect(reader.page.locator("#state")).to_have_text("running", timeout=20_000)
+    assert reader.page.evaluate(COLOUR, "#state") == green
 
 
 @pytest.mark.parametrize("width", [360, 768])
@@ -98,6 +106,28 @@ def test_only_tables_scroll_sideways(dashboard: Dashboard, look: Callable[..., W
         assert watched.page.evaluate("document.documentElement.scrollWidth") <= width, view
         cut = watched.page.evaluate(CUT, width)
         assert cut == [], view
+
+
+def test_on_a_phone_the_headline_is_one_line_beside_the_overview(
+    dashboard: Dashboard, look: Callable[..., Watched]
+) -> None:
+    watched = look(dashboard.base, viewport={"width": 390, "height": 800})
+    for view in VIEWS:
+        watched.open(view)
+        expect(watched.page.locator("#state")).to_have_text("running")
+        box = watched.page.locator(".headline").bounding_box()
+        assert box
+        assert (box["height"] < 60) is (view != ""), (view, box)
+
+
+def test_lists_that_were_not_read_yet_tell_so(reader: Watched) -> None:
+    reader.page.route(re.compile("/v1/(?!events|overview|session)"), lambda _: None)  # which is never answered
+    for view in ("", "domains", "domain/shop0.test", "jobs", "job/ann/news", "instances", "dead-letters", "operate"):
+        reader.open(view)
+        section = reader.page.locator("main > section:not([hidden])")
+        expect(section).to_contain_text("Reading ...")
+        for empty in ("None", "No domain", "No job", "There are none", "No command", "No instance"):
+            expect(section).not_to_contain_text(empty, use_inner_text=True)
 
 
 def test_dark_and_light_follow_the_system(dashboard: Dashboard, look: Callable[..., Watched]) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from textual.pilot import Pilot
 
-from crawler.reports.overview import Snapshot
+from crawler.reports.overview import DomainRows, Snapshot
 from crawler.rules.printable import one_line
 from crawler.tui.app import TopApp
 from tests.tui.tui_lab import DOMAINS, NEVER_S, FixedSource, app_of, busy, screen_text
@@ -86,6 +86,28 @@ async def test_a_part_of_a_name_finds_domains_until_escape() -> None:
         assert [line.split()[0] for line in text.splitlines() if ".example " in line] == ["site7.example"]
         await pilot.press("escape")
         assert "docs.example" in await settled(pilot)
+
+
+async def test_enter_and_commands_act_on_the_list_that_the_search_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, gate = FixedSource(), asyncio.Event()
+    matching = source.matching
+
+    async def slow(text: str, limit: int) -> DomainRows:
+        await gate.wait()
+        return await matching(text, limit)
+
+    monkeypatch.setattr(source, "matching", slow)
+    async with app_of(source).run_test(size=SIZE) as pilot:
+        await settled(pilot)
+        await pilot.press("slash", *"site7", "enter", "p")
+        assert "Pause docs.example" not in await settled(pilot), "it is not what is searched for"
+        await pilot.press("enter")
+        await settled(pilot)
+        assert not [one for one in source.asked if one[0] == "detail"]
+        gate.set()
+        await settled(pilot)
+        await settled(pilot)
+        assert {one[1] for one in source.asked if one[0] == "detail"} == {"site7.example"}
 
 
 async def test_more_domains_are_read_when_the_cursor_comes_near_the_end() -> None:

@@ -8,7 +8,7 @@ from crawler.errors import EngineDown, UsageError
 from crawler.frontier.operator_log import LogEntry, Via
 from crawler.frontier.series import Rates
 from crawler.reports.dead_letters_view import Letter, LetterFailure
-from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence
+from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, with_facts
 from crawler.reports.domain_view import DomainState, DomainView
 from crawler.reports.history_view import ShownAttempt
 from crawler.reports.overview import DomainRows, Overview, Point, SeriesView, Snapshot
@@ -102,7 +102,7 @@ class FixedSource:
         self._note("detail", name)
         for d in self.domains:
             if d.domain == name:
-                return DomainDetail(
+                detail = DomainDetail(
                     domain=d, sentence=sentence(d, {}, instances=4, crawl_stop=""), instances=4,
                     deferred={"urls": 12}, ordered_delay_ms=None, crawl_paused=False, crawl_spent="",
                     robots=[RobotsView(
@@ -110,6 +110,7 @@ class FixedSource:
                     )],
                     series=SERIES,
                 )  # fmt: skip
+                return with_facts(detail)
         raise UsageError(f"this crawl has not met the domain {name}")
 
     async def members(self) -> str:

@@ -7,7 +7,7 @@ import { command, prepare } from "./dialog.js";
 import { domainView } from "./domain.js";
 import { busiest, domainsView } from "./domains.js";
 import { $, announce, el, keyed, show, table, text } from "./dom.js";
-import { counted, duration, nowS, number, rate, setNow, size, stateText } from "./format.js";
+import { counted, duration, nowS, number, rate, setNow, size } from "./format.js";
 import { explainForm } from "./explain.js";
 import { instancesView, ringReader } from "./instances.js";
 import { jobView } from "./job.js";
@@ -28,7 +28,7 @@ function headline(o) {
   document.title = `${o.crawl}: ${o.state}, ${number(o.pages)} pages`;
   text($("state"), o.state);
   $("state").dataset.state = o.state;
-  text($("state-text"), stateText(o));
+  text($("state-text"), o.sentence);
   text($("n-pages"), number(o.pages));
   const others = [
     ["3xx", o.redirected],
@@ -61,8 +61,9 @@ function headline(o) {
     (row, n) => text(row, o.notes[n][0].toUpperCase() + o.notes[n].slice(1)),
   );
   showLosses(o.losses);
-  show($("crawl-pause"), o.state === "running" || o.state === "idle");
-  show($("crawl-resume"), o.state === "paused");
+  const [shown, hidden] = o.state === "paused" ? ["crawl-resume", "crawl-pause"] : ["crawl-pause", "crawl-resume"];
+  show($(shown), ["paused", "running", "idle", "waiting"].includes(o.state));
+  show($(hidden), false);
   const now = `${o.state}, ${counted(o.instances, "instance")}`;
   if (said && said !== now) announce(`The crawl is ${now}.`);
   said = now;
@@ -88,10 +89,19 @@ function showLosses(losses) {
 
 // -- the connection
 
-const OLD = "What is shown is old; trying again.";
+const OLD = "This page shows what was known last, and tries again.";
 let outage = ""; // who does not answer
 
+let connected = ["wait", "connecting"];
+
 function connection(state, label) {
+  connected = [state, label];
+  tellConnection();
+}
+
+/** How news come; while nobody knows any, that. */
+function tellConnection() {
+  const [state, label] = outage ? ["old", "no answer"] : connected;
   $("connection").dataset.state = state;
   text($("connection-text"), label);
 }
@@ -103,6 +113,8 @@ function banner(who, message = "") {
   outage = who;
   text($("banner"), message && `${message[0].toUpperCase()}${message.slice(1)}. ${OLD}`);
   show($("banner"), Boolean(who));
+  document.body.classList.toggle("is-old", Boolean(who));
+  tellConnection();
 }
 
 onAnswer((error) => {
@@ -221,6 +233,7 @@ function go(isFirst) {
   const wanted = route();
   current?.stop();
   current = VIEWS[wanted.view];
+  document.body.dataset.shown = wanted.view;
   document.querySelectorAll("[data-view]").forEach((section) => show(section, section.dataset.view === wanted.view));
   const here = PARTS[wanted.view] ?? wanted.view;
   document.querySelectorAll("nav a").forEach((link) => {

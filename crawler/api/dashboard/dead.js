@@ -2,7 +2,7 @@
 
 import { Repeater, get, session } from "./api.js";
 import { command } from "./dialog.js";
-import { $, cells, el, keyed, show, table, text } from "./dom.js";
+import { $, cells, el, keepingFocus, keyed, reading, show, table, text } from "./dom.js";
 import { counted, moment, number, words } from "./format.js";
 
 const EVERY_MS = 5000;
@@ -56,7 +56,7 @@ export function deadLettersView() {
         el("th", {}, ""),
       ),
     ),
-    el("tbody"),
+    el("tbody", {}, reading(4)),
   );
   const repeater = new Repeater(async (signal) => {
     const summary = await get(`/v1/dead-letters/summary?limit=${SHOWN}`, signal);
@@ -99,7 +99,7 @@ export function deadLettersView() {
     if (shape === drawn) return;
     drawn = shape;
     const made = lettersTable(letters, again);
-    $("dead-list").replaceChildren(...made.children);
+    keepingFocus($("dead-list"), () => $("dead-list").replaceChildren(...made.children));
   }
 
   function makeReason(name) {

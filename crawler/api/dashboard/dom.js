@@ -36,8 +36,34 @@ export function text(element, value) {
 
 /** Show or hide. */
 export function show(element, isShown) {
-  element.toggleAttribute("hidden", !isShown);
+  const change = () => element.toggleAttribute("hidden", !isShown);
+  if (!isShown && element.contains(document.activeElement)) keepingFocus(element.parentElement, change);
+  else change();
 }
+
+const CONTROLS = "button, a[href], input, select, textarea";
+const controlsOf = (part) =>
+  [...part.querySelectorAll(CONTROLS)].filter((one) => !one.disabled && one.offsetParent !== null);
+
+/** Do what removes or hides elements of a part. The focus goes to the control that is then where it was. */
+export function keepingFocus(part, change) {
+  const focused = document.activeElement;
+  const place = part.contains(focused) ? controlsOf(part).indexOf(focused) : -1;
+  change();
+  if (place < 0 || (part.contains(focused) && focused.offsetParent !== null)) return;
+  const controls = controlsOf(part);
+  (controls[Math.min(place, controls.length - 1)] ?? $("main")).focus({ preventScroll: true });
+}
+
+/** Replace what is in a part, where it differs. */
+export function replace(part, ...children) {
+  if (part.childNodes.length === children.length && children.every((one, n) => one.isEqualNode(part.childNodes[n]))) return;
+  keepingFocus(part, () => part.replaceChildren(...children));
+}
+
+/** The row of a table until it was read. */
+export const reading = (columns) =>
+  el("tr", {}, el("td", { class: "muted", colspan: columns }, "Reading ..."));
 
 /** Make the children of `parent` those of `rows`, in order. Rows that stay keep their elements, and so the focus.
  *
@@ -59,7 +85,7 @@ export function keyed(parent, rows, keyOf, make, update) {
     else move(parent, child, place);
     update(child, row);
   }
-  for (const child of before.values()) child.remove();
+  if (before.size) keepingFocus(parent, () => before.forEach((child) => child.remove()));
 }
 
 function move(parent, child, place) {
@@ -120,8 +146,8 @@ export function facts(list, pairs) {
   const known = pairs.filter(([, value]) => value !== "" && value !== null);
   keyed(
     list,
-    known,
-    ([name]) => name,
+    known.map(([name, value], n) => [name, value, `${name} ${known.slice(0, n).filter(([one]) => one === name).length}`]),
+    ([, , key]) => key,
     ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
     (row, [, value]) => text(row.lastChild, value),
   );

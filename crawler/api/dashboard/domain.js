@@ -3,9 +3,9 @@
 import { ApiError, Repeater, get, session } from "./api.js";
 import { Chart, errorLines, perS, windowOf } from "./charts.js";
 import { command, field } from "./dialog.js";
-import { delayText, nextText, statePill } from "./domains.js";
-import { $, el, facts, keyed, show, table, text } from "./dom.js";
-import { counted, duration, moment, named, nowS, number, rate, size, stopText, words } from "./format.js";
+import { delayText, statePill } from "./domains.js";
+import { $, el, facts, keyed, replace, show, table, text } from "./dom.js";
+import { duration, moment, nowS, number, words } from "./format.js";
 import { lettersTable } from "./dead.js";
 
 const EVERY_MS = 2000;
@@ -62,8 +62,7 @@ export function domainView() {
     statePill($("domain-state"), d);
     text($("t-domain"), d.domain);
     tellWhy(detail.sentence);
-    facts($("domain-counters"), counters(detail));
-    facts($("domain-place"), place(detail));
+    facts($("domain-facts"), detail.facts);
     buttons();
     const points = detail.series.fine;
     charts.forEach((chart) => chart.update(points, windowOf(points, "fine", nowS())));
@@ -110,10 +109,7 @@ export function domainView() {
     fillOr($("domain-dead"), found.letters.length && lettersTable(found.letters, again), "None.");
   }
 
-  function fillOr(box, shown, otherwise) {
-    if (shown && box.contains(document.activeElement)) return; // somebody is in there
-    box.replaceChildren(shown || el("p", { class: "muted" }, otherwise));
-  }
+  const fillOr = (box, shown, otherwise) => replace(box, shown || el("p", { class: "muted" }, otherwise));
 
   function again() {
     looks = 0;
@@ -149,9 +145,10 @@ export function domainView() {
     keyed(
       $("domain-actions"),
       wanted,
-      (one) => one.verb,
-      (one) => el("button", { type: "button", "data-verb": one.verb }),
+      (one) => one.verb.replace(/^resume$/, "pause").replace(/^unblock$/, "block"), // the same button, and so the focus
+      () => el("button", { type: "button" }),
       (button, one) => {
+        button.dataset.verb = one.verb;
         text(button, one.label);
         button.onclick = one.act;
       },
@@ -224,7 +221,8 @@ export function domainView() {
         looks = 0;
         detail = null;
         text($("t-domain"), name);
-        text($("domain-sentence"), "");
+        text($("domain-sentence"), "Reading ...");
+        ["domain-attempts", "domain-dead"].forEach((id) => replace($(id), el("p", { class: "muted" }, "Reading ...")));
         show($("domain-body"), false);
         show($("domain-state"), false);
         $("domain-actions").replaceChildren();
@@ -242,62 +240,4 @@ function resultText(a) {
   const after = { retry: "; to be retried", dead: "; dead letter" }[a.became] ?? "";
   if (a.became === "lost") return `does not count (${failure || a.http_status || "cut off"})`;
   return failure ? `${failure}${after}` : String(a.http_status ?? "-");
-}
-
-const inBrackets = (value) => (value ? ` (${value})` : "");
-
-function counters({ domain: d, deferred }) {
-  const classes = Object.entries(d.status)
-    .filter(([, n]) => n)
-    .map(([c, n]) => `${c}xx ${number(n)}`)
-    .join(", ");
-  const errors = Object.values(d.errors).reduce((n, one) => n + one, 0);
-  const refused = Object.values(d.refused).reduce((n, one) => n + one, 0);
-  return [
-    ["Pages", `${number(d.fetched)}${inBrackets(classes)}`],
-    ["Now", d.rates ? `${rate(d.rates.pages)} pages/s, ${size(d.rates.bytes)}/s` : ""],
-    ["Queued", number(d.queued)],
-    ["Claimed", `${number(d.claimed)}${d.in_flight ? inBrackets(counted(d.in_flight, "open request")) : ""}`],
-    ["Waiting for a retry", number(d.retrying)],
-    ["Scheduled", d.scheduled ? number(d.scheduled) : ""],
-    ["Deferred", Object.keys(deferred).length ? named(deferred) : ""],
-    ["Size", size(d.bytes)],
-    ["Latency", d.latency_ms === null ? "-" : `${duration(d.latency_ms / 1000)} (mean)`],
-    ["Failed attempts", `${number(errors)}${inBrackets(named(d.errors))}`],
-    ["Retries", number(d.retries)],
-    ["Dead letters", number(d.dead)],
-    ["Refused", `${number(refused)}${inBrackets(named(d.refused))}`],
-    [
-      "Items",
-      d.items || d.items_invalid
-        ? `${number(d.items)}${d.items_invalid ? inBrackets(`${number(d.items_invalid)} invalid`) : ""}`
-        : "",
-    ],
-    ["Last error", d.last_error ? `${words(d.last_error)}, at ${moment(d.last_error_at)}` : ""],
-  ];
-}
-
-function place({ domain: d, ordered_delay_ms: ordered, robots, crawl_paused: isPaused, crawl_spent: spent }) {
-  const by = ordered === null ? "" : " (by an operator)";
-  return [
-    ["Stopped", d.stop ? stopText(d.stop) : ""],
-    ["Whole crawl", isPaused ? "paused by an operator" : spent ? `its budget is used up: ${spent}` : ""],
-    ["Delay", d.delay_ms < 0 ? "unknown: no robots.txt was read yet" : `${delayText(d.delay_ms)}${by}`],
-    ["Next request", nextText(d)],
-    ["Boost", d.boost ? `${d.boost}: fetched ${d.boost > 0 ? "before" : "after"} domains without a boost` : ""],
-    ...robots.map((r) => [
-      `robots.txt of ${r.origin}`,
-      [
-        r.rules ? counted(r.rules, "rule") + " for us" : "no rules for us",
-        r.crawl_delay_s === null ? "" : `crawl-delay ${duration(r.crawl_delay_s)}`,
-        r.allows_front_page ? "" : "forbids the front page",
-        `read at ${moment(r.read_at)}`,
-      ]
-        .filter(Boolean)
-        .join(", "),
-    ]),
-    ["robots.txt forbids", d.robots_denied ? counted(d.robots_denied, "URL") : ""],
-    ["Partition", number(d.partition)],
-    ["Owner", d.owner ? `${d.owner}, epoch ${number(d.epoch)}` : "none now"],
-  ];
 }

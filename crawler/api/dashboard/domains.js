@@ -1,8 +1,8 @@
 // Tables of domains: the busiest ones of the overview, and all of them with search, order and pages.
 
 import { Repeater, get } from "./api.js";
-import { $, cells, el, keyed, show, text } from "./dom.js";
-import { counted, duration, number, rate, size, stopText, sum, words } from "./format.js";
+import { $, cells, el, keyed, reading, show, text } from "./dom.js";
+import { counted, duration, number, rate, size, sum, words } from "./format.js";
 import { Pages } from "./pages.js";
 
 const WAIT_SHOWN_MS = 50;
@@ -12,7 +12,8 @@ const BUSIEST = 12;
 export const STATES = {
   fetching: "a request is open",
   due: "the next request may start",
-  waiting: "waits for its delay or for a retry",
+  active: "crawled as fast as its delay allows",
+  waiting: "waits for a retry, for a time, or after errors",
   paused: "paused by an operator",
   blocked: "blocked by an operator",
   spent: "one of its budgets is used up",
@@ -33,7 +34,7 @@ export const delayText = (ms) => (ms < 0 ? "?" : duration(ms / 1000));
 export function statePill(pill, d) {
   text(pill, words(d.state));
   pill.dataset.state = d.state;
-  pill.title = d.stop ? stopText(d.stop) : (STATES[d.state] ?? "");
+  pill.title = STATES[d.state] ?? "";
 }
 
 const PARTS = [
@@ -101,7 +102,7 @@ class DomainTable {
         sortBy && c.sort ? el("button", { type: "button", on: { click: () => sortBy(c.sort) } }, c.header) : c.header;
       return el("th", { scope: "col", class: c.n ? "n" : null }, label);
     });
-    this.body = el("tbody");
+    this.body = el("tbody", {}, reading(names.length));
     table.append(
       el("caption", { class: "visually-hidden" }, caption),
       el("thead", {}, el("tr", {}, this.heads)),

@@ -3,7 +3,6 @@
 import { ApiError, get } from "./api.js";
 import { domainLink } from "./domains.js";
 import { $, el, text } from "./dom.js";
-import { duration, moment, number, stopText, words } from "./format.js";
 
 /** The form that asks for a URL. */
 export function explainForm() {
@@ -25,33 +24,8 @@ export function explainForm() {
 
 const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
 
-function factsOf(f) {
-  const owner = f.owner ? `${f.owner}, epoch ${number(f.epoch)}` : "none now";
-  const facts = [
-    ["URL", f.url],
-    ["State", words(f.state)],
-    ["Domain", domainLink(f.queue)],
-    ["Scope", `${f.scope.allowed ? "in" : "out"}: ${f.scope.rule}`],
-    ["robots.txt", robotsText(f.robots)],
-    ["Trap rule", f.trap ? `${words(f.trap.rule)}: ${f.trap.why}` : ""],
-    ["Deferred", f.deferred && words(f.deferred)],
-    ["Place in the queue", f.place === null ? "" : number(f.place + 1)],
-    ["Queue", f.stop ? stopText(f.stop) : f.crawl_paused ? "the whole crawl is paused" : ""],
-    ["Next request", f.seen && f.delay_ms !== null ? nextText(f) : ""],
-    ["Next attempt", f.retry_in_ms === null ? "" : `in ${duration(f.retry_in_ms / 1000)}`],
-    ["Failed attempts", f.attempts === null ? "" : number(f.attempts)],
-    ["Committed", f.commits.map((one) => `${one.status} at ${moment(one.fetched_at)}`).join(", ")],
-    ["Owner", owner],
-  ];
-  return facts.filter(([, value]) => value);
-}
-
-function robotsText(robots) {
-  if (robots.allowed === null) return robots.note;
-  const line = robots.line_number ? `line ${number(robots.line_number)}: ${robots.line}` : "no rule matches";
-  return `${robots.allowed ? "allowed" : "forbidden"} (${line})`;
-}
-
-function nextText(f) {
-  return `in ${duration(Math.max(0, f.next_fetch_in_ms) / 1000)} for its domain, delay ${duration(f.delay_ms / 1000)}`;
-}
+/** The facts in the words of the terminal, with a link to the domain's page. */
+const factsOf = (f) =>
+  f.facts.map(([name, value]) =>
+    name === "domain" ? [name, [domainLink(f.queue), value.slice(f.domain.length)]] : [name, value],
+  );

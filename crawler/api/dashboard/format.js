@@ -77,35 +77,5 @@ export const named = (counts) =>
 
 export const sum = (counts) => Object.values(counts ?? {}).reduce((total, n) => total + n, 0);
 
-const STOPS = {
-  paused: "paused by an operator",
-  blocked: "blocked by an operator",
-  pages: "its budget of pages is used up",
-  bytes: "its budget of bytes is used up",
-};
-export const stopText = (stop) => STOPS[stop] ?? words(stop);
-
 /** Names in the order of people: vm-2 before vm-10. */
 export const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
-
-/** What the crawl does, in one sentence. */
-export function stateText(o) {
-  const on = `on ${counted(o.instances, "instance")}`;
-  switch (o.state) {
-    case "running":
-      return o.rates?.pages ? `Fetching ${rate(o.rates.pages)} pages/s ${on}` : `Running ${on}`;
-    case "paused":
-      return `Paused by an operator: ${counted(o.pending, "URL")} wait for it to be resumed`;
-    case "spent": {
-      const what = String(o.spent).split(":")[1] ?? o.spent;
-      return `The crawl's budget of ${what} is used up; raise it to continue`;
-    }
-    case "idle":
-      return `No instance is running, and ${counted(o.pending, "URL")} wait; start one with "crawler run"`;
-    case "finished":
-      return o.pages || o.dead ? "Finished: nothing is pending" : "Nothing to do yet: add a seed";
-    default:
-      return words(o.state);
-  }
-}
-

@@ -1,7 +1,7 @@
 // Instances: the ring's picture, members, leases that change hands, and takeovers.
 
 import { Repeater, get } from "./api.js";
-import { $, cells, el, keyed, text } from "./dom.js";
+import { $, cells, el, keyed, reading, text } from "./dom.js";
 import { ago, counted, duration, moment, nowS, number, words } from "./format.js";
 import { NOBODY, RingPicture, colourOf, meet, movesOf } from "./ring.js";
 
@@ -108,7 +108,7 @@ export function instancesView() {
         HEADERS.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))),
       ),
     ),
-    el("tbody"),
+    el("tbody", {}, reading(HEADERS.length)),
   );
   const takeovers = new Map(); // by both sessions: each comes as an event, and may be read as well
   const keep = (one) => takeovers.set(`${one.session} ${one.by_session} ${one.at}`, one);

@@ -195,9 +195,10 @@ export function jobView() {
     keyed(
       $("job-actions"),
       actions,
-      (one) => one.verb,
-      (one) => el("button", { type: "button", "data-verb": one.verb }),
+      (one) => one.verb.replace(/^resume$/, "pause"), // the same button, and so the focus
+      () => el("button", { type: "button" }),
       (button, one) => {
+        button.dataset.verb = one.verb;
         text(button, one.label);
         button.onclick = one.press;
       },
@@ -239,9 +240,12 @@ export function jobView() {
         pages = [""];
         drawnRows = previewed = "";
         text($("t-job"), name);
-        ["job-sentence", "job-user"].forEach((id) => text($(id), ""));
+        text($("job-sentence"), "Reading ...");
+        text($("job-user"), "");
         ["job-body", "job-state", "job-running-panel", "job-failed-panel"].forEach((id) => show($(id), false));
-        ["job-actions", "job-history", "job-times", "job-failed"].forEach((id) => $(id).replaceChildren());
+        ["job-actions", "job-failed"].forEach((id) => $(id).replaceChildren());
+        $("job-history").replaceChildren(el("p", { class: "muted" }, "Reading ..."));
+        $("job-times").replaceChildren(el("li", { class: "muted" }, "Reading ..."));
         form.close();
       }
       repeater.start();

@@ -1,7 +1,7 @@
 // The table of jobs: their next times, and their last runs as bars.
 
 import { Repeater, get, session } from "./api.js";
-import { $, cells, el, keyed, show, text } from "./dom.js";
+import { $, cells, el, keyed, reading, show, text } from "./dom.js";
 import { counted, number } from "./format.js";
 import { JobForm } from "./job_form.js";
 import { HistoryBars, countdown, jobAddress, jobPill } from "./job_parts.js";
@@ -14,7 +14,7 @@ const HEADERS = ["Job", "User", "State", "When", "Next", "Last runs", "#Running"
 
 export function jobsView() {
   let shown = [];
-  const body = el("tbody");
+  const body = el("tbody", {}, reading(HEADERS.length));
   const styleOf = (header) => (header.startsWith("#") ? "n" : header === "When" ? "long" : null);
   const heads = HEADERS.map((h) => el("th", { scope: "col", class: styleOf(h) }, h.replace("#", "")));
   $("jobs-table").append(

@@ -58,7 +58,8 @@ export function runView() {
       if (argument !== name) {
         name = argument;
         text($("t-run"), name);
-        ["run-sentence", "run-job"].forEach((id) => text($(id), ""));
+        text($("run-sentence"), "Reading ...");
+        text($("run-job"), "");
         ["run-body", "run-state"].forEach((id) => show($(id), false));
       }
       repeater.start();
