@@ -30,7 +30,7 @@ HEARTBEAT = b": heartbeat\n\n"
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown is old: the engine does not answer."""
+    """The engine does not answer, so no news come."""
 
     detail: str
 

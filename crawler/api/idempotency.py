@@ -83,13 +83,12 @@ def _again(stored: StoredAnswer, fingerprint: str) -> web.Response:
     if not stored.status:
         raise ProblemError(
             HTTPStatus.CONFLICT,
-            f"the first request with this {HEADER} has not been answered: wait, or look what became of it and use a "
-            "new key",
+            f"the first request with this {HEADER} was not answered yet: wait, or check what it did and use a new key",
         )
     if stored.fingerprint != fingerprint:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"this {HEADER} was used for another request")
     if stored.body is None:
-        raise ProblemError(HTTPStatus.CONFLICT, "it was done before, and its answer was too long to be kept")
+        raise ProblemError(HTTPStatus.CONFLICT, "it was carried out before, but its answer was too long to be stored")
     return web.Response(
         status=stored.status, text=stored.body, content_type="application/json", headers={REPLAYED: "true"}
     )

@@ -112,12 +112,12 @@ def _bound_buffer(http: web.Request, size: int) -> None:
 
 
 async def healthz(_: Call[NoQuery, NoBody]) -> web.Response:
-    """Does this process answer?"""
+    """Whether this process answers."""
     return web.Response(text="ok\n")
 
 
 async def readyz(call: Call[NoQuery, NoBody]) -> web.Response:
-    """Does the engine answer?"""
+    """Whether the engine answers."""
     try:
         async with asyncio.timeout(call.context.limits.ready_s):
             crawl = await call.crawl()

@@ -1,4 +1,4 @@
-"""`crawler users`: who shares what a crawl can fetch, and by which weights."""
+"""`crawler users`: the users who share a crawl, and their weights."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  crawler users                   who has URLs that wait, and the weights
-  crawler users ann 3             three times as much for ann as for a user with weight 1
-  crawler users ann 1             like all others again
-  crawler users --crawl 0.5       the URLs of no job belong to the crawl itself: give it a weight
+  crawler users                   users with waiting URLs, and their weights
+  crawler users ann 3             ann gets three times the share of a user with weight 1
+  crawler users ann 1             back to the default share
+  crawler users --crawl 0.5       the weight of the crawl itself: URLs that belong to no job
 
 Jobs belong to users ('crawler jobs add --user U'). While several users have URLs that are due,
-they take turns by weight: in each domain, and in what an instance fetches. Who has nothing to
-fetch leaves its share to the others. Running instances follow within two seconds.
+they take turns by weight: in each domain, and in what an instance fetches. A user with nothing
+to fetch leaves the share to the others. Running instances follow within two seconds.
 
 exit codes: 0 done, 2 no such crawl, bad name or weight, 3 engine
 """
@@ -28,8 +28,8 @@ exit codes: 0 done, 2 no such crawl, bad name or weight, 3 engine
 def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
     p = commands.add_parser(
         "users",
-        help="who shares what a crawl can fetch; weights of users",
-        description="List the users who have URLs that wait, or give one a weight.",
+        help="list the users who share a crawl, or set a weight",
+        description="List users with waiting URLs, or set the weight of one.",
         epilog=EPILOG,
     )
     p.add_argument("user", nargs="?", metavar="USER", help="whose weight to set (default: all users are listed)")

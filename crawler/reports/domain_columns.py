@@ -134,7 +134,7 @@ COLUMNS = (
     Column("size", 7, 8, lambda d: or_nothing(size(d.bytes), d.bytes), sort="bytes"),
     Column("retries", 18, 7, lambda d: _count(d.retries)),
     Column("dead", 16, 5, lambda d: _count(d.dead)),
-    Column("robots", 17, 6, lambda d: _count(d.robots_denied)),
+    Column("refused by robots.txt", 22, 21, lambda d: _count(d.robots_denied)),
     Column("queued", 2, 7, lambda d: _count(d.queued), sort="queue"),
     Column("in flight", 6, 9, _in_flight, is_of_running=True),
     Column("retrying", 19, 8, lambda d: _count(d.retrying), is_of_running=True),

@@ -101,7 +101,7 @@ def _next_text(count: int, first: Awaited) -> str:
 
 
 _TEXTS = {
-    Awaits.ANSWER: lambda host, n: _with_others(f"waits for an answer of {host}", n, "request"),
+    Awaits.ANSWER: lambda host, n: _with_others(f"waits for an answer from {host}", n, "request"),
     Awaits.ROBOTS: lambda host, n: _with_others(f"waits for robots.txt of {host}", n, "host"),
     Awaits.PAGE: lambda host, n: _with_others(f"works on a page of {host}", n, "page"),
 }

@@ -46,7 +46,7 @@ class Ask(ModalScreen[str]):
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False)
             yield Input(compact=True)
-            yield Static("\nEnter: do it    Escape: leave it", markup=False)
+            yield Static("\nEnter: apply    Escape: cancel", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())

@@ -26,7 +26,7 @@ class MembersView(View):
 
     KEYS = (("Esc", "back"),)
     rest = 0.0  # a read only takes long because it waits for heartbeats
-    _text = "reading: whoever is alive sends a heartbeat within a second or two ..."
+    _text = "reading heartbeats, which takes a second or two ..."
 
     def body(self) -> ComposeResult:
         with VerticalScroll(id="scroll"):
@@ -112,7 +112,7 @@ class LogView(_ListView):
     """The operator log, the newest entry first."""
 
     KEYS = (("Esc", "back"),)
-    nothing = "No operator command was given."
+    nothing = "No command has changed this crawl."
 
     def __init__(self) -> None:
         super().__init__()

@@ -55,8 +55,9 @@ def test_a_row_shows_what_is_known() -> None:
     cells = dict(zip(grid.titles, grid.rows[0], strict=True))
     assert cells == {
         "domain": "docs.example", "pages": "7", "/s": "1.2", "2xx": "4", "3xx": "-", "4xx": "2", "5xx": "1",
-        "errors": "6", "size": "2.00 KiB", "retries": "-", "dead": "-", "robots": "-", "queued": "9", "in flight": "2",
-        "retrying": "-", "scheduled": "-", "set aside": "-", "delay": "1.5 s", "next": "in 0.7 s", "latency": "0.1 s",
+        "errors": "6", "size": "2.00 KiB", "retries": "-", "dead": "-", "refused by robots.txt": "-",
+        "queued": "9", "in flight": "2", "retrying": "-", "scheduled": "-", "set aside": "-", "delay": "1.5 s",
+        "next": "in 0.7 s", "latency": "0.1 s",
         "owner": "vm-0", "last error": "tls",
     }  # fmt: skip
 

@@ -142,7 +142,7 @@ def test_the_time_left_is_that_of_urls_that_are_visible() -> None:
         ([("next", 500, "a.test", 5)], 500, ": all hosts wait for their next fetch, first a.test in 5 s"),
         ([("next", 3, "a.test", 5), ("robots", 1, "b.test", 0)], 4, ": waits for robots.txt of b.test"),
         ([("answer", 1, "a.test", 0), ("answer", 2, "b.test", 0)], 4,
-         ": waits for an answer of a.test and 2 other requests"),
+         ": waits for an answer from a.test and 2 other requests"),
         ([("page", 1, "a.test", 0)], 1, ": works on a page of a.test"),
         ([("unheard of", 1, "a.test", 0)], 1, ""),  # of a newer version
     ],

@@ -136,7 +136,7 @@ def test_dead_letters_are_retried_by_reason(dashboard: Dashboard, writer: Watche
 def test_a_seed_is_added_and_what_is_wrong_is_told(dashboard: Dashboard, writer: Watched) -> None:
     page = writer.page
     writer.open("operate")
-    page.get_by_label("URLs, one a line").fill("http://new.test/\n\nnonsense://x\n")
+    page.get_by_label("URLs, one per line").fill("http://new.test/\n\nnonsense://x\n")
     page.get_by_role("button", name="Add seeds").click()
     expect(page.locator("#seed-result")).to_contain_text("1 new, 1 invalid.")
     expect(page.locator("#seed-result")).to_contain_text("nonsense://x: ")

@@ -143,7 +143,7 @@ def test_a_job_is_made_with_a_preview_of_its_schedule(board: Dashboard, operator
     form.get_by_role("textbox", name="User").fill("dora")
     form.get_by_role("textbox", name="Schedule").fill("soon")
     expect(form.get_by_role("status")).to_contain_text("not a valid duration")
-    form.get_by_role("combobox", name="Runs").select_option("by a cron expression")
+    form.get_by_role("combobox", name="Kind of schedule").select_option("cron expression")
     form.get_by_role("textbox", name="Schedule").fill("30 2 29 2 *")
     form.get_by_role("combobox", name="Time zone").fill("Europe/Paris")
     expect(form.get_by_role("status")).to_contain_text("Europe/Paris. Next:")
@@ -154,7 +154,7 @@ def test_a_job_is_made_with_a_preview_of_its_schedule(board: Dashboard, operator
     expect(form.get_by_role("alert")).to_contain_text("a job needs seeds")
     form.get_by_role("textbox", name="Seeds").fill("https://weather.example/\n\nhttps://w2.example/")
     form.get_by_role("button", name="Add the job").click()
-    expect(page.locator("#toast-text")).to_have_text("weather is added.")
+    expect(page.locator("#toast-text")).to_have_text("weather was added.")
     expect(page.locator("#t-job")).to_have_text("weather")
     expect(page.locator("#job-times li")).to_have_count(10)
     made = job_of(board, "dora", "weather")
@@ -170,11 +170,11 @@ def test_only_what_was_changed_is_sent(board: Dashboard, operator: Watched) -> N
     expect(form.get_by_role("textbox", name="Name")).to_be_disabled()
     expect(form.get_by_role("textbox", name="Seeds")).to_have_value("https://docs.example/")
     form.get_by_role("spinbutton", name="Depth").fill("")
-    form.get_by_role("combobox", name="While a run goes on").select_option("let both run")
+    form.get_by_role("combobox", name="Overlapping runs").select_option("run both")
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
         form.get_by_role("button", name="Save the changes").click()
     assert json.loads(sent.value.post_data or "") == {"depth": None, "overlap": "allow"}
-    expect(page.locator("#job-definition")).to_contain_text("both run")
+    expect(page.locator("#job-definition")).to_contain_text("both runs go on")
     expect(form).to_be_hidden()
     changed = job_of(board, "bob", "docs")
     assert (changed.depth, changed.overlap, changed.scope, changed.retries) == (None, "allow", "host", 2)
@@ -254,9 +254,9 @@ def test_a_run_is_triggered_by_a_click_and_seen_until_it_has_finished(dashboard:
         re.compile(r"[1-9]\d* pages?, .* pending, for "), timeout=20_000
     )
     page.locator("#job-running").get_by_role("link").click()
-    expect(page.locator("#run-state")).to_have_text("running, by hand")
+    expect(page.locator("#run-state")).to_have_text("running, manual")
     expect(page.locator("#run-facts")).to_contain_text(re.compile(rf"{JOB_PAGES}, of them \d+ pending"))
-    expect(page.locator("#run-state")).to_have_text("finished, by hand", timeout=40_000)
+    expect(page.locator("#run-state")).to_have_text("finished, manual", timeout=40_000)
     expect(page.locator("#run-sentence")).to_contain_text(f"It finished: {JOB_PAGES} pages in ")
 
 
@@ -302,7 +302,7 @@ def test_the_form_works_by_keyboard(operator: Watched) -> None:
     button.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("textbox", name="Name")).to_be_focused()
-    for name in ("User", "Runs", "Schedule", "Time zone", "Up to this much later"):
+    for name in ("User", "Kind of schedule", "Schedule", "Time zone", "Random delay"):
         page.keyboard.press("Tab")
         expect(page.locator(":focus").locator("xpath=..")).to_contain_text(name)
     page.keyboard.press("Escape")

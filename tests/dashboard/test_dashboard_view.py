@@ -126,7 +126,7 @@ def test_lists_that_were_not_read_yet_tell_so(reader: Watched) -> None:
         reader.open(view)
         section = reader.page.locator("main > section:not([hidden])")
         expect(section).to_contain_text("Reading ...")
-        for empty in ("None", "No domain", "No job", "There are none", "No command", "No instance"):
+        for empty in ("None", "No domain", "No job", "No dead letters", "No command", "No instance"):
             expect(section).not_to_contain_text(empty, use_inner_text=True)
 
 

@@ -25,7 +25,7 @@ let said = "";
 function headline(o) {
   setNow(o.at);
   text($("crawl-name"), o.crawl);
-  document.title = `${o.crawl}: ${o.state}, ${number(o.pages)} pages`;
+  document.title = `${o.crawl}: ${o.state}, ${counted(o.pages, "page")}`;
   text($("state"), o.state);
   $("state").dataset.state = o.state;
   text($("state-text"), o.sentence);
@@ -52,7 +52,7 @@ function headline(o) {
   text($("n-size"), size(o.bytes));
   text($("s-size"), o.pages ? `${size(o.bytes / o.pages)} a page` : "");
   text($("n-instances"), number(o.instances));
-  text($("s-instances"), `crawl ${duration(Math.max(0, o.at - o.began_at))} old`);
+  text($("s-instances"), `created ${duration(Math.max(0, o.at - o.began_at))} ago`);
   keyed(
     $("notes"),
     [...o.notes.keys()],
@@ -262,7 +262,7 @@ $("crawl-pause").addEventListener("click", () =>
   command(
     {
       title: "Pause the whole crawl?",
-      question: "No more requests start, on any instance, until it is resumed.",
+      question: "No request starts, to any domain, until it is resumed.",
       button: "Pause",
     },
     "/v1/pause",
@@ -270,7 +270,7 @@ $("crawl-pause").addEventListener("click", () =>
 );
 $("crawl-resume").addEventListener("click", () =>
   command(
-    { title: "Resume the crawl?", question: "Requests start again on all instances.", button: "Resume" },
+    { title: "Resume the crawl?", question: "Requests start again.", button: "Resume" },
     "/v1/resume",
   ),
 );

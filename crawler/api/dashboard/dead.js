@@ -9,12 +9,12 @@ const EVERY_MS = 5000;
 const SHOWN = 50;
 
 function done({ letters, is_running: isRunning }) {
-  return `${counted(letters, "URL")} put back${isRunning ? "" : "; no instance is running that would fetch them"}.`;
+  return `${counted(letters, "URL")} put back${isRunning ? "" : "; no instance is running: start one with 'crawler crawl'"}.`;
 }
 
 /** Ask, and retry all of a choice. */
 async function retry(choice, what) {
-  const question = "Each counts as new, and gets all its attempts again.";
+  const question = "Each URL counts as new and gets all its attempts again.";
   return command({ title: `Retry ${what}?`, question, button: "Retry" }, "/v1/dead-letters/retry", {
     body: () => choice,
     done,
@@ -93,7 +93,7 @@ export function deadLettersView() {
         show(row.button, Boolean(session.current));
       },
     );
-    text($("dead-title"), reason ? `Some with the reason ${words(reason)}` : "The newest");
+    text($("dead-title"), reason ? `Dead letters with the reason ${words(reason)}` : "The newest");
     show($("dead-all"), Boolean(reason));
     const shape = JSON.stringify([letters, Boolean(session.current)]);
     if (shape === drawn) return;

@@ -97,8 +97,8 @@ export function domainView() {
     });
     fillOr(
       $("domain-attempts"),
-      rows.length && table("Recent attempts", ["At", "#Try", "Result", "#Took", "By", "URL"], rows),
-      "The crawl folder of this server has none.",
+      rows.length && table("Recent attempts", ["At", "#Attempt", "Result", "#Duration", "Node", "URL"], rows),
+      "No attempts in the crawl folder on this machine.",
     );
   }
 
@@ -124,14 +124,14 @@ export function domainView() {
     const isPaused = d.stop === "paused";
     const wanted = [
       isPaused
-        ? action("resume", "Resume", "Requests to it start again.", true)
-        : action("pause", "Pause", "No more requests to it start. Its URLs wait."),
+        ? action("resume", "Resume", "Requests to this domain start again.", true)
+        : action("pause", "Pause", "No request to this domain starts until it is resumed. Its URLs wait."),
       isBlocked
-        ? action("unblock", "Unblock", "It is fetched from again, and its deferred URLs come back.", true)
+        ? action("unblock", "Unblock", "Its deferred URLs return to its queue and are fetched.", true)
         : action(
             "block",
             "Block",
-            "Nothing is fetched from it any more. Its URLs are deferred, and new ones too.",
+            "Nothing more is fetched from this domain. Its URLs and new ones are deferred.",
             false,
             true,
           ),
@@ -177,7 +177,7 @@ export function domainView() {
         value: detail.domain.boost || 5,
       }),
     ];
-    const question = "Domains with a higher boost go first when they are due; 0 is none. The delay stays.";
+    const question = "Due domains with a higher boost are fetched first; 0 is no boost. The delay does not change.";
     const body = ({ n }) => ({ boost: Number(n) });
     if (
       await command(
@@ -202,7 +202,7 @@ export function domainView() {
         placeholder: "robots.txt",
       }),
     ];
-    const question = "Leave it empty for the delay of robots.txt and the settings.";
+    const question = "Leave it empty to follow robots.txt and the settings.";
     const body = ({ s }) => ({ delay_s: s === "" ? null : Number(s) });
     if (
       await command(

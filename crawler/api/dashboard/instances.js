@@ -77,11 +77,11 @@ function drawMoves(moves) {
 }
 
 const STATES = {
-  joining: "it begins",
-  alive: "it works",
-  leaving: "it ends",
+  joining: "starting",
+  alive: "taking part",
+  leaving: "stopping",
   seeding: "a command that adds URLs",
-  quarantined: "it restarted too often, and gets no share for a while",
+  quarantined: "restarted too often; gets no share for a while",
 };
 const HEADERS = [
   "Node",

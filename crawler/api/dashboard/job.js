@@ -100,7 +100,7 @@ export function jobView() {
     if (shape === drawnRows || box.contains(document.activeElement)) return; // unchanged, or somebody is in there
     drawnRows = shape;
     const [headers, cells] = historyTable(found.rows);
-    const none = el("p", { class: "muted" }, "No time has come yet.");
+    const none = el("p", { class: "muted" }, "No scheduled time has passed yet.");
     box.replaceChildren(cells.length ? table("History, newest first", headers, cells) : none);
   }
 
@@ -155,8 +155,8 @@ export function jobView() {
     show(box, Boolean(session.current && body));
     const all = body.all ? " all" : "";
     const verbs = [
-      ["retry", `Retry${all}`, "It is repeated at once, with what the job is to do now.", "repeated"],
-      ["dismiss", `Dismiss${all}`, "It leaves this list. The history keeps it.", "dismissed"],
+      ["retry", `Retry${all}`, "It is repeated now, with the current definition of the job.", "repeated"],
+      ["dismiss", `Dismiss${all}`, "It is removed from this list. The history keeps it.", "dismissed"],
     ];
     keyed(
       box,
@@ -184,10 +184,10 @@ export function jobView() {
     if (!session.current) return;
     const isPaused = job.state === "paused";
     const pause = isPaused
-      ? act("resume", "Resume", "It is triggered again. Times of the pause become one row of its history.")
-      : act("pause", "Pause", "It is not triggered until it is resumed. Runs that have begun go on.");
+      ? act("resume", "Resume", "The job is triggered again. Times during the pause become one row of its history.")
+      : act("pause", "Pause", "The job is not triggered until it is resumed. Active runs continue.");
     const actions = [
-      act("run", "Run now", "A run starts as soon as an instance runs, whatever the schedule."),
+      act("run", "Run now", "A run starts as soon as an instance is running, regardless of the schedule."),
       pause,
       { verb: "edit", label: "Edit…", press: () => form.open(job) },
       { verb: "remove", label: "Remove", press: remove },
@@ -206,7 +206,7 @@ export function jobView() {
   }
 
   function act(verb, label, question) {
-    const done = { run: "A run was asked for.", pause: "It is paused.", resume: "It is resumed." }[verb];
+    const done = { run: "A run was requested.", pause: "The job is paused.", resume: "The job is resumed." }[verb];
     const press = async () => {
       const title = `${label}: ${wanted.name}?`;
       const asked = { title, question, button: label };
@@ -216,7 +216,7 @@ export function jobView() {
   }
 
   async function remove() {
-    const question = "Its history goes too, and runs that have begun end. Pages that were fetched stay in the archive.";
+    const question = "Its history is removed, and active runs end. Fetched pages stay in the archive.";
     const asked = { title: `Remove ${wanted.name}?`, question, button: "Remove", isHarsh: true };
     const done = () => `${wanted.name} is removed.`;
     if (await command(asked, jobPath(wanted), { method: "DELETE", done })) location.hash = "#/jobs";

@@ -7,14 +7,14 @@ import { fillTimes, jobPath } from "./job_parts.js";
 
 const PREVIEW_AFTER_MS = 300;
 const PREVIEW_TIMES = 5;
-const KINDS = { executionInterval: "again and again, every", cron: "by a cron expression", at: "once, at" };
+const KINDS = { executionInterval: "interval", cron: "cron expression", at: "one time" };
 const PLACEHOLDERS = { executionInterval: "PT3H, 90, 10m, 2h, 1d", cron: "0 */6 * * *", at: "2027-01-31T12:00" };
 const NAME = { required: true, maxlength: 64, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" };
 const NUMBERS = ["depth", "pages", "bytes", "urls", "priority", "maxRetryCount"];
 const EMPTY_IS_NULL = ["sitemap", "scope", "depth", "pages", "bytes", "urls"]; // what the crawl decides when nothing is written
 const SCOPES = { "": "as the crawl", domain: "domain", host: "host", prefix: "prefix", any: "any" };
-const OVERLAPS = { skip: "skip the next", queue: "let the next wait", allow: "let both run" };
-const CATCHUPS = { none: "leave them out", latest: "run the last one", all: "run each" };
+const OVERLAPS = { skip: "skip the next", queue: "queue the next", allow: "run both" };
+const CATCHUPS = { none: "skip", latest: "run the latest", all: "run all" };
 
 let forms = 0;
 
@@ -73,7 +73,7 @@ export class JobForm {
     };
     const i = this.inputs;
     i.seeds.value = job ? job.seeds.join("\n") : "";
-    i.seeds.placeholder = more ? `${counted(more, "URL")}; they stay if you write none here` : "https://docs.example/";
+    i.seeds.placeholder = more ? `${counted(more, "URL")}; kept if you enter none here` : "https://docs.example/";
     const zones = Intl.supportedValuesOf("timeZone").map((zone) => el("option", { value: zone }));
     this.words = el("p", { class: "sentence", role: "status" });
     this.times = el("ul", { class: "feed" });
@@ -83,33 +83,33 @@ export class JobForm {
       { class: "job-form", "aria-label": job ? `Change ${job.name}` : "New job" },
       el("h3", {}, job ? `Change ${job.name}: from now on` : "New job"),
       group(
-        "Whose and when",
+        "Name and schedule",
         label("Name", i.name),
         label("User", i.user),
-        label("Runs", i.kind),
+        label("Kind of schedule", i.kind),
         label("Schedule", i.when),
         label("Time zone", i.timezone),
-        label("Up to this much later", i.jitter),
+        label("Random delay, at most", i.jitter),
       ),
       el("div", { class: "preview" }, this.words, this.times),
       group(
-        "What",
-        label("Seeds, one a line", i.seeds, "whole"),
-        label("Sitemap, read for each run", i.sitemap),
+        "Content and limits",
+        label("Seeds, one per line", i.seeds, "whole"),
+        label("Sitemap", i.sitemap),
         label("Scope", i.scope),
         label("Depth", i.depth),
-        label("Pages of a run", i.pages),
-        label("Bytes of a run", i.bytes),
-        label("URLs of a run", i.urls),
+        label("Pages per run", i.pages),
+        label("Bytes per run", i.bytes),
+        label("URLs per run", i.urls),
         label("Priority", i.priority),
       ),
       group(
-        "When something goes wrong",
+        "Failures and delays",
         label("Retries", i.maxRetryCount),
-        label("Before each retry", i.retryDelay),
-        label("While a run goes on", i.overlap),
-        label("Times that were missed", i.catchup),
-        label("Up to this far back", i.catchupWindow),
+        label("Retry delay", i.retryDelay),
+        label("Overlapping runs", i.overlap),
+        label("Missed times", i.catchup),
+        label("Catch-up window", i.catchupWindow),
       ),
       el("datalist", { id: `zones-${this.id}` }, zones),
       this.error,
@@ -200,7 +200,7 @@ export class JobForm {
       const saved = this.job
         ? await send("PATCH", jobPath(this.job), changed)
         : await send("POST", `/v1/users/${encodeURIComponent(user)}/jobs`, { name, ...values });
-      toast(this.job ? `${saved.name} is changed.` : `${saved.name} is added.`);
+      toast(this.job ? `${saved.name} was changed.` : `${saved.name} was added.`);
       this.close();
       this.done(saved);
     } catch (error) {

@@ -8,7 +8,7 @@ const BAR = { width: 6, gap: 1, height: 30, least: 4, missed: 5 };
 const STATES = {
   running: "a run has not ended",
   active: "waits for its next time",
-  paused: "it is not triggered until it is resumed",
+  paused: "not triggered until it is resumed",
   done: "no further time",
 };
 
@@ -42,7 +42,7 @@ const timesOf = (row) => row.count || 1;
 /** What became of it, in words. */
 export function became(row) {
   const main = row.state === "failed_to_start" ? "failed to start" : row.outcome || words(row.state);
-  return [main, row.manual ? "by hand" : "", row.attempts > 1 ? `attempt ${row.attempts}` : ""]
+  return [main, row.manual ? "manual" : "", row.attempts > 1 ? `attempt ${row.attempts}` : ""]
     .filter(Boolean)
     .join(", ");
 }
@@ -126,7 +126,7 @@ function crossAt(x, top) {
   return `M${x + 1} ${y}l4 4m0 -4l-4 4`;
 }
 
-const HISTORY = ["Time", "Became", "Run", "#Pages", "#Errors", "#Size", "#Took", "Why"];
+const HISTORY = ["Time", "Result", "Run", "#Pages", "#Errors", "#Size", "#Duration", "Reason"];
 
 /** The cells of a table of rows, with the headers. */
 export function historyTable(rows) {
@@ -153,18 +153,18 @@ export function definitionFacts(d) {
     ["Sitemap", d.sitemap ?? ""],
     ["Scope", d.scope ?? "as the crawl"],
     ["Depth", d.depth === null ? "as the crawl" : number(d.depth)],
-    ["Pages of a run", d.pages === null ? "as the settings" : `at most ${number(d.pages)}`],
-    ["Bytes of a run", d.bytes === null ? "as the settings" : `at most ${size(d.bytes)}`],
-    ["URLs of a run", d.urls === null ? "as the settings" : `at most ${number(d.urls)}`],
+    ["Pages per run", d.pages === null ? "as the settings" : `at most ${number(d.pages)}`],
+    ["Bytes per run", d.bytes === null ? "as the settings" : `at most ${size(d.bytes)}`],
+    ["URLs per run", d.urls === null ? "as the settings" : `at most ${number(d.urls)}`],
     ["Priority", d.priority ? String(d.priority) : ""],
     ["Retries", d.maxRetryCount ? `${number(d.maxRetryCount)}, each after ${d.retryDelay}` : "none"],
-    ["While a run goes on", OVERLAP[d.overlap]],
-    ["Times that were missed", `${CATCHUP[d.catchup]}${d.catchup === "none" ? "" : `, up to ${d.catchupWindow} back`}`],
+    ["Overlapping runs", OVERLAP[d.overlap]],
+    ["Missed times", `${CATCHUP[d.catchup]}${d.catchup === "none" ? "" : `, up to ${d.catchupWindow} back`}`],
   ];
 }
 
-const OVERLAP = { skip: "the next time is skipped", queue: "the next run waits", allow: "both run" };
-const CATCHUP = { none: "left out", latest: "the last one runs", all: "each one runs" };
+const OVERLAP = { skip: "the next time is skipped", queue: "the next run waits", allow: "both runs go on" };
+const CATCHUP = { none: "skipped", latest: "the latest is run", all: "all are run" };
 
 /** Next times as a list: in the reader's clock, and that of the job's zone where it tells something. */
 export function fillTimes(list, times) {

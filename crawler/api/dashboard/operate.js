@@ -17,7 +17,7 @@ export function seedForm() {
       .map((line) => line.trim())
       .filter(Boolean);
     if (!urls.length) {
-      answer("Write at least one URL.");
+      answer("Enter at least one URL.");
       $("seed-urls").focus();
       return;
     }
@@ -39,7 +39,7 @@ function answer(message, ...more) {
 
 const KINDS = [
   ["seen", "already seen"],
-  ["retried", "put back after they had failed"],
+  ["retried", "retried after they had failed"],
   ["out_of_scope", "out of scope"],
   ["invalid", "invalid"],
 ];
@@ -77,7 +77,7 @@ export function operatorLog() {
   }
 
   function make(entry) {
-    if (!entry) return el("li", { class: "muted" }, "No command was given yet.");
+    if (!entry) return el("li", { class: "muted" }, "No command has changed this crawl.");
     const target = entry.target || (WHOLE.includes(entry.action) ? "the whole crawl" : "");
     return el(
       "li",

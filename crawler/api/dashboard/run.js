@@ -48,8 +48,8 @@ export function runView() {
     $("run-job").href = jobAddress({ user: run.user, name: run.job });
     text($("run-job"), `${run.job}, of user ${run.user}`);
     text($("run-sentence"), row.outcome === "running" ? `It is running: ${liveText(run)}.` : endText(row));
-    facts($("run-facts"), [...times(row), ...(run.counts ? live(run) : figures(row)), ["Why", row.reason ?? ""]]);
-    const gone = [["Definition", "no longer kept: the job has changed a hundred times since"]];
+    facts($("run-facts"), [...times(row), ...(run.counts ? live(run) : figures(row)), ["Reason", row.reason ?? ""]]);
+    const gone = [["Definition", "not kept: the job has changed a hundred times since"]];
     facts($("run-definition"), run.definition ? definitionFacts(run.definition) : gone);
   }
 
@@ -79,8 +79,8 @@ function endText(row) {
 
 function times(row) {
   return [
-    ["For the time", at(row.nominal)],
-    ["By hand", row.manual ? "yes" : ""],
+    ["Scheduled for", at(row.nominal)],
+    ["Manual", row.manual ? "yes" : ""],
     ["Picked", at(row.picked_at)],
     ["Started", at(row.started_at)],
     ["Completed", at(row.completed_at)],
