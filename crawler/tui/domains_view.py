@@ -54,6 +54,7 @@ class DomainsView(DomainActions, View):
         self._moved = False  # to another list: the cursor begins at its top
         self._is_read = True  # is the list that is shown the one that is wanted?
         self._opens = False  # Enter was pressed before the list was read
+        self._is_submitted = False  # the text of the filter
 
     def body(self) -> ComposeResult:
         yield Static(id="chart", markup=False)
@@ -150,13 +151,24 @@ class DomainsView(DomainActions, View):
     def action_filter(self) -> None:
         line = self.query_one("#filter", Input)
         line.display = True
+        self._is_submitted = False
         line.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
+        self._is_submitted = False
         self._list(text=event.value.encode("utf-8", "ignore").decode().strip().lower())
 
     def on_input_submitted(self) -> None:
+        if self._is_submitted:  # Enter twice, before the list had the focus
+            self._choose()
+        self._is_submitted = True
         self.lines.focus()
+
+    def _choose(self) -> None:
+        """Open the domain under the cursor, once the list is the one that is wanted."""
+        self._opens = not self._is_read
+        if self._is_read:
+            self.lines.action_choose()
 
     def action_back(self) -> None:
         line = self.query_one("#filter", Input)

@@ -177,7 +177,7 @@ def test_only_what_was_changed_is_sent(board: Dashboard, operator: Watched) -> N
     expect(page.locator("#job-definition")).to_contain_text("both runs go on")
     expect(form).to_be_hidden()
     changed = job_of(board, "bob", "docs")
-    assert (changed.depth, changed.overlap, changed.scope, changed.retries) == (None, "allow", "host", 2)
+    assert (changed.depth, changed.overlap, changed.scope, changed.max_retry_count) == (None, "allow", "host", 2)
 
 
 def test_a_job_is_paused_resumed_run_and_removed_by_clicks(board: Dashboard, operator: Watched) -> None:

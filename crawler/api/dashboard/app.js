@@ -280,6 +280,7 @@ $("crawl-resume").addEventListener("click", () =>
 /** What events keep up to date is read once, when they begin; without them it is read again and again. */
 const background = new Repeater(async (signal) => {
   await mayWrite();
+  if (signal.aborted) return;
   const [, entries] = await Promise.all([instances.read(), get("/v1/log?limit=100", signal)]);
   log.add(...entries.entries);
   if (feedState === "live") background.stop();
