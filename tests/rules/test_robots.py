@@ -133,10 +133,13 @@ def expressions(kind: str, pattern: str) -> list[tuple[int, str]]:
     end = "" if bare == pattern else r"\Z"
     length = len(re.sub("%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~=/*-]", spelled, bare)) + bool(end)
     found = [(length, ".*".join(map(octets, bare.split("*"))) + end)]
-    parts = [re.fullmatch(r"(.*?)(?:%([0-9A-Fa-f]?))?", one, re.DOTALL) for one in bare.split("*")]
-    if kind == "disallow" and any(one and one[2] is not None for one in parts):  # on purpose: it begins any octet
-        begun = [octets(one[1]) + ("" if one[2] is None else begun_by(one[2])) for one in parts if one]
-        found.append((length - 2 * sum(one[2] is not None for one in parts if one), ".*".join(begun) + end))
+    parts = bare.split("*")
+    cuts = [re.search(r"%([0-9A-Fa-f]?)\Z", one) for one in parts]
+    cuts[-1:] = [None] if end else cuts[-1:]
+    if kind == "disallow" and any(cuts):  # on purpose: the beginning of an octet begins any
+        pairs = zip(parts, cuts, strict=True)
+        begun = [octets(one[: cut.start()]) + begun_by(cut[1]) if cut else octets(one) for one, cut in pairs]
+        found.append((length - 2 * sum(map(bool, cuts)), ".*".join(begun) + end))
     if kind == "allow" and pattern.endswith("/index.html"):  # as Google's parser
         found.append((length - len("index.html") + 1, found[0][1].removesuffix(octets("index.html")) + r"\Z"))
     return found
