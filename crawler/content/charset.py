@@ -364,17 +364,18 @@ def _in_iso_2022_jp(query: str) -> str:
 
 def _jis_and_state(character: str, state: bytes) -> tuple[bytes | None, bytes]:
     """A character in ISO-2022-JP, and the state that it needs: ASCII, Roman or JIS X 0208."""
+    single = b"(J" if state == b"(J" else b"(B"  # what is escaped stays in Roman
     if character in _SHIFTS:
-        return None, b"(B"
+        return None, single
     if character < "\x80":
-        return None, b"(J" if state == b"(J" and character not in "\\~" else b"(B"
+        return None, b"(B" if character in "\\~" else single
     if character in _ROMAN:
         return _ROMAN[character], b"(J"
     if "\uff61" <= character <= "\uff9f":  # the encoding has no half-width ones
         marks = {"\uff9e": "\u309b", "\uff9f": "\u309c"}
         character = marks.get(character) or unicodedata.normalize("NFKC", character)
     place = _jis_0208().get(_MINUS.get(character, character))
-    return (bytes([place[0] + 0x21, place[1] + 0x21]), b"$B") if place else (None, b"(B")
+    return (bytes([place[0] + 0x21, place[1] + 0x21]), b"$B") if place else (None, single)
 
 
 @cache
