@@ -261,6 +261,7 @@ async def test_what_chromium_shows_is_read(part: str) -> None:
     wires = [case.wire for case in cases] + [mutated(choose.choice(cases), part, choose) for _ in range(MUTATIONS)]
     steps = {f"/{n}": (wire, Close()) for n, wire in enumerate(wires)}
     found: dict[int, str] = {}
+    rows = rows_of("content/content_type") if part == "type" else []
     shown = explained = 0
     async with HostileServer(by_path=steps) as server, opening() as open_one, fetching() as fetcher:
 
@@ -271,6 +272,8 @@ async def test_what_chromium_shows_is_read(part: str) -> None:
             while result.failure is not None and result.failure.kind in OF_THE_MACHINE:
                 result = await fetcher.fetch(url)
             ours, seen = read(result), await open_one(url)
+            if seen and n < len(rows) and rows[n]["by"] == "chromium" and "xml" not in seen.type:
+                assert (seen.type == "text/html") is rows[n]["html"], rows[n]
             if seen is None or not (lacking := lacks(ours, seen)):
                 return seen is not None, False
             if any(knows(wires[n], ours) for _, knows, _ in ON_PURPOSE):
