@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -93,6 +93,7 @@ _READ = """async ([count, atOnce, unseenOnes]) => {
 _GO = "number => fetch(`/d${number}/page`, {mode: 'no-cors'}).then(response => response.text(), () => '')"
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 def url_of(number: int) -> str:
@@ -266,11 +267,16 @@ def mutants(table: Sequence[str], count: int, seed: int, tokens: Sequence[str] =
 
 
 def differing(
-    texts: Sequence[str], seen: Sequence[Row], compare: Callable[[int, str, Row], tuple[Any, Any]]
+    texts: Sequence[str], seen: Sequence[T], compare: Callable[[int, str, T], tuple[Any, Any]]
 ) -> list[tuple[str, Any, Any]]:
     """The texts of which we make something else than Chromium, with both answers."""
     pairs = [(text, *compare(number, text, one)) for number, (text, one) in enumerate(zip(texts, seen, strict=True))]
     return [(text, ours, theirs) for text, ours, theirs in pairs if ours != theirs]
+
+
+def refuse(odd: Sequence[tuple[str, Any, Any]]) -> None:
+    shown = [f"{text!r}\n  ours   {ours}\n  theirs {theirs}" for text, ours, theirs in sorted(odd, key=str)[:20]]
+    assert not odd, "\n".join([f"{len(odd)} disagreements", *shown])
 
 
 def pool_of(table: Sequence[Row]) -> list[str]:
@@ -287,13 +293,20 @@ async def test_mutated_pages_have_the_links_title_and_text_that_chromium_sees(br
     seen = await browser.read([(text.encode("latin-1"), HTML) for text in texts])
 
     def compare(number: int, text: str, one: Row) -> tuple[Any, Any]:
-        """But for the order: the shadow root of a body that begins twice comes first there."""
+        """But for NULs, and for the order: the shadow root of a body that begins twice comes first there."""
         pages = read(text.encode("latin-1"), HTML, number), as_ours(one, number)
-        ours, theirs = ({**page, "links": sorted(page["links"]), "text": sorted(page["text"])} for page in pages)
+        ours, theirs = (
+            {**page, "links": sorted(page["links"]), "text": sorted(page["text"].replace("\ufffd", ""))}
+            for page in pages
+        )
         return ours, theirs
 
-    odd = [one for one in differing(texts, seen, compare) if not is_moved(*one)]
-    assert odd == []
+    refuse([one for one in differing(texts, seen, compare) if not (is_moved(*one) or is_frameset(*one))])
+
+
+def is_frameset(text: str, ours: Row, theirs: Row) -> bool:
+    """A body before a frameset: browsers take it out, and show nothing of it. There may be links in it."""
+    return "<frameset" in text.lower() and theirs["text"] == [] and set(ours["links"]) >= set(theirs["links"])
 
 
 def is_moved(text: str, ours: Row, theirs: Row) -> bool:
@@ -310,9 +323,11 @@ async def test_mutated_pages_declare_the_charset_that_chromium_takes(browser: Br
 
     def compare(number: int, text: str, one: Row) -> tuple[Any, Any]:
         found = one["charset"].lower()
+        if len(text) < 8 and text[1:2] == "\0":  # as in the table
+            return None, None
         return declared_charset(text.encode("latin-1"), "text/html") or "cp1252", CODECS.get(found, found)
 
-    assert [one for one in differing(texts, seen, compare) if not repeats_an_attribute(one[0].encode("latin-1"))] == []
+    refuse([one for one in differing(texts, seen, compare) if not repeats_an_attribute(one[0].encode("latin-1"))])
 
 
 def repeats_an_attribute(data: bytes) -> bool:
@@ -343,7 +358,32 @@ async def test_mutated_queries_are_sent_as_chromium_sends_them(browser: Browser)
             return None, None
         return read(body, kinds[number], number)["links"], as_ours(one, number)["links"]
 
-    assert differing(texts, seen, compare) == []
+    refuse(differing(texts, seen, compare))
+
+
+LOCATIONS = (
+    *"/\\?#:@.%&=;,[]|^ \t\"<>'`{}~+-*!$()ax0Z\xe9\x7f\x01", "//", "http:", "http://", "other.test", "%2F", "%2e",
+    "%zz", "..", "/../", "xn--", "127.1", "0x7f", ":80", ":81", "\xc3\xa9", "\xe3\x80\x82", "\xc2\xad",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@needs_chromium
+async def test_mutated_redirects_lead_where_chromium_goes(browser: Browser) -> None:
+    table = [row["location"] for row in REDIRECTS if row["by"] == "Chromium"]
+    texts = [re.sub("[\r\n\0]", "", text) for text in mutants(table, MUTATIONS, SEED, LOCATIONS)]
+    seen = await browser.targets(texts)
+
+    def compare(number: int, text: str, one: str) -> tuple[Any, Any]:
+        ours = redirect_target(url_of(0), text) or ""
+        theirs = next(canonical([one]), one)
+        host = theirs.removeprefix("http://").partition("/")[0]
+        if "%20" in host or not host.strip(".") or (not ours and "xn--" in host):  # as in the table
+            return ("", "") if not ours or "@" in text else (ours, theirs)
+        return ours.replace("|", "%7C"), theirs.replace("|", "%7C")  # as there
+
+    refuse(differing(texts, seen, compare))
 
 
 @pytest.mark.slow
