@@ -157,10 +157,9 @@ def _of_meta(attributes: Mapping[bytes, bytes]) -> str | None:
 
 def _in_content(text: str) -> str:
     """The label in the content of a meta element, by the standard's algorithm; "" for none."""
-    for part in text.split("charset")[1:]:
-        rest = part.lstrip(_BLANKS)
-        if rest.startswith("="):
-            value = rest[1:].lstrip(_BLANKS)
+    for named in re.finditer("charset[\t\n\f\r ]*+(=?)", text):
+        if named[1]:
+            value = text[named.end() :].lstrip(_BLANKS)
             if value[:1] in ("'", '"'):
                 label, quote, _ = value[1:].partition(value[0])
                 return label if quote else ""
