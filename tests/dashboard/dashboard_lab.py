@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import pytest
-
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.settings import load
@@ -19,9 +17,8 @@ from crawler.testing.web_server import environment_of, serve
 from tests.support.processes import Nursery, Program, nursery
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import ConsoleMessage, Page, Request
 
-CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 APP = """\
 from crawler import Crawler
@@ -44,26 +41,6 @@ SETTINGS = {
 SHOPS, PAGES = 4, 400  # some minutes of pages
 JOB_PAGES = 30  # that only a job fetches
 T = TypeVar("T")
-
-
-def chromium_or_skip() -> None:
-    """Skip where there is no browser."""
-    pytest.importorskip("playwright", reason="playwright is not installed: pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"{CHROMIUM} is missing: apt-get install chromium")
-
-
-@contextlib.contextmanager
-def chromium() -> "Iterator[Browser]":
-    """A browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @dataclass

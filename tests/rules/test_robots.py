@@ -1,7 +1,12 @@
-"""robots.txt: the tables of Google and crawler-commons, hostile files, and the line that decided."""
+"""robots.txt: the tables of Google and crawler-commons, hostile files, and the line that decided.
+
+A slow test compares mutated rows of odd_robots.jsonl with RFC 9309, restated in `is_allowed` (ODD_MUTATIONS, ODD_SEED).
+"""
 
 import base64
 import json
+import random
+import re
 import time
 from pathlib import Path
 
@@ -9,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.errors import InvalidUrl
 from crawler.rules.robots_txt import RobotsRules, robots_policy
+from crawler.rules.urls import canonicalize
+from tests.content.test_odd_inputs import MUTATIONS, SEED, mutants
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/robots.jsonl"
 AGENT = "shardcrawl"
@@ -66,9 +74,156 @@ def test_line_numbers_survive_storage():
 @pytest.mark.parametrize("row", ODD, ids=lambda row: row["robots"][:50])
 def test_odd_lines_are_read_as_the_table_says(row):
     rules = RobotsRules.parse(row["robots"].encode("latin-1"), AGENT)
+    assert rules.allows("http://h.test" + row["url"]) is rules.verdict("http://h.test" + row["url"]).allowed
     assert rules.allows("http://h.test" + row["url"]) is row["allowed"]
     assert rules.crawl_delay_s == row.get("delay_s", rules.crawl_delay_s)
     assert ("why" in row) or row["by"] != "on purpose"
+
+
+BLANKS = " \t\x0b\x0c"  # at both ends of what is in a line
+KEYS = {"user-agent": "agent", "useragent": "agent", "user agent": "agent", "allow": "allow"} | dict.fromkeys(
+    ("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"), "disallow"
+)
+
+
+def field_of(line: str) -> tuple[str, str]:
+    """What a line is, and its value; with the typing errors that Google forgives."""
+    line = line.partition("#")[0].strip(BLANKS)
+    if (named := re.fullmatch(f"([A-Za-z{BLANKS}-]+):(.*)", line)) and (
+        key := " ".join(named[1].lower().split())
+    ) in KEYS:
+        return KEYS[key], named[2].strip(BLANKS)
+    if (named := re.fullmatch(f"([A-Za-z-]+)[{BLANKS}]+([^{BLANKS}]+)", line)) and named[1].lower() in KEYS:
+        return KEYS[named[1].lower()], named[2]
+    return "", ""
+
+
+def rules_for(text: str) -> list[tuple[str, str]]:
+    """The rules of all groups that name our agent, else of those for everyone (section 2.2.1)."""
+    if text[:2] in ("\xff\xfe", "\xfe\xff"):
+        text = text.encode("latin-1").decode("utf-16", "replace").encode("utf-8", "replace").decode("latin-1")
+    text = re.sub("^\xef(\xbb\xbf?)?", "", text).replace("\0", "")
+    groups: list[tuple[list[str], list[tuple[str, str]]]] = []
+    for line in re.split("\r\n|\r|\n", text):
+        kind, value = field_of(line)
+        if kind == "agent":
+            if not groups or groups[-1][1]:
+                groups.append(([], []))
+            groups[-1][0].append(value)
+        elif kind and groups:
+            groups[-1][1].append((kind, value))
+    ours = [one for one in groups if any(is_ours(name) for value in one[0] for name in value.split(","))]
+    everyone = [one for one in groups if any(re.match(r"\*(?:[ \t]|\Z)", value) for value in one[0])]
+    return [rule for _, rules in ours or everyone for rule in rules]
+
+
+def is_ours(name: str) -> bool:
+    return re.split("[/* \t]", name.strip(BLANKS), maxsplit=1)[0].lower() == AGENT
+
+
+def octets(text: str) -> str:
+    """One private character for each octet, escaped or not; a slash as it is (section 2.2.2)."""
+    units = re.findall("%[0-9A-Fa-f]{2}|.", text, re.DOTALL)
+    return "".join([one if one == "/" else chr(0xE000 + (int(one[1:], 16) if one[1:] else ord(one))) for one in units])
+
+
+def expressions(kind: str, pattern: str) -> list[tuple[int, str]]:
+    """How many octets each has, as escaped text, and the expression."""
+    bare = pattern.removesuffix("$")
+    end = "" if bare == pattern else r"\Z"
+    length = len(re.sub("%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~=/*-]", spelled, bare)) + bool(end)
+    found = [(length, ".*".join(map(octets, bare.split("*"))) + end)]
+    parts = bare.split("*")
+    cuts = [re.search(r"%([0-9A-Fa-f]?)\Z", one) for one in parts]
+    cuts[-1:] = [None] if end else cuts[-1:]
+    if kind == "disallow" and any(cuts):  # on purpose: the beginning of an octet begins any
+        pairs = zip(parts, cuts, strict=True)
+        begun = [octets(one[: cut.start()]) + begun_by(cut[1]) if cut else octets(one) for one, cut in pairs]
+        found.append((length - 2 * sum(map(bool, cuts)), ".*".join(begun) + end))
+    if kind == "allow" and pattern.endswith("/index.html"):  # as Google's parser
+        found.append((length - len("index.html") + 1, found[0][1].removesuffix(octets("index.html")) + r"\Z"))
+    return found
+
+
+def begun_by(digit: str) -> str:
+    """Matches the octets that are always escaped in comparisons, or those of them with this first digit."""
+    found = [n for n in range(256) if not spelled_alone(n) and f"{n:02X}".startswith(digit.upper())]
+    return "[" + "".join(chr(0xE000 + n) for n in found) + "]" if found else "(?!)"
+
+
+def spelled_alone(octet: int) -> bool:
+    return re.fullmatch("[A-Za-z0-9_.~=-]", chr(octet)) is not None
+
+
+def spelled(odd: re.Match[str]) -> str:
+    octet = int(odd[0][1:], 16) if odd[0][1:] else ord(odd[0])
+    return chr(octet) if spelled_alone(octet) else f"%{octet:02X}"
+
+
+def is_allowed(text: str, path: str) -> bool:
+    """By the match with the most octets; Allow of two with as many (section 2.2.2)."""
+    if path.partition("?")[0] == "/robots.txt":
+        return True
+    matched = [
+        (length, kind == "allow")
+        for kind, pattern in rules_for(text)
+        if pattern[:1] in ("/", "*")
+        for length, expression in expressions(kind, pattern)
+        if re.match(expression, octets(path), re.DOTALL)
+    ]
+    return max(matched, default=(0, True))[1]
+
+
+LINES = (
+    "\n", "\r", ":", " ", "\t", "#", ",", "-", "\0", "\x0b", "\x85", "\xef\xbb\xbf", "User-agent: ", "User-agent: *\n",
+    "User-agent: shardcrawl\n", "User-agent: other\n", "Disallow: ", "Allow: ", "Disallow: /\n", "Allow: /x\n", "/",
+)  # fmt: skip
+PATHS = (
+    "/", "x", "y", "*", "$", "%2F", "%78", "%", "%2", "%E9", "\xa9", "\xc3\xa9", "?", "=", ";", ".", "~", "%7E", " ",
+    "|", "%2A", "%24", "%3F", "%25", "^", '"', "'", "{", "\\", "+", "&", "@", ":", "(", "[", "!", "\x7f", "`", ",", "<",
+    "index.html", "robots.txt",
+)  # fmt: skip
+
+
+def mutated_files(chance: random.Random) -> list[str]:
+    """Rows with other lines, and files of two to five rules with other patterns."""
+    files = mutants([row["robots"] for row in ODD if len(row["robots"]) < 300], MUTATIONS // 2, SEED, LINES)
+    patterns = mutants(["/", "/x", "/*x", "/x$", "*/y$", "/%2F", "/x?y=*", ""], 3 * MUTATIONS, SEED, PATHS)
+    for _ in range(MUTATIONS - len(files)):
+        rules = [f"{chance.choice(('Allow', 'Disallow'))}: {one}" for one in chance.sample(patterns, 4)]
+        files.append("\n".join(["User-agent: *", *rules[: chance.randint(1, 4)], chance.choice(("Disallow: /", ""))]))
+    return files
+
+
+def paths_like(text: str, chance: random.Random) -> list[str]:
+    """Canonical paths that its patterns may match."""
+    patterns = [pattern for _, pattern in rules_for(text)] or ["/"]
+    near = [re.sub(r"[*$]", lambda _: chance.choice(PATHS), chance.choice(patterns)) for _ in range(8)]
+    found = list[str]()
+    for one in (*near, *mutants(near, 8, chance.getrandbits(32), PATHS)):
+        path = re.sub("[^\x21-\x7e]", lambda odd: f"%{ord(odd[0]):02X}", one.partition("#")[0])
+        try:
+            found.append(canonicalize(f"http://h.test/{path.removeprefix('/')}").removeprefix("http://h.test"))
+        except InvalidUrl:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_mutated_files_allow_what_the_rfc_allows():
+    chance = random.Random(SEED)
+    odd, compared, forbidden = [], 0, 0
+    for text in mutated_files(chance):
+        rules = RobotsRules.parse(text.encode("latin-1"), AGENT)
+        for path in (*{row["url"] for row in ODD}, *paths_like(text, chance)):
+            ours, theirs = rules.allows(f"http://h.test{path}"), is_allowed(text, path)
+            compared, forbidden = compared + 1, forbidden + (not theirs)
+            if ours != theirs:
+                odd.append(f"{'allowed' if ours else 'forbidden'}: {path!r} by {text!r}")
+    print(f"{compared} paths, {forbidden} forbidden")
+    assert forbidden > compared / 10
+    assert not odd, "\n".join([f"{len(odd)} disagreements", *sorted(odd, key=len)[:20]])
 
 
 def test_the_stored_form_holds_nothing_about_other_agents():

@@ -5,8 +5,10 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 
+import ada_url
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -300,3 +302,13 @@ def test_joining_leaves_nothing_for_the_garbage_collector() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+def test_dot_segments_are_gone_wherever_they_are():
+    """The parser left them in a path that had a hidden folder before: /a/.b/../c."""
+    segments = ("/.h", "/..r", "/..", "/.", "/y", "/", "/%2e", "/.%2E", "/%")
+    for length in range(1, 5):
+        for parts in product(segments, repeat=length):
+            raw = "http://o.test" + "".join(parts) + "?/../x"
+            assert canonicalize(raw) == canonicalize(ada_url.normalize_url(raw)), raw
+            assert canonicalize(canonicalize(raw)) == canonicalize(raw), raw
