@@ -18,7 +18,7 @@ from zlib import crc32
 
 import msgspec
 
-from crawler.archive.crawl_folder import archive_error, make_private, open_private
+from crawler.archive.crawl_folder import CrawlFolder, archive_error, make_private, open_private
 from crawler.archive.index_reader import Chunk, Place
 from crawler.archive.read_marks import CURSOR_SUFFIX, ReadMarks
 from crawler.errors import ArchiveError, UsageError
@@ -29,6 +29,7 @@ from crawler.outputs.target import Target, TargetKind
 log = logging.getLogger(__name__)
 
 IN_MEMORY = Path(":memory:")
+OLD_ROWS = Mark(0, "")  # as `ours`, of a table: rows of a visit go before its records are written
 _TABLES = """
 CREATE TABLE IF NOT EXISTS segments
     (name TEXT PRIMARY KEY, offset INTEGER, is_sealed INTEGER, is_done INTEGER, damaged INTEGER) WITHOUT ROWID;
@@ -281,6 +282,18 @@ class Cursor:
         with self._errors():
             self._load(self._base)
 
+    def start_over(self, kind: TargetKind) -> None:
+        """Everything that the target has gets new values. A whole file is written whole the next time in any case."""
+        if kind is TargetKind.LINES and self.mark is not None:
+            self.reset(self.mark)
+        elif kind in (TargetKind.SQLITE, TargetKind.POSTGRES):
+            self.reset(OLD_ROWS)
+
+    @property
+    def has_old_rows(self) -> bool:
+        """May a table have records that the crawl does not have any more?"""
+        return self.ours == OLD_ROWS
+
     def set_closed(self, *, is_closed: bool) -> None:
         """Say that nothing of ours lies behind the mark; or, before anything is written, that this is not known."""
         with self._errors(), self._whole():
@@ -338,6 +351,22 @@ def cursor_path(outputs: Path, target: Target, what: str) -> Path:
     ]
     paths = [outputs / f"{what}-{target.kind.value}-{digest}{CURSOR_SUFFIX}" for digest in digests]
     return next((path for path in paths if path.exists()), paths[0])
+
+
+def start_items_over(folder: CrawlFolder) -> None:
+    """Let all outputs of items that were kept up to date begin again from the first record, in place of what they have.
+
+    Blocks. Raises ConflictError while one is being written, ArchiveError.
+    """
+    for path in sorted(folder.outputs.glob(f"items-*{CURSOR_SUFFIX}")):
+        kind = TargetKind(path.name.split("-")[1])
+        with folder.exclusive(lock_of(path)), contextlib.closing(Cursor(path)) as cursor:
+            cursor.start_over(kind)
+
+
+def lock_of(cursor: Path) -> str:
+    """The name of the folder's lock that whoever uses this cursor has."""
+    return f"output-{cursor.stem}"
 
 
 def note_ours(outputs: Path, target: Target, what: str, mark: Mark) -> None:

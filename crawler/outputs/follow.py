@@ -15,13 +15,13 @@ from crawler.archive.crawl_folder import CrawlFolder, archive_error
 from crawler.archive.index_reader import MissingFile, new_chunks, segment_names
 from crawler.archive.index_writer import serials_missing
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
-from crawler.outputs.cursor import Cursor, cursor_path
+from crawler.outputs.cursor import Cursor, cursor_path, lock_of
 from crawler.outputs.export import difference, export
 from crawler.outputs.file_sinks import GrowingSink, is_at
 from crawler.outputs.locking import set_aside, writing
 from crawler.outputs.opening import open_growing
 from crawler.outputs.records import RecordSource, rows_of
-from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TargetChanged
+from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TableSink, TargetChanged
 from crawler.outputs.target import Target, TargetKind
 from crawler.terminal.wording import counted
 
@@ -64,7 +64,7 @@ class Follower:
             self._is_alone = self._held.enter_context(_alone(self.target, self._folder))
         if self.target.kind is not TargetKind.STREAM:
             path = cursor_path(self._folder.outputs, self.target, self._source.shape.name)
-            self._held.enter_context(self._folder.exclusive(f"output-{path.stem}", LOCK_TIMEOUT_S))
+            self._held.enter_context(self._folder.exclusive(lock_of(path), LOCK_TIMEOUT_S))
         self._cursor = self._held.enter_context(contextlib.closing(Cursor(path)))
         self._cursor.retry_lost()
         self._sink = self._opened(was_closed=self._cursor.was_closed)
@@ -204,7 +204,7 @@ class Follower:
         if self._sink is not None:
             self._sink.close()
             self._sink = None
-        self._cursor.reset()
+        self._cursor.reset(self._cursor.ours)
 
     def _reconcile(self) -> None:
         """Count what is there. Raises OutputError when it is not what was taken from the index, and ArchiveError when
@@ -226,7 +226,7 @@ class Follower:
         if found != total:
             self._sink.close()
             self._sink = None
-            self._cursor.reset(self._cursor.mark)  # the next one starts over
+            self._cursor.reset(self._cursor.mark or self._cursor.ours)  # the next one starts over
             raise difference(self.target, self._source.shape.name, found, total)
         records, pages = self._cursor.lost()
         if records:  # now, or when another command met them
@@ -248,7 +248,12 @@ class Follower:
         rows, count_of = 0, self._source.count_of
         for chunk in new_chunks(self._folder, self._cursor.places):
             batch: list[Row] = []
-            for entry in self._cursor.news(chunk, count_of):
+            news = self._cursor.news(chunk, count_of)
+            if self._cursor.has_old_rows and isinstance(sink, TableSink):
+                news = iter(found := list(news))
+                sink.remove([(int(entry.fingerprint), entry.visit) for entry in found])
+                rows += len(found)
+            for entry in news:
                 before = len(batch)
                 batch += rows_of(self._source, entry)
                 if lost := count_of(entry) - (len(batch) - before):

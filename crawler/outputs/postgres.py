@@ -170,6 +170,13 @@ class PostgresSink:
                 )
             connection.execute(self._sql.SQL("DROP TABLE {}").format(self._sql.Identifier(_STAGED)))
 
+    def remove(self, visits: Sequence[tuple[int, int]]) -> None:
+        gone = self._sql.SQL(
+            "DELETE FROM {} WHERE (_fingerprint, _visit) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))"
+        ).format(self._table)
+        with self._errors():
+            self._connection.execute(gone, [[one[0] for one in visits], [one[1] for one in visits]])
+
     def _by_column(self, record: Record) -> Record:
         column = self._names.column
         return {column(field): value for field, value in record.items()}

@@ -1,7 +1,7 @@
 """What every open target can do, and what a row is. Must not know any kind of target."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from crawler.errors import OutputError
 
@@ -65,3 +65,10 @@ class Sink(Protocol):
     def commit(self) -> Mark | None: ...
     def found(self, wanted: Iterable[Wanted], pulse: Callable[[], None]) -> int: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TableSink(Sink, Protocol):
+    """One of a database. `remove` takes away all rows of visits (fingerprint, visit); it lasts from the next commit."""
+
+    def remove(self, visits: Sequence[tuple[int, int]]) -> None: ...

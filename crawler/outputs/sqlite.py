@@ -117,12 +117,7 @@ class SqliteSink:
     def write(self, rows: Sequence[Row]) -> None:
         base = self._base
         with self._errors():
-            if not base.in_transaction:
-                self._check_file()
-                base.execute("BEGIN IMMEDIATE")
-                if self._schema_version() != self._version:  # another writer added columns
-                    self._columns = self._columns_there()
-                    self._names = ColumnNames(self._columns, folds=True, bytes_max=NAME_BYTES_MAX)
+            self._begin()
             named = [(row.key, self._by_column(row.record)) for row in rows]
             names = list(dict.fromkeys(name for _, values in named for name in values))
             done = base.executemany(
@@ -132,6 +127,21 @@ class SqliteSink:
             if names and done != len(named):
                 raise OutputError(f"{self._shown} took {done:,} of {len(named):,} records; is there a trigger?")
             self._version = self._schema_version()
+
+    def remove(self, visits: Sequence[tuple[int, int]]) -> None:
+        with self._errors():
+            self._begin()
+            gone = f"DELETE FROM {_quoted(self._table)} WHERE _fingerprint = ? AND _visit = ?"  # noqa: S608
+            self._base.executemany(gone, visits)
+
+    def _begin(self) -> None:
+        if self._base.in_transaction:
+            return
+        self._check_file()
+        self._base.execute("BEGIN IMMEDIATE")
+        if self._schema_version() != self._version:  # another writer added columns
+            self._columns = self._columns_there()
+            self._names = ColumnNames(self._columns, folds=True, bytes_max=NAME_BYTES_MAX)
 
     def _by_column(self, record: Record) -> Record:
         """The record with names of columns; those that are new are added to the table."""
