@@ -1,7 +1,10 @@
-"""The calls of a rebuild: URLs whose commits are on disk become done; queues keep their delay."""
+"""The calls of a rebuild, and of others that work when no session does: URLs whose commits are on disk become done;
+queues keep their delay; numbers of items change.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,6 +15,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
 from crawler.frontier.stats import LOST
+from crawler.model import CommitEntry
 from crawler.rules.identity import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
@@ -77,6 +81,27 @@ class Restoring:
             item = (u.fingerprint, f.row, block, f.name, *_counted(u))
             by_partition.setdefault(u.partition, []).append(item)
         return sum(await self._run_all("withdraw", by_partition))
+
+    async def clear_log(self, by_partition: Mapping[int, Sequence[CommitEntry]]) -> None:
+        """Take commits out of the engine's log that are in an index segment on disk. Raises EngineError."""
+        commands = [
+            ("HDEL", self._keys.of(partition, "l"), *(f"{one.fingerprint}:{one.visit}" for one in entries))
+            for partition, entries in by_partition.items()
+        ]
+        await self._engine.commands(commands)
+
+    async def count_items(self, change: str, counts: Iterable[tuple[int, int, str, str, int]]) -> None:
+        """Change the numbers of items of queues and runs; each change counts once, however often this is repeated.
+
+        `counts`: (number, partition, queue, run or "", by how much); the numbers only grow, and are always the same for
+        one id of a `change`. Raises EngineError.
+        """
+        rest = iter(counts)
+        while some := list(islice(rest, RESTORE_MAX)):  # a partition gets one call at a time: its numbers only grow
+            by_partition: dict[int, list[Any]] = {}
+            for number, partition, *one in some:
+                by_partition.setdefault(partition, []).append((number, *one))
+            await self._run_all("count_items", by_partition, change)
 
     async def _bring_back(self, blocks: Iterable[tuple[int, str, str]]) -> None:
         """Bring those (partition, queue, block) back to memory that are in files."""

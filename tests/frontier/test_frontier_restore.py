@@ -189,3 +189,25 @@ async def test_a_rebuilt_crawl_shows_its_progress(door: Door) -> None:
     await restore(door, done(found(1)), done(found(2), 404))
     progress = await UrlLookup(door.engine, door.keys, 1).progress()
     assert (progress.fetched, progress.failed, progress.pending) == (2, 1, 0)
+
+
+async def test_changed_numbers_of_items_count_once_however_often_they_are_sent(door: Door) -> None:
+    await restore(door, done(found("page"), items=5), done(found("other", host="b.test")))
+    changes = [(1, 0, found("page").queue, "", -3), (2, 0, "b.test", "", 4), (7, 0, "b.test", "", 2)]
+
+    async def items() -> tuple[int, ...]:
+        stats = Stats(door.engine, door.keys, 1)
+        domains = await stats.domains([(found("page").queue, 0), ("b.test", 0)])
+        return ((await stats.totals()).items, *(one.items for one in domains))
+
+    await restoring(door).count_items("a", changes[:2])
+    for some in (changes[:1], changes[:2], changes, changes):
+        await restoring(door).count_items("a", some)
+    assert await items() == (8, 2, 6)
+    await restoring(door).count_items("b", changes[1:2])
+    assert await items() == (12, 2, 10)
+    await restoring(door).count_items("b", [])
+    assert await items() == (12, 2, 10)
+    many = [(n, 0, f"{n % 7}.test", "", 1) for n in range(1, 3 * RESTORE_MAX + 1)]
+    await restoring(door).count_items("c", many)
+    assert (await items())[0] == 12 + 3 * RESTORE_MAX
