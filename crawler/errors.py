@@ -14,7 +14,8 @@ CrawlerError                     has a one-line message and an exit code
 |- NotReachedError     (9)       the requested state was not reached in time
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
 |- Killed              (11)      a second signal forced it
-`- OutputError         (12)      a results database is not available, or rejects them
+|- OutputError         (12)      a results database is not available, or rejects them
+`- HandlersFailed      (13)      the user's own function failed on pages that were handled again
 
 InvariantError                   a rule of ours about ownership or commits is broken: no URL is blamed for it
 
@@ -136,3 +137,9 @@ class OutputError(CrawlerError):
     """A target of results does not take them; they are in the crawl folder, and an export catches up."""
 
     exit_code = 12
+
+
+class HandlersFailed(CrawlerError):
+    """Handlers failed on pages that were handled again; these keep the items that they have."""
+
+    exit_code = 13

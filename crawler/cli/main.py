@@ -32,6 +32,7 @@ exit codes:
   4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
                                           12  a database of -o is not available, or rejects the results
+                                          13  `rehandle`: the handler failed on pages
 """
 
 EXAMPLES = """\
@@ -46,8 +47,8 @@ examples:
 # In the order of --help. Named as the commands, but for `operate`, which has several.
 MODULES = (
     "crawl", "run", "scale", "settings", "seed", "seeds", "jobs", "users", "stats", "top", "serve", "token", "crawls",
-    "ring", "explain", "fetch", "replay", "shell", "check", "history", "dead", "operate", "oplog", "export", "prune",
-    "audit", "rebuild", "doctor", "init", "completion",
+    "ring", "explain", "fetch", "replay", "shell", "check", "history", "dead", "operate", "oplog", "export",
+    "rehandle", "prune", "audit", "rebuild", "doctor", "init", "completion",
 )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class ArchiveStage:
         handled, response = outcome.handled, outcome.response
         items = None
         if handled.items or handled.followed:
-            items = self._items.add(handled.items, [_encode_followed(one) for one in handled.followed])
+            items = self._items.add(handled.items, [encode_followed(one) for one in handled.followed])
         if not self._writes_warc:
             return Placed(None, payload_digest(response.raw_body), items)
         return Placed(*self._warc.add(response), items)
@@ -236,5 +236,6 @@ async def _to_its_end(write: Callable[[], None]) -> None:
         raise
 
 
-def _encode_followed(one: Followed) -> bytes:
+def encode_followed(one: Followed) -> bytes:
+    """A line behind the items of a page."""
     return msgspec.json.encode((one.url, one.label, one.priority))

@@ -33,6 +33,7 @@ POINTS = (
     "handover.dropped",  # dropped in memory, not yet released
     "release.answered",
     "prune.step",  # any of its steps; the detail is which
+    "rehandle.step",  # likewise
 )
 
 

@@ -17,6 +17,7 @@ from crawler.archive.pruning.attempts import AttemptFigures, prune_attempts
 from crawler.archive.pruning.carry_out import PruneWork
 from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal
 from crawler.archive.pruning.plan import Planner, runs_in
+from crawler.archive.rehandling import FILE as REHANDLE_FILE
 from crawler.archive.repair import recover_open_files
 from crawler.archive.session_lock import Life, is_abandoned, life_of, sessions
 from crawler.errors import ConflictError, EngineDown, UsageError
@@ -76,13 +77,15 @@ async def prune(crawl: OpenCrawl, wanted: Wanted, *, dry_run: bool, actor: Actor
         raise UsageError("nothing to prune by: give an age, a domain, or the number of runs to keep")
     folder = crawl.folder
     with folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S):
+        if (folder.root / REHANDLE_FILE).exists():  # it names items that no line names yet
+            raise ConflictError("a rehandle was interrupted: run 'crawler rehandle' first, which completes it")
         if not dry_run:
             await crawl.operator_log.add(actor, "prune", wanted.domain, wanted.text)
         await asyncio.to_thread(recover_open_files, folder, partial(is_abandoned, folder))
         completed = await asyncio.to_thread(_complete, folder, meter, dry_run=dry_run)
         alive = _alive(folder)
         committed, active = await crawl.states.committed(), frozenset(await crawl.runs.active())
-        undrained = await _undrained(crawl)
+        undrained = await undrained_entries(crawl)
         known = await asyncio.to_thread(runs_in, folder, undrained) if wanted.keep_runs else set[str]()
         beyond = runs_beyond(known, wanted.keep_runs, active) if wanted.keep_runs else None
         rule = PruneRule(before=wanted.before, domain=wanted.domain, runs=beyond, active=active)
@@ -143,7 +146,7 @@ def _is_alive(folder: CrawlFolder, before: frozenset[str], session: str) -> bool
     return session in before or life_of(folder, session) is Life.ALIVE
 
 
-async def _undrained(crawl: OpenCrawl) -> list[CommitEntry]:
+async def undrained_entries(crawl: OpenCrawl) -> list[CommitEntry]:
     """Commits that are in no index yet. What was drained before can't come back after a kill of the engine."""
     found: list[CommitEntry] = []
     for partition, _, _ in await crawl.states.counters():

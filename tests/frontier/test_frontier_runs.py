@@ -12,12 +12,14 @@ from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueCh
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import AddQuota
+from crawler.frontier.restore import Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
+from crawler.frontier.stats import Stats
 from crawler.model import AddOutcome
 from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.runs import RunCounts, RunRecord, RunSpec, total_of
-from tests.frontier.door import Door, found
+from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 
 ONE, TWO = "job00000.0.1", "job00000.0.2"
@@ -270,3 +272,14 @@ async def test_a_shorter_path_counts_for_a_run(door: Door) -> None:
     door.now = 1000
     await door.frontier.book_request(door.fence, "a.test", NOW)
     assert {c.run: c.depth for c in await door.claim()} == {ONE: 2, "": 5}
+
+
+async def test_the_items_of_a_run_change_with_those_of_its_pages(door: Door) -> None:
+    await door.add(found(1, run=ONE))
+    (claim,) = await door.claim()
+    await door.ack(claim, delay_ms=0)
+    restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
+    for _ in range(2):
+        await restoring.count_items("a", [(1, 0, "a.test", ONE, 3), (2, 0, "a.test", TWO, 4), (3, 0, "a.test", "", 1)])
+    assert ((await counts(door)).items, (await counts(door, TWO)).items) == (3, 0), "a run that is not there stays away"
+    assert (await Stats(door.engine, door.keys, 1).totals()).items == 8
