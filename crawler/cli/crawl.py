@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import (
     ALL_KEYS,
@@ -102,6 +102,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
+    from crawler.cli.outputs import results_alone
+
+    with results_alone(arguments.output) as stdout:
+        return _crawl(arguments, stdout)
+
+
+def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.crawl_session import CrawlSession
@@ -116,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
     raise_file_limit()
-    session = CrawlSession(arguments, settings, plain=plain, files=files, targets=targets)
+    session = CrawlSession(arguments, settings, plain=plain, files=files, targets=targets, stdout=stdout)
 
     def work() -> int:
         with contextlib.suppress(BrokenPipeError):

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -67,6 +67,7 @@ class CrawlSession:
         plain: Sequence[GivenUrl],
         files: Sequence[str],
         targets: Sequence["Target"] = (),
+        stdout: IO[bytes] | None = None,
     ) -> None:
         self._arguments = arguments
         self._settings = settings
@@ -74,6 +75,7 @@ class CrawlSession:
         self._files = files
         self._sitemaps: Sequence[str] = arguments.sitemap
         self._targets = targets
+        self._stdout = stdout
         self._signals = StopSignals()
         self._out = sys.stderr if "-" in arguments.output else sys.stdout
         self._why = "finished"
@@ -121,7 +123,9 @@ class CrawlSession:
         log_of_crawl(self._settings, crawl.folder.log, "crawl", verbosity=self._arguments.verbose)
         before = await crawl.inspect.progress()
         began, items = time.monotonic(), bool(self._settings.handlers.app)
-        async with kept_up_to_date(crawl.folder, self._targets, self._say_beside, items=items) as ended:
+        async with kept_up_to_date(
+            crawl.folder, self._targets, self._say_beside, items=items, stdout=self._stdout
+        ) as ended:
             report = await self._seed(crawl, before)
             crawl = await crawl.reloaded()
             await self._greet(crawl, report, before)

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from crawler import process_tuning
 from crawler.errors import ArchiveError, CrawlerError, UsageError
@@ -64,6 +64,13 @@ class Parser(argparse.ArgumentParser):
 
         self.exit(2, f"crawler: {one_line(redact(message))} (see '{self.prog} --help')\n")
 
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
+        """Say so when the help can't be written, which argparse hides."""
+        from crawler.terminal.printing import put
+
+        assert file is not None
+        put(message, file)
+
     def known_options(self) -> list[str]:
         return [option for action in self._actions for option in action.option_strings]
 
@@ -86,6 +93,17 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
     """Run one command; returns its exit code. `is_program`: this process is the command's own."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        code = _attempt(arguments, is_program=is_program)
+    except SystemExit as end:  # how argparse ends
+        if not isinstance(end.code, int):
+            raise
+        code = end.code
+    return _flushed(code)
+
+
+def _attempt(arguments: Sequence[str], *, is_program: bool) -> int:
+    """The exit code, after a line for each error."""
+    try:
         if any("\0" in argument for argument in arguments):
             raise UsageError("an argument has a NUL byte")
         for argument in arguments:
@@ -99,7 +117,6 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _forget_stdout()
         return 0
     except Exception as error:  # noqa: BLE001 - the last door: a traceback never reaches the user
         if _began_with(error, _is_out_of_files):
@@ -109,6 +126,18 @@ def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:
         if isinstance(error, OSError) and error.errno in UNUSABLE and error.filename:
             return _report_path(error)
         return _report_bug(error, verbose=bool({"-v", "-vv", "--verbose"} & set(arguments)))
+
+
+def _flushed(code: int) -> int:
+    """The exit code when all output is written; that of a full disk when it can't be."""
+    from crawler.terminal.printing import finish, warn
+
+    try:
+        finish()
+    except ArchiveError as error:
+        warn(str(error))
+        return error.exit_code
+    return code
 
 
 def _check_text(argument: str) -> None:
@@ -142,13 +171,15 @@ def _is_full_disk(error: BaseException) -> bool:
 
 def _report_files() -> int:
     """Without a single import: each opens a file."""
-    sys.stderr.write("crawler: too many open files; raise the limit of this shell, like 'ulimit -n 65536'\n")
+    with contextlib.suppress(OSError):
+        sys.stderr.write("crawler: too many open files; raise the limit of this shell, like 'ulimit -n 65536'\n")
     return UsageError.exit_code
 
 
 def _report_full_disk() -> int:
     """Where nobody knows the file: of a database for the time of a command, or what the output goes to."""
-    sys.stderr.write("crawler: the disk is full; free some space and start again\n")
+    with contextlib.suppress(OSError):
+        sys.stderr.write("crawler: the disk is full; free some space and start again\n")
     return ArchiveError.exit_code
 
 
@@ -173,8 +204,9 @@ class Ending:
     def __call__(self) -> None:
         if self.code is None:
             return
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             sys.stdout.flush()
+        with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(self.code)
 
@@ -182,6 +214,7 @@ class Ending:
 def program() -> NoReturn:
     """Run the command of this process and end it."""
     process_tuning.delay_gc()
+    _open_standard_streams()
     ending = Ending()
     if sys.getprofile() is None and sys.gettrace() is None:  # who watches has something left to do after us
         atexit.register(ending)  # the first to register is the last to be called
@@ -190,6 +223,22 @@ def program() -> NoReturn:
     if users_code is not None and users_code.has_threads():
         atexit._run_exitfuncs()  # noqa: SLF001 - Python would wait for the end of these threads first
     sys.exit(ending.code)
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null for each of descriptors 0 to 2 that is closed: the next file or socket would get its number."""
+    closed = []
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
+            closed.append(number)
+    for number in closed:
+        name = ("stdin", "stdout", "stderr")[number]
+        stream = os.fdopen(number, "w" if number else "r", closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def _run(arguments: Sequence[str], *, is_program: bool) -> int:
@@ -217,9 +266,7 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         command = getattr(known, "parser", commands[known.command])
         command.error(_complaint(rest, command))
     known.is_program = is_program
-    code = int(known.run(known))
-    sys.stdout.flush()
-    return code
+    return int(known.run(known))
 
 
 def _unknown_command(name: str, known: Sequence[str]) -> str:
@@ -238,11 +285,6 @@ def _complaint(rest: Sequence[str], command: Parser) -> str:
         return f"unexpected argument {name!r}"
     close = difflib.get_close_matches(name, command.known_options(), n=1, cutoff=0.6)
     return f"unknown option {name}" + (f": did you mean {close[0]}?" if close else "")
-
-
-def _forget_stdout() -> None:
-    """Whoever read our output is gone: nothing may complain about it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report_bug(error: Exception, *, verbose: bool) -> int:

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING
 
+from crawler.cli.export import STDOUT
 from crawler.errors import CrawlerError
 
 if TYPE_CHECKING:
@@ -20,9 +23,38 @@ class Ended:
         self.notes: list[str] = []  # what people should know of those that are
 
 
+@contextlib.contextmanager
+def results_alone(outputs: Sequence[str]) -> Iterator[IO[bytes] | None]:
+    """Standard output for results, if one of the targets is `-`. All else that is printed there meanwhile, by handlers
+    and by what they start, goes to standard error.
+    """
+    if STDOUT not in outputs:
+        yield None
+        return
+    sys.stdout.flush()
+    number = sys.stdout.fileno()
+    kept = os.dup(number)
+    os.dup2(sys.stderr.fileno(), number)
+    results = os.fdopen(os.dup(kept), "wb")
+    try:
+        yield results
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os.dup2(kept, number)
+        os.close(kept)
+        with contextlib.suppress(OSError):  # of what was left, whoever wrote it knows
+            results.close()
+
+
 @contextlib.asynccontextmanager
 async def kept_up_to_date(
-    folder: "CrawlFolder", targets: Sequence["Target"], warn: Callable[[str], None], *, items: bool
+    folder: "CrawlFolder",
+    targets: Sequence["Target"],
+    warn: Callable[[str], None],
+    *,
+    items: bool,
+    stdout: IO[bytes] | None = None,
 ) -> AsyncIterator[Ended]:
     """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
 
@@ -37,7 +69,9 @@ async def kept_up_to_date(
 
     loop = asyncio.get_running_loop()
     source_of = Items if items else Pages
-    outputs = Outputs(folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line))
+    outputs = Outputs(
+        folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line), stdout=stdout
+    )
     await asyncio.to_thread(outputs.start)
     try:
         yield ended

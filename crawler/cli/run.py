@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import (
     KEYS,
@@ -67,6 +67,13 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal."""
+    from crawler.cli.outputs import results_alone
+
+    with results_alone(arguments.output) as stdout:
+        return _until_stopped(arguments, stdout)
+
+
+def _until_stopped(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import raise_file_limit, run_async
@@ -76,10 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     raise_file_limit()
-    return run_async(_run(arguments, settings, targets), has_users_code=bool(settings.handlers.app))
+    return run_async(_run(arguments, settings, targets, stdout), has_users_code=bool(settings.handlers.app))
 
 
-async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]") -> int:
+async def _run(
+    arguments: argparse.Namespace, settings: "Settings", targets: "Sequence[Target]", stdout: IO[bytes] | None
+) -> int:
     import asyncio
 
     from crawler.app.crawl_terms import settle
@@ -105,7 +114,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", targets: "Se
                 watcher = Watcher(crawl, view)
                 if not arguments.child and (line := low_disk(crawl)):
                     warn(line)
-                async with kept_up_to_date(crawl.folder, targets, view.say, items=bool(settings.handlers.app)) as ended:
+                async with kept_up_to_date(
+                    crawl.folder, targets, view.say, items=bool(settings.handlers.app), stdout=stdout
+                ) as ended:
                     try:
                         why = await _run_in(crawl, arguments, signals, watcher, view.say)
                     finally:

@@ -361,12 +361,18 @@ class Outputs:
     """All targets of a command, each with a source of its own. Blocks; `warn` may be called from other threads."""
 
     def __init__(
-        self, folder: CrawlFolder, targets: Sequence[Target], source_of: Callable[[], RecordSource], *, warn: Warn
+        self,
+        folder: CrawlFolder,
+        targets: Sequence[Target],
+        source_of: Callable[[], RecordSource],
+        *,
+        warn: Warn,
+        stdout: IO[bytes] | None = None,
     ) -> None:
         self._all = [
             AtTheEnd(folder, target, source_of(), warn=warn)
             if target.kind is TargetKind.PARQUET
-            else Follower(folder, target, source_of(), warn=warn)
+            else Follower(folder, target, source_of(), warn=warn, stdout=stdout)
             for target in targets
         ]
 

@@ -3,12 +3,13 @@
 What a site sends is in nearly every line that a command prints. `rules/printable.py` says what is made visible.
 """
 
-import contextlib
 import json
+import os
 import shutil
 import sys
 from typing import IO, Any
 
+from crawler.errors import ArchiveError
 from crawler.redaction import redact
 from crawler.rules.printable import one_line, printable, printable_json
 
@@ -28,7 +29,7 @@ def out_json(value: Any) -> None:
 def err(text: str) -> None:
     """Print text of one or more lines to standard error, at once."""
     out(text, stream=sys.stderr)
-    sys.stderr.flush()
+    flush(sys.stderr)
 
 
 def say(line: str, *, stream: IO[str] | None = None) -> None:
@@ -36,9 +37,11 @@ def say(line: str, *, stream: IO[str] | None = None) -> None:
 
     When nobody reads it any more, as behind `head`, the work goes on without.
     """
-    with contextlib.suppress(BrokenPipeError):
+    try:
         out(one_line(redact(line)), stream=stream or sys.stderr)
-        (stream or sys.stderr).flush()
+        flush(stream or sys.stderr)
+    except BrokenPipeError:
+        pass
 
 
 def warn(line: str) -> None:
@@ -50,8 +53,8 @@ def redraw(text: str, *, stream: IO[str]) -> None:
     """Replace the last line of this terminal; "" removes it. It gives way to whatever is printed meanwhile."""
     global _drawn_on
     if text or _drawn_on is not None:
-        _put(f"\r\x1b[2K{one_line(text)}", stream)
-        stream.flush()
+        put(f"\r\x1b[2K{one_line(text)}", stream)
+        flush(stream)
     _drawn_on = stream if text else None
 
 
@@ -64,17 +67,57 @@ def repaint(text: str) -> None:
         lines = [line[: columns - 1] for line in printable(text).splitlines()[: rows - 1]]
         # Each line is erased to its end, then the rest of the screen: that does not flicker.
         _write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", sys.stdout)
-    sys.stdout.flush()
+    flush(sys.stdout)
+
+
+def put(text: str, stream: IO[str]) -> None:
+    """Write text that needs no cleaning. Raises BrokenPipeError, and ArchiveError as `flush` does."""
+    try:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as error:  # a terminal that is not UTF-8
+            stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _lost(stream, error)
+
+
+def flush(stream: IO[str]) -> None:
+    """Raises BrokenPipeError where nobody reads, and ArchiveError where standard output can't be written.
+
+    Of standard error that can't be written nobody can be told: the work goes on without.
+    """
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _lost(stream, error)
+
+
+def finish() -> None:
+    """Write what is left of standard output; of one that nobody reads any more, nothing. Raises ArchiveError."""
+    try:
+        flush(sys.stdout)
+    except BrokenPipeError:
+        _forget(sys.stdout)
+
+
+def _forget(stream: IO[str]) -> None:
+    """From here on it goes nowhere, so that nothing complains about it again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _lost(stream: IO[str], error: OSError) -> None:
+    if stream is sys.stdout:
+        _forget(stream)
+        raise ArchiveError(f"can't write standard output: {error.strerror}") from None
 
 
 def _write(text: str, stream: IO[str]) -> None:
     if _drawn_on is not None:
         redraw("", stream=_drawn_on)
-    _put(text, stream)
-
-
-def _put(text: str, stream: IO[str]) -> None:
-    try:
-        stream.write(text)
-    except UnicodeEncodeError as error:  # a terminal that is not UTF-8
-        stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+    put(text, stream)
