@@ -20,6 +20,10 @@ class Finding:
     is_judged: bool = True  # False: there was something that could not be judged, which the note says
     examples: list[dict[str, Any]] = field(default_factory=list)
 
+    def not_judged(self, why: str) -> None:
+        """There was nothing to judge by: it is not said to be fine."""
+        self.is_judged, self.note = False, why
+
     def add(self, n: int = 1, **facts: Any) -> None:
         """Count, and keep what was found."""
         self.count += n
@@ -82,6 +86,11 @@ class Findings:
         return [(name, getattr(self, name)) for name in self.__slots__]
 
     @property
+    def unjudged_rules(self) -> list[str]:
+        """Names of what could be violated, and was not judged."""
+        return [name for name, f in self.all() if f.is_violation and not f.is_judged and not f.count]
+
+    @property
     def violations(self) -> list[Finding]:
         return [finding for _, finding in self.all() if finding.is_violation and finding.count]
 
@@ -125,5 +134,7 @@ class Report:
     closest: Closest | None = None
     takeover_max_s: float = 0.0
     has_web_log: bool = False
+    pages_logged: int = 0  # commits whose request is in the web log
+    no_evidence: str = ""  # why a judge saw nothing although there must be something; such an audit proves nothing
     losses: list[Loss] = field(default_factory=list)  # what is missing in the results; no violation
     notes: list[str] = field(default_factory=list)

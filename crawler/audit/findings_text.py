@@ -49,9 +49,12 @@ def headline(report: Report) -> str:
     """The answer in one line."""
     found = violations_text(report)
     where = f"Audit of the crawl {report.crawl} in {', '.join(report.folders)}"
-    if not found and not report.findings.politeness.is_judged:
-        return f"{where}: clean, but politeness could not be judged (times in whole seconds).{_moving(report)}"
-    return f"{where}: {f'not clean, {found}' if found else 'clean'}.{_moving(report)}"
+    if found:
+        return f"{where}: not clean, {found}.{_moving(report)}"
+    if report.no_evidence:
+        return f"{where}: not proven, {report.no_evidence}{_moving(report)}"
+    unjudged = ", ".join(report.findings.unjudged_rules).replace("_", " ")
+    return f"{where}: clean{f', but {unjudged} could not be judged' if unjudged else ''}.{_moving(report)}"
 
 
 def _moving(report: Report) -> str:
@@ -78,7 +81,8 @@ def _looked_at(report: Report) -> list[tuple[str, str]]:
     if r.has_web_log:
         c = r.closest
         near = f", closest pair {c.gap_s:.3f} s at a delay of {c.delay_s:g} s ({c.queue})" if c else ""
-        pairs.append(("web log", f"{counted(r.requests, 'request')}{near}"))
+        pages = f"{number(r.pages_logged)} of {counted(r.commits, 'commit')} among them"
+        pairs.append(("web log", f"{counted(r.requests, 'request')}, {pages}{near}"))
     return pairs
 
 
@@ -142,7 +146,8 @@ def report_json(report: Report) -> dict[str, Any]:
         found[name] = _without(asdict(finding), "title_of_one") if is_judged else None
     figures = _without(asdict(report), "findings")
     figures["losses"] = msgspec.to_builtins(report.losses)
-    return {"clean": not report.findings.violations, **figures, "findings": found}
+    is_clean = not report.findings.violations and not report.no_evidence
+    return {"clean": is_clean, **figures, "findings": found}
 
 
 def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:

@@ -159,6 +159,9 @@ class ArchiveJudge:
         self._committed_twice()
         self._orphans()
         self._report.commits = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)")
+        if not self._report.commits:
+            for finding in (self._report.findings.twice, self._report.findings.no_record):
+                finding.not_judged("no page is committed")
         of_runs = self._ledger.db.execute("SELECT run, count(*) FROM commits WHERE run <> '' GROUP BY run")
         ended = sum(commits for run, commits in of_runs if run not in judged_runs)
         if ended:

@@ -128,6 +128,11 @@ class FrontierJudge:
         if any(tally.committed > committed.get(tally.partition, NOTHING_COMMITTED).total for tally in self._tallies):
             report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
         unsteady = sum(not tally.is_steady for tally in self._tallies)
+        if unsteady and unsteady == len(self._tallies):
+            report.findings.sums.not_judged("all partitions changed at every look")
+        if not self._tallies and not report.links:
+            for finding in (report.findings.lost, report.findings.sums):
+                finding.not_judged("no URL was added")
         if unsteady:
             report.notes.append(f"{unsteady} partitions changed at every look: their sums are not judged")
 

@@ -55,7 +55,9 @@ async def judge_politeness(
         judge_queue(group, await delays.of(queue), report, late)
     if report.pairs_too_coarse:
         finding, pairs = report.findings.politeness, counted(report.pairs_too_coarse, "pair")
-        finding.is_judged, finding.note = False, f"{pairs} not judged: times in whole seconds"
+        finding.not_judged(f"{pairs} not judged: times in whole seconds")
+    elif report.closest is None:
+        report.findings.politeness.not_judged("no two requests to one queue that has a delay")
 
 
 def judge_queue(

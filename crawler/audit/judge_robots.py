@@ -20,7 +20,7 @@ Host = tuple[str, int]
 async def judge_robots(ledger: Ledger, report: Report, states: BulkLookup, settings: Settings) -> None:
     """Notes each page request that was not allowed."""
     if not settings.robots.obey:
-        report.notes.append("robots.obey is off: requests are not judged by robots.txt")
+        report.findings.robots.not_judged("robots.obey is off")
         return
     rows = ledger.db.execute(
         "SELECT host, port, min(started) FROM requests WHERE target = ? AND status < 500 AND status <> 429 "
@@ -35,6 +35,8 @@ async def judge_robots(ledger: Ledger, report: Report, states: BulkLookup, setti
             its_origins = [origin for origin in origins if origin.serves(host, port)]
             for request in group:
                 judge_request(request, its_origins, read_at.get((host, port)), report)
+    if report.findings.unjudged.count == ledger.number("SELECT count(*) FROM requests WHERE target <> ?", ROBOTS):
+        report.findings.robots.not_judged("no request for a page could be judged")
 
 
 def judge_request(request: LoggedRequest, origins: list[OriginRobots], read_at: float | None, report: Report) -> None:

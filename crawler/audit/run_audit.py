@@ -41,6 +41,11 @@ from crawler.reports.losses import losses_of
 from crawler.rules.meter import SILENT, Meter
 from crawler.runtime.clock import wall_s
 from crawler.settings import Settings
+from crawler.terminal.wording import counted
+
+PAGES = "SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)"
+PAGES_LOGGED = "SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits WHERE page IN (SELECT page FROM requests))"
+HAS_A_PAGE = "SELECT EXISTS (SELECT 1 FROM requests WHERE rowid > ? AND page IN (SELECT page FROM commits))"
 
 
 class WebLogs(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,17 +127,26 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
     report.has_web_log = True
     router, settings, states = reader.rules.router, subject.settings, subject.states
     for file, host in subject.web_logs.files:
+        before = ledger.number("SELECT max(rowid) FROM requests")
         strange = read_requests(read_log(file, subject.web_logs.agent, host, meter), router, ledger)
         if strange and not ledger.number("SELECT count(*) FROM requests"):
             raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
         if strange:
             report.notes.append(f"left out {strange:,} line{'s' * (strange != 1)} of {file} with an unknown format")
+        if not ledger.number(HAS_A_PAGE, before):
+            report.notes.append(f"{file} has no request for a page that is committed")
     meter.begin("judging requests")
     late, overrides = late_pages(subject.folders), await subject.overrides.read()
+    report.pages_logged = ledger.number(PAGES_LOGGED)
     await judge_politeness(ledger, report, states, router, settings, late, overrides=overrides)
     await judge_robots(ledger, report, states, settings)
     judge_repeats(ledger, report)
     judge_outcomes(ledger, report)
+    if not report.pages_logged and (commits := ledger.number(PAGES)):
+        pages, f = counted(commits, "committed page"), report.findings
+        report.no_evidence = f"{pages}, none of them in the log: wrong file, host or --agent?"
+        for finding in (f.politeness, f.robots, f.duplicates, f.uncommitted):
+            finding.not_judged("the log has no request for a committed page")
 
 
 def _scratch(folders: Sequence[CrawlFolder]) -> Path | None:

@@ -40,7 +40,8 @@ or finer behind the User-Agent:
            $bytes_sent "$http_referer" "$http_user_agent" $msec $request_time'
   Apache  "%{Host}i %h %l %u %t \\"%r\\" %>s %b \\"%{Referer}i\\" \\"%{User-Agent}i\\" %{usec}t %D"
 
-exit codes: 0 clean, 2 bad folder, crawl or log, 3 engine, 8 not clean
+exit codes: 0 clean, 2 bad folder, crawl or log, 3 engine, 8 not clean, or a web log that has
+nothing of this crawl
 """
 
 
@@ -93,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         out(report_text(report))
     if found := violations_text(report):
         raise AuditFailed(f"the crawl is not clean: {found}")
+    if report.no_evidence:
+        raise AuditFailed(f"nothing is proven: {report.no_evidence}")
     return 0
 
 

@@ -16,6 +16,7 @@ from crawler.cli.main import main
 from crawler.terminal import progress
 from tests.archive.archive_samples import response, writer_in
 from tests.cli.audit_lab import Kept, Spoiled, add_roots, fingerprint, kept_crawl, rewritten
+from tests.support.engine import running_engine
 from tests.support.heard_meter import HeardMeter
 
 NOT_CLEAN = 8
@@ -286,6 +287,44 @@ def taken(client: Any) -> str:
     url = client.hget(f"{prefix}g:{queue}", letter).decode() + "/" + path
     assert client.srem(f"{prefix}s0:0", fingerprint(client, url))
     return str(url)
+
+
+@pytest.mark.parametrize("kind", ["empty", "another agent", "another host", "other pages", "an older log"])
+def test_a_log_without_a_committed_page_proves_nothing(crawl: Spoiled, capsys: Capture, kind: str) -> None:
+    changes = {"another host": {"host": "elsewhere.test"}, "other pages": {"target": "/not-crawled"}}
+    crawl.requests[:] = [] if kind == "empty" else [r | changes.get(kind, {}) for r in crawl.requests]
+    if kind == "an older log":
+        crawl.requests[:] = [r for r in crawl.requests if r["target"] == "/robots.txt"]
+    options = ("--agent", "others/1") if kind == "another agent" else ()
+    code, report = crawl.audit(capsys, *options)
+    assert (code, report["clean"]) == (NOT_CLEAN, False)
+    assert report["no_evidence"].startswith(f"{report['commits']} committed pages, none of them in the log: wrong file")
+    for name in ("politeness", "robots", "duplicates", "uncommitted"):
+        assert not report["findings"][name]["is_judged"], name
+
+
+def test_one_of_two_logs_without_a_committed_page_is_noted(crawl: Spoiled, capsys: Capture, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps(page_request(crawl) | {"host": "elsewhere.test", "target": "/robots.txt"}) + "\n")
+    code, report = crawl.audit(capsys, "--web-log", str(other))
+    assert (code, report["pages_logged"]) == (0, report["commits"])
+    assert report["notes"] == [f"{other} has no request for a page that is committed"]
+
+
+def test_a_crawl_that_ignored_robots_txt_is_not_said_to_have_obeyed_it(crawl: Spoiled, capsys: Capture) -> None:
+    _, report = crawl.audit(capsys, "--ignore-robots")
+    assert not report["findings"]["robots"]["is_judged"]
+
+
+def test_a_crawl_in_which_nothing_happened_is_not_judged(tmp_path: Path, capsys: Capture) -> None:
+    with running_engine() as engine:
+        place = ("--redis", engine.url, "--dir", str(tmp_path / "c"))
+        assert main(["seed", "http://a.test/", *place]) == 0
+        capsys.readouterr()
+        assert main(["audit", *place]) == 0
+    out = capsys.readouterr().out
+    assert "clean, but twice, no record could not be judged" in out
+    assert re.search(r"^- +committed twice +\? +no page is committed$", out, re.MULTILINE)
 
 
 def test_what_people_read_begins_with_the_answer_and_shows_examples(crawl: Spoiled, capsys: Capture) -> None:

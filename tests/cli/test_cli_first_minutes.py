@@ -418,9 +418,12 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
     )  # fmt: skip
     ran = in_process(programs, "audit", "--web-log", f"{HOST}:{site.port}=access.log", cwd=here)
     assert ran.code == 0, ran.err + ran.out
-    assert f"web log  {len(lines)} requests\n" in ran.out
+    assert f"web log  {len(lines)} requests, " in ran.out
     assert "not judged: times in whole seconds" in ran.out
     assert "ok    robots violations" in ran.out
+    wrong = in_process(programs, "audit", "--web-log", "elsewhere.test=access.log", cwd=here)
+    assert wrong.code == 8
+    assert "committed pages, none of them in the log: wrong file, host or --agent?" in wrong.err
     for words in (["page.html"], ["a/b=access.log"], ["a.test=nosuch.log"]):
         wrong = in_process(programs, "audit", "--web-log", *words, cwd=here)
         assert (wrong.code, wrong.err.count("\n")) == (USAGE, 1)
