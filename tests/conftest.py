@@ -45,8 +45,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # Compiled tests are kept, whatever the environment says: each worker would compile all of them, 6 s of CPU.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config))
     if config.getoption("--all") and settings.get_current_profile_name() == "patient":
         settings.load_profile("all")
+
+
+class Failures:
+    """Prints each failure in one line when it comes; the reports follow at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = crash.message.partition("\n")[0] if crash else report.when
+            terminal.write_line(f"\nFAILED {report.nodeid}: {why}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crawler.testing import Resource, serve
-from tests.support.pages import Block, Reader, blocks_of, commands_of, fits
+from tests.support.pages import Block, Command, Reader, blocks_of, commands_of, fits
 from tests.support.processes import Nursery, nursery
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
@@ -48,7 +48,7 @@ def test_the_spider_of_the_other_program_is_python() -> None:
 
 def test_few_blocks_are_shown_without_being_run() -> None:
     blocks = [block for name in PAGES for block in blocks_of(GUIDE / name)]
-    assert len([block for block in blocks if block.language in ("console", "python")]) > 10
+    assert len([block for block in blocks if block.language in ("sh", "python")]) > 10
     assert len([block for block in blocks if block.why]) <= NOT_RUN_MAX
     unnamed = [b for b in blocks_of(GUIDE / "testing-handlers.md") if b.language == "python" and not (b.name or b.why)]
     assert unnamed == []
@@ -58,10 +58,11 @@ def test_the_reader_compares_and_stops_at_what_fails(programs: Nursery, tmp_path
     reader = Reader(tmp_path, programs, {})
     try:
         reader.follow(Block("text", "a.txt", "one\ntwo\n", "", 1))
-        reader.follow(Block("console", "", "$ cat a.txt\none\n...\n$ X=5\n$ echo $X \\\n> more\n... more\n", "", 1))
-        for text in ("$ cat a.txt\ntwo\n", "$ false\n", "$ no-such-command\n"):
+        reader.follow(Block("sh", "", "cat a.txt\n", "", 1, "one\n...\n"))
+        reader.follow(Block("sh", "", "X=5\necho $X \\\n  more\n", "", 1, "... more\n"))
+        for text, output in (("cat a.txt\n", "two\n"), ("false\n", None), ("no-such-command\n", None)):
             with pytest.raises(AssertionError, match="line 7"):
-                reader.follow(Block("console", "", text, "", 7))
+                reader.follow(Block("sh", "", text, "", 7, output))
     finally:
         reader.close()
 
@@ -71,4 +72,14 @@ def test_outputs_fit_with_dots_for_what_differs() -> None:
     assert fits("a\n", "...\na\n...")
     assert not fits("a\nb\n", "a")
     assert not fits("a\n", "a\n...\nb")
-    assert [c.text for c in commands_of(Block("console", "", "$ a\n$ b\nout\n", "", 1))] == ["a", "b"]
+    commands = list(commands_of(Block("sh", "", "a\nb \\\n  c\n", "", 1, "out\n")))
+    assert commands == [Command("a", None), Command("b \\\n  c", "out\n")]
+
+
+PROMPTS = ("$ ", "> ")
+
+
+@pytest.mark.parametrize("page", [GUIDE.parents[1] / "README.md", *(GUIDE / name for name in PAGES)], ids=str)
+def test_commands_can_be_pasted(page: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.language in ("sh", "console")]
+    assert [line for block in blocks for line in block.text.splitlines() if line.startswith(PROMPTS)] == []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.actor import actor
 from crawler.cli.options import add_common, settings_of, whole_type
-from crawler.errors import UsageError
+from crawler.errors import NotMetError, UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Act = Callable[[OpenCrawl, argparse.Namespace], Awaitable[CommandResult]]
 
 BOOST_MAX = 9  # as in service/command_input.py, which --help must not import
-NOTED = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
+AHEAD = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
 
 EPILOG = """\
 examples:
@@ -72,6 +72,8 @@ def _add(
         p.add_argument("domain", nargs="?", metavar="DOMAIN", help=f"a domain, host or URL (default: {whole})")
     else:
         p.add_argument("domain", metavar="DOMAIN", help="a domain, host or URL")
+    if name in AHEAD:
+        p.add_argument("--ahead", action="store_true", help="also for a domain that the crawl has not met yet")
     p.add_argument("--json", action="store_true", help="as one JSON object")
     add_common(p)
     p.set_defaults(run=_runner(run), takes_urls=False)
@@ -109,7 +111,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 async def _run(act: "Act", arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.terminal.printing import out, out_json, warn
+    from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         from crawler.service.commands import is_met
@@ -117,14 +119,24 @@ async def _run(act: "Act", arguments: argparse.Namespace, settings: "Settings") 
         if arguments.command == "boost" and not arguments.domain:
             return await _list_boosts(crawl, as_json=arguments.json)
         if arguments.domain and not await is_met(crawl, arguments.domain):
-            noted = "; the command is stored and holds once it does" if arguments.command in NOTED else ""
-            warn(f"this crawl has no URL of the domain {arguments.domain}{noted}")
+            await _check_unmet(crawl, arguments)
         result = await act(crawl, arguments)
     if arguments.json:
         out_json(_json(result))
     else:
         out(result.text)
     return 0
+
+
+async def _check_unmet(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
+    """Raises NotMetError for a domain of which the crawl has no URL, as a misspelt one: unless it was given --ahead, or
+    another command holds for it, which this one may take back.
+    """
+    domain = arguments.domain
+    if getattr(arguments, "ahead", False) or (await crawl.operator.overrides()).has(domain):
+        return
+    later = "; correct the name, or add --ahead to store the command for later" if arguments.command in AHEAD else ""
+    raise NotMetError(f"this crawl never met {domain}: nothing is done{later}")
 
 
 def _json(result: "CommandResult") -> dict[str, Any]:

@@ -29,6 +29,7 @@ exit codes: 0 ended by Ctrl-C, 2 no archive, or nothing in it; `run`: that of th
 """
 FILES = "WARC files, plain or gzipped by record, or crawl folders"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PROMPT = "(replay) "  # of a shell that is run
 SIGNALLED = 128  # plus its number: the exit code of what a signal ended, as shells count
 
 
@@ -127,7 +128,7 @@ async def _serve(source: "WebSource", port: int, command: list[str] | None, what
     async with WebServer(source, port=port, asked_max=0) as server:
         environment = environment_of(server.settings)
         if command:
-            return await _run_with(command, environment)
+            return await _run_with(command, environment | _prompt(os.environ))
         out(_introduction(what, first, environment))
         sys.stdout.flush()
         over, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -135,6 +136,13 @@ async def _serve(source: "WebSource", port: int, command: list[str] | None, what
             loop.add_signal_handler(number, over.set)
         await over.wait()
     return 0
+
+
+def _prompt(environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes the prompt of a shell say where one is: bash's own files may set PS1 after it has begun."""
+    own = environment.get("PROMPT_COMMAND", "")
+    marked = f'PS1="{PROMPT}${{PS1#{shlex.quote(PROMPT)}}}"'
+    return {"PS1": f"{PROMPT}$ ", "PROMPT_COMMAND": f"{own}\n{marked}"}
 
 
 def _introduction(what: str, first: str, environment: Mapping[str, str]) -> str:

@@ -73,6 +73,10 @@ class Memory(NamedTuple):
     share: float
 
 
+REFUSED = ("NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password", "invalid password")
+HOW_TO_LOG_IN = "give user and password: CRAWLER_FRONTIER_REDIS=redis://USER:PASSWORD@HOST/ (USER may be empty)"
+
+
 def translate(error: Exception) -> EngineError:
     """A redis-py error as one of ours, with one line on what to do."""
     text = str(error).strip() or type(error).__name__
@@ -80,9 +84,9 @@ def translate(error: Exception) -> EngineError:
         return EngineFull("the engine is out of memory: raise maxmemory or wait until it drains")
     if isinstance(error, rex.ReadOnlyError) or text.startswith(("READONLY", "You can't write against")):
         return EngineUnfit("the engine is read-only (a replica?): connect to the primary")
-    refused = any(word in text for word in ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password"))
+    refused = any(word in text for word in REFUSED)
     if refused or isinstance(error, rex.AuthenticationError | rex.AuthorizationError):
-        return EngineUnfit(f"the engine refused the login: {text}")
+        return EngineUnfit(f"the engine refused the login: {text.rstrip('.')}; {HOW_TO_LOG_IN}")
     if text.startswith("MISCONF"):
         return EngineFull("the engine can't write to its disk (MISCONF): free space there")
     if isinstance(

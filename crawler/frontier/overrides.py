@@ -46,6 +46,10 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
         """Is the whole crawl paused?"""
         return EVERYWHERE in self.paused
 
+    def has(self, domain: str) -> bool:
+        """Does any command hold for this domain?"""
+        return any(domain in some for some in (self.paused, self.blocked, self.delays_ms, self.boosts))
+
     def stop_of(self, domain: str) -> str:
         """The reason for which the queues of a domain are stopped, or ""."""
         if domain in self.blocked:

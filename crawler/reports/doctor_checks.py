@@ -5,7 +5,6 @@ Only looks; changes nothing.
 
 import platform
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import msgspec
 from crawler.archive.crawl_folder import DESCRIPTION, is_open_to_others
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.errors import CrawlerError
+from crawler.runtime.vitals import free_bytes
 from crawler.settings import Settings
 from crawler.terminal.tables import table
 from crawler.terminal.wording import duration, number, size
@@ -24,7 +24,6 @@ from crawler.web.resolver import CachingResolver
 
 INTSET_MIN = 512
 CLOCK_WARN_S = 2.0
-FREE_FAIL_BYTES = 256 * 1024**2
 FREE_WARN_BYTES = 4 * 1024**3
 HEADROOM_WARN_BYTES = 256 * 1024**2
 FILES_BESIDE_SOCKETS = 128  # archive, index, engine, libraries
@@ -96,10 +95,11 @@ def check_disk(settings: Settings) -> Check:
         )
     if (folder / DESCRIPTION).exists() and is_open_to_others(folder):
         return Check("disk", Level.WARN, f"other users can read the crawl folder {folder}", f"chmod 700 {folder}")
-    free = shutil.disk_usage(folder).free
+    free, least = free_bytes(folder), settings.archive.disk_free_bytes_min
     found = f"{size(free)} free at {folder}"
-    if free < FREE_FAIL_BYTES:
-        return Check("disk", Level.FAIL, found, f"free at least {size(FREE_FAIL_BYTES)}, or use another --dir")
+    if 0 <= free < least:
+        mend = f"make room: a crawl needs {size(least)} (archive.disk_free_bytes_min), or use another --dir"
+        return Check("disk", Level.FAIL, found, mend)
     if free < FREE_WARN_BYTES:
         return Check("disk", Level.WARN, found, "a million pages of 30 KiB take about 8 GiB")
     return ok("disk", found)
@@ -131,7 +131,8 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
         seconds, micros = await engine.command("TIME") if not engine.is_cluster else (before, 0)
         skew_s = int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2
     except CrawlerError as error:
-        return [Check("engine", Level.FAIL, str(error), "start it, or correct --redis")]
+        found, _, mend = str(error).partition("; ")
+        return [Check("engine", Level.FAIL, found, mend or "start it, or correct --redis")]
     finally:
         await engine.close()
     return [

@@ -1,5 +1,6 @@
 """The first five minutes: what people forget or mistype is one line that says what to do, and costs nothing."""
 
+import contextlib
 import errno
 import itertools
 import os
@@ -16,12 +17,12 @@ from crawler.errors import InvalidUrl
 from crawler.seeding import url_input
 from crawler.terminal.wording import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
-from tests.support.engine import Engine
+from tests.support.engine import Engine, running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
-USAGE, ENGINE, CONFLICT, NOTHING = 2, 3, 4, 6
+USAGE, ENGINE, CONFLICT, NOTHING, DOCTOR = 2, 3, 4, 6, 7
 ONE_TRY = ("--set", "retry.attempts=1", "--set", "retry.connect.attempts=1", "--set", "hosts.failures=9")
 
 
@@ -429,13 +430,40 @@ def test_logs_as_web_servers_write_them_are_read_and_what_they_do_not_tell_is_sa
         assert (wrong.code, wrong.err.count("\n")) == (USAGE, 1)
 
 
-def test_an_order_for_a_domain_that_was_never_met_is_noted_with_a_warning(programs: Nursery, here: Path) -> None:
+def test_a_command_for_a_domain_that_was_never_met_does_nothing_unless_it_is_given_ahead(
+    programs: Nursery, here: Path
+) -> None:
     in_process(programs, "seed", "http://a.test/", cwd=here)
     known = in_process(programs, "pause", "a.test", cwd=here)
     assert (known.code, known.err) == (0, "")
-    unknown = in_process(programs, "pause", "nosuch.example", cwd=here)
-    assert (unknown.code, unknown.out) == (0, "nosuch.example is now paused: 0 URLs wait\n")
-    assert unknown.err == (
-        "crawler: this crawl has no URL of the domain nosuch.example; the command is stored and holds once it does\n"
-    )
-    assert "command is stored" not in in_process(programs, "purge", "nosuch.example", cwd=here).err
+    never = "crawler: this crawl never met no.example: nothing is done"
+    for command in (["pause"], ["block"], ["delay", "5"], ["boost", "5"]):
+        words = [command[0], "no.example", *command[1:]]
+        unknown = in_process(programs, *words, cwd=here)
+        assert (unknown.code, unknown.out) == (USAGE, "")
+        assert unknown.err == f"{never}; correct the name, or add --ahead to store the command for later\n"
+        assert in_process(programs, "boost", cwd=here).out == "no domain has a boost\n"
+    for name in ("resume", "unblock", "purge", "release"):
+        assert in_process(programs, name, "no.example", cwd=here).err == f"{never}\n"
+    stored = in_process(programs, "block", "no.example", "--ahead", cwd=here)
+    assert (stored.code, stored.out) == (0, "no.example is now blocked: 0 URLs deferred\n")
+    assert in_process(programs, "unblock", "no.example", cwd=here).code == 0
+    assert in_process(programs, "unblock", "no.example", cwd=here).code == USAGE
+
+
+def test_a_refused_password_is_said_with_how_to_give_one(programs: Nursery, here: Path) -> None:
+    with running_engine() as engine, contextlib.closing(engine.client()) as client:
+        client.config_set("requirepass", "right")
+        for url in (engine.url, engine.url.replace("://", "://:wrong@")):
+            ran = in_process(programs, "doctor", "--redis", url, cwd=here)
+            assert ran.code == DOCTOR, ran
+            assert "fix: give user and password: CRAWLER_FRONTIER_REDIS=redis://USER:PASSWORD@HOST/" in ran.out
+            assert "wrong@" not in ran.out
+        client.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("least", ["0", "9" + "0" * 15])
+def test_doctor_and_crawl_agree_on_the_disk_that_is_needed(programs: Nursery, here: Path, least: str) -> None:
+    needed = ("--set", f"archive.disk_free_bytes_min={least}")
+    ran = in_process(programs, "doctor", *needed, cwd=here)
+    assert ("(archive.disk_free_bytes_min), or use another --dir" in ran.out) == (least != "0")

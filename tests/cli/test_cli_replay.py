@@ -162,6 +162,16 @@ def test_a_port_that_is_taken_is_one_line(programs: Nursery) -> None:
     assert f"can't listen on port {port}" in done.err
 
 
+@pytest.mark.parametrize("own", [{}, {"PROMPT_COMMAND": "OWN=1"}, {"PROMPT_COMMAND": "OWN=1; "}], ids=str)
+def test_a_shell_in_a_replay_shows_where_one_is(programs: Nursery, own: dict[str, str]) -> None:
+    done = crawler(
+        programs, "replay", "run", "--example", "--", "bash", "--norc", "-i", stdin="PS1='mine> '\n:\n", **own
+    )
+    assert "(replay) mine> " in done.err
+    assert "(replay) (replay)" not in done.err
+    assert "rror" not in done.err
+
+
 def test_a_replay_of_nothing_raises_as_the_command_does(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no WARC file"), replay(tmp_path):
         pass

@@ -1,7 +1,8 @@
 """Pages of documentation as a reader follows them: files are written, commands typed into one shell, output compared.
 
     ```python shop.py        is written to that file (without a name: to the page's usual one)
-    ```console               lines that begin with "$ " are typed; what follows them is their output, if anything does
+    ```sh                    each line is typed, as people paste it; one that ends in a backslash goes on
+    ```text                  right behind such a block: the output of its last command
     <!-- not run: why -->    before a block: it is shown only
 
 "..." in an output stands for anything within the line, a line of it for any lines. A command must succeed.
@@ -24,7 +25,8 @@ from tests.support.processes import Nursery
 TIMEOUT_S = 90.0
 ENGINE_PORT = "6390"  # in pages; another one here, where several tests run at a time
 _BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<why>.+) -->\n+)?```(?P<language>\w+) ?(?P<name>\S*)\n(?P<text>.*?)^```",
+    r"^(?:<!-- not run: (?P<why>.+) -->\n+)?```(?P<language>\w+) ?(?P<name>\S*)\n(?P<text>.*?)^```"
+    r"(?:\n\n```text\n(?P<output>.*?)^```)?",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -38,6 +40,7 @@ class Block:
     text: str
     why: str
     line: int
+    output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,22 +54,15 @@ class Command:
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
     return [
-        Block(m["language"], m["name"], m["text"], m["why"] or "", text.count("\n", 0, m.start()) + 1)
+        Block(m["language"], m["name"], m["text"], m["why"] or "", text.count("\n", 0, m.start()) + 1, m["output"])
         for m in _BLOCK.finditer(text)
     ]
 
 
 def commands_of(block: Block) -> Iterator[Command]:
-    typed, said = "", []
-    for line in [*block.text.splitlines(), "$ "]:
-        if line.startswith("$ "):
-            if typed:
-                yield Command(typed, "\n".join(said) if said else None)
-            typed, said = line[2:], []
-        elif typed.endswith("\\"):
-            typed += "\n" + line.removeprefix("> ")
-        else:
-            said.append(line)
+    lines = block.text.rstrip("\n").replace("\\\n", "\\\0").splitlines()
+    for n, line in enumerate(lines, 1):
+        yield Command(line.replace("\0", "\n"), block.output if n == len(lines) else None)
 
 
 def fits(output: str, expected: str) -> bool:
@@ -95,7 +91,7 @@ class Reader:
         """Do what a block says. Raises AssertionError with what was said instead."""
         if block.why:
             return
-        if block.language == "console":
+        if block.language == "sh":
             for command in commands_of(block):
                 self._check(block, command)
         elif block.name or (block.language == "python" and usual_name):
@@ -103,7 +99,7 @@ class Reader:
 
     def _check(self, block: Block, command: Command) -> None:
         code, output = self.type(command.text.replace(ENGINE_PORT, self._port))
-        where = f"line {block.line}: $ {command.text}\n{output}"
+        where = f"line {block.line}: {command.text}\n{output}"
         assert code == 0, f"exit code {code}, {where}"
         if command.output is not None:
             assert fits(output.replace(self._port, ENGINE_PORT), command.output), (
