@@ -1,16 +1,19 @@
 """The summary of `crawler crawl`: a table of domains, where the results are, or why there are none."""
 
+import asyncio
 import contextlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from crawler.app.crawl import OpenCrawl
+from crawler.app.crawl import OpenCrawl, leads_to
+from crawler.archive.index_reader import find_url
 from crawler.errors import InvalidUrl, NothingFetchedError
+from crawler.frontier.bulk_lookup import UrlState
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.stats import SCRIPTED, SEED_LED_AWAY, Totals
-from crawler.model import NOT_ALLOWED, FailureKind
+from crawler.model import NOT_ALLOWED, Candidate, FailureKind
 from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view
 from crawler.reports.losses import Loss, losses_lines
@@ -27,6 +30,8 @@ DOMAINS_SHOWN = 20
 SEEDS_SHOWN = 5  # that failed
 LED_AWAY_SHOWN = 3  # targets of seeds that redirect to other sites
 LETTERS_LOOKED_AT = 200
+# Dead letters of pages that were fetched: what failed on them came later.
+ANSWERED = frozenset({FailureKind.PARSE, FailureKind.HANDLER, FailureKind.INTERNAL})
 SAME_COMMAND = "run the same command to retry"
 
 
@@ -118,7 +123,62 @@ def _where(crawl: OpenCrawl) -> str:
     return "" if root == Path("crawl-data") else f" --dir {root}"
 
 
-async def failure_of_all(crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss]) -> NothingFetchedError:
+async def nothing_fetched(
+    crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss], seeds: Sequence[Candidate], *, is_all: bool
+) -> NothingFetchedError | None:
+    """Why not one of a command's seeds was fetched, by it or before in this crawl; None when one was.
+
+    Looked at are `seeds`; if these are not all (`is_all`), or none, it counts whether the crawl has fetched anything.
+    """
+    if totals.fetched and not (seeds and is_all):
+        return None
+    letters = await crawl.letters.find_all(_by_partition(seeds))
+    dead = [one.letter for one in letters] if seeds else await crawl.inspect.dead_letters(LETTERS_LOOKED_AT)
+    if any(one.reason in ANSWERED for one in dead) or await _is_any_fetched(crawl, seeds):
+        return None
+    if not totals.fetched:
+        return await _failure_of_all(crawl, totals, losses)
+    what = f"{seeds[0].url}: see: crawler explain URL"
+    if dead:
+        first = min(dead, key=lambda letter: letter.failed_at)
+        what = f"{first.url}: {_why(first)}{_again(first)}"
+    return NothingFetchedError(f"no seed of this command was fetched: {what}")
+
+
+async def _is_any_fetched(crawl: OpenCrawl, seeds: Sequence[Candidate]) -> bool:
+    """Is one of them committed? One that redirects is if the page is to which it leads. Stops at the first."""
+    states = await crawl.states.of(crawl.record.run, _by_partition(seeds))
+    for seed in seeds:
+        if states[seed.fingerprint] in (UrlState.COMMITTED, UrlState.ENDED) and await _is_fetched(crawl, seed.url):
+            return True
+    return False
+
+
+async def _is_fetched(crawl: OpenCrawl, url: str) -> bool:
+    """By the index of this folder. Of what is not in it, another machine of a shared engine may have the page."""
+    for _ in range(crawl.settings.scope.redirects_max + 1):
+        found = await asyncio.to_thread(find_url, crawl.folder, url)
+        entry = next((one for one in found if not one.run), None)
+        if entry is None:
+            partition, fingerprint = crawl.placement.of(url)[2], crawl.frontier.fingerprints.of(url)
+            state = (await crawl.states.of(crawl.record.run, {partition: [fingerprint]}))[fingerprint]
+            is_shared = bool(crawl.settings.frontier.redis)
+            return state is UrlState.COMMITTED or (state is UrlState.ENDED and is_shared)
+        away = await leads_to(crawl, url) if entry.status // 100 == 3 else None
+        if away is None or not away[1]:
+            return True
+        url = away[1]
+    return False
+
+
+def _by_partition(seeds: Sequence[Candidate]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for seed in seeds:
+        found.setdefault(seed.partition, []).append(seed.fingerprint)
+    return found
+
+
+async def _failure_of_all(crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss]) -> NothingFetchedError:
     """Why not one page was fetched, by the first URL that was given up."""
     letters = await crawl.inspect.dead_letters(1)
     if private := next((one for one in losses if one.reason == ALLOW_PRIVATE), None) if not letters else None:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
-from crawler.app.crawl_summary import failed_seeds, failure_of_all, summary
+from crawler.app.crawl_summary import failed_seeds, nothing_fetched, summary
 from crawler.app.crawl_terms import settle, to_start_over
 from crawler.app.open_crawl import abandon, open_crawl
 from crawler.archive.crawl_folder import alone_in, is_crawl_folder
@@ -135,7 +135,7 @@ class CrawlSession:
                 await self._crawl(crawl)
             finally:
                 self._view.close()
-        await self._conclude(crawl, time.monotonic() - began, before, ended)
+        await self._conclude(crawl, report, time.monotonic() - began, before, ended)
         return 0
 
     # --- seeds ---
@@ -255,17 +255,22 @@ class CrawlSession:
 
     # --- the end ---
 
-    async def _conclude(self, crawl: OpenCrawl, seconds: float, before: "Progress", ended: Ended) -> None:
+    async def _conclude(
+        self, crawl: OpenCrawl, report: SeedReport, seconds: float, before: "Progress", ended: Ended
+    ) -> None:
         totals, examples = await crawl.stats.totals_and_examples()
-        if not totals.fetched and self._why == "finished":
-            raise await failure_of_all(crawl, totals, losses_of(totals, examples))
+        losses, seeds, nothing = losses_of(totals, examples), report.seeds, None
+        if self._why == "finished":
+            nothing = await nothing_fetched(crawl, totals, losses, seeds, is_all=len(seeds) == report.usable)
+        if nothing and not totals.fetched:
+            raise nothing
         for line in await failed_seeds(crawl, self._plain, totals, others=bool(self._files)):
             self._warn(line)
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]
             text = await summary(
-                crawl, totals, losses_of(totals, examples), new=found.fetched, seconds=seconds, why=self._why,
+                crawl, totals, losses, new=found.fetched, seconds=seconds, why=self._why,
                 outputs=shown, notes=[*ended.notes, *await going_on(crawl)],
             )  # fmt: skip
             printing.out(text, stream=self._out)
@@ -278,6 +283,10 @@ class CrawlSession:
         if self._why in ("pages", "time") and totals.pending:
             left = counted(totals.pending, "URL is", "URLs are")
             self._say(f"{left} left: run the same command with a higher limit to continue.")
+        if nothing:
+            for problem in ended.problems:
+                self._warn(str(problem))
+            raise nothing
         raise_first(ended.problems, self._warn)
 
     def _how_to_resume(self) -> str:

@@ -26,6 +26,7 @@ from crawler.runtime.clock import wall_s
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
 INVALID_SHOWN_MAX = 1_000
+SEEDS_KEPT_MAX = 1_000  # of a report, to see at the end what became of them
 
 # Where a committed page leads: its links and the target of its redirect; None if its record is not here.
 LeadsTo = Callable[[str], Awaitable[tuple[Sequence[str], str] | None]]
@@ -53,6 +54,7 @@ class SeedReport(msgspec.Struct, kw_only=True):
     invalid_count: int = 0
     invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
     unread: list[str] = msgspec.field(default_factory=list)  # known pages of new sites, whose links are not known here
+    seeds: list[Candidate] = msgspec.field(default_factory=list)  # the first of those that the crawl has or gets
     out_of_scope_rules: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (URL, the rule that decided)
 
     @property
@@ -191,6 +193,8 @@ class Seeder:
             if one.visible_at > now_s:
                 candidate = replace(candidate, visible_at=one.visible_at)
             by_partition.setdefault(candidate.partition, []).append(candidate)
+            if len(self.report.seeds) < SEEDS_KEPT_MAX:
+                self.report.seeds.append(candidate)
         return by_partition
 
     async def _states_of(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[str, UrlState]:

@@ -322,6 +322,63 @@ def test_a_seed_that_failed_beside_others_is_told_at_the_end(programs: Nursery, 
     assert ran.err == f"crawler: this seed failed: http://{HOST}:9/: port 9 is not for web servers\n"
 
 
+RAISING = """\
+from crawler import Crawler
+
+app = Crawler()
+
+
+@app.page("*")
+async def anything(page):
+    raise ValueError("no")
+"""
+ENDS = {
+    "a page": ("/a", 0), "a missing page": ("/missing", 0), "a redirect": ("/to-a", 0),
+    "two redirects": ("/to-to-a", 0),
+    "refused by robots": ("/no", NOTHING), "a redirect that is refused": ("/to-no", NOTHING),
+    "a redirect that fails": ("/to-broken", NOTHING), "a loop of redirects": ("/loop", NOTHING),
+    "a failure": ("/broken", NOTHING), "another site": ("http://127.0.0.2:9/", NOTHING),
+}  # fmt: skip
+
+
+def ends_of_seeds() -> dict[tuple[str, str], Resource]:
+    def to(place: str) -> Resource:
+        return Resource(status=301, headers={"Location": place})
+
+    return {
+        (HOST, "/"): page(), (HOST, "/a"): page(), (HOST, "/no"): page(), (HOST, "/broken"): page(status=500),
+        (HOST, "/to-a"): to("/a"), (HOST, "/to-to-a"): to("/to-a"), (HOST, "/to-no"): to("/no"),
+        (HOST, "/to-broken"): to("/broken"), (HOST, "/loop"): to("/loop2"), (HOST, "/loop2"): to("/loop"),
+        (HOST, "/robots.txt"): Resource(content_type="text/plain", body="User-agent: *\nDisallow: /no\n"),
+    }  # fmt: skip
+
+
+def test_exit_codes_judge_the_seeds_of_the_command_and_not_the_folder(programs: Nursery, here: Path) -> None:
+    with serve_resources(ends_of_seeds()) as site:
+        begin = ("crawl", *QUICK, *ONE_TRY, "--scope", "any", "-q")
+        assert in_process(programs, *begin, site.url(HOST), cwd=here).code == 0
+        for kind, (target, code) in ENDS.items():
+            url = target if "://" in target else site.url(HOST, target)
+            for _ in ("first", "again"):
+                ran = in_process(programs, *begin, url, cwd=here)
+                assert ran.code == code, (kind, ran)
+                assert ("no seed of this command was fetched: " in ran.err) == (code != 0), (kind, ran)
+        both = in_process(programs, *begin, site.url(HOST, "/broken"), site.url(HOST, "/a"), cwd=here)
+        assert both.code == 0
+        (here / "seeds.txt").write_text(f"{site.url(HOST, '/no')}\n{site.url(HOST, '/to-no')}\n")
+        assert in_process(programs, *begin, "-i", "seeds.txt", cwd=here).code == NOTHING
+        assert in_process(programs, *begin, cwd=here).code == 0, "no seed was given"
+
+
+def test_a_seed_whose_handler_raises_was_fetched(programs: Nursery, here: Path) -> None:
+    (here / "raising.py").write_text(RAISING)
+    with serve_resources({(HOST, "/"): page()}) as site:
+        ran = in_process(programs, "crawl", site.url(HOST), *QUICK, *ONE_TRY, "--app", "raising.py", "-q", cwd=here)
+    assert ran.code == 0
+    assert "this seed failed: " in ran.err
+    assert "nothing was fetched" not in ran.err
+
+
 # --- two crawls, other folders ---
 
 
