@@ -66,7 +66,7 @@ async def summary(
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
     lines += [away] if away and not is_all else []
     lines += [_scripted(one) for one in losses if one.reason == SCRIPTED]
-    lines += _places(crawl, outputs)
+    lines += _places(crawl, outputs, has_more=totals.fetched > new)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
 
@@ -106,12 +106,14 @@ def _items(totals: Totals, app: str) -> list[str]:
     return [f"Items: 0 (which handler a URL goes to, if any: crawler check {app} URL)"] if app else []
 
 
-def _places(crawl: OpenCrawl, outputs: Sequence[str]) -> list[str]:
+def _places(crawl: OpenCrawl, outputs: Sequence[str], *, has_more: bool) -> list[str]:
+    """`has_more`: the outputs have pages of earlier commands, too."""
     folder = crawl.folder
     files = [path.stat().st_size for path in folder.warc.glob("*.warc.gz*")]
     lines = [f"Archive: {folder.warc} ({counted(len(files), 'file')}, {size(sum(files))}), index in {folder.index}"]
     if outputs:
-        lines.append(f"Results: {', '.join(outputs)}")
+        more = f" (all of {folder.root}, not of this command alone)" if has_more else ""
+        lines.append(f"Results: {', '.join(outputs)}{more}")
     else:
         what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
         lines.append(f"Export with: {program()} export{_where(crawl)} {what}")

@@ -127,8 +127,9 @@ async def change(crawl: OpenCrawl, wanted: Mapping[str, Any]) -> list[str]:
 
 
 async def _is_begun(crawl: OpenCrawl) -> bool:
-    """Was anything added? Before, nobody depends on its settings."""
-    return (await crawl.inspect.progress()).added > 0
+    """Has it pages, or URLs that wait? Before, and after misspelt seeds, nobody depends on its settings."""
+    progress = await crawl.inspect.progress()
+    return progress.fetched > 0 or progress.pending > 0
 
 
 def _changes(crawl: OpenCrawl, *, is_begun: bool) -> tuple[dict[str, Any], list[str]]:

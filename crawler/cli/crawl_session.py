@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,10 +35,12 @@ from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
 from crawler.reports.live_view import Quiet, View, view_for
 from crawler.reports.losses import losses_of
+from crawler.rules.identity import registrable_domain
 from crawler.rules.meter import SILENT
+from crawler.rules.scope import sites_of
 from crawler.rules.urls import canonicalize, host_of
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
-from crawler.seeding.url_input import NO_SEED, check_any, complaints, read_given
+from crawler.seeding.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
 from crawler.service.jobs import going_on
 from crawler.settings import Settings
 from crawler.terminal import printing
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from crawler.frontier.lookup import Progress
     from crawler.outputs.target import Target
 
+SITES_SHOWN = 3
 TIME_IS_UP = "Time is up: ending open requests"
 NO_URL = "give at least one seed URL (see 'crawler crawl --help')"
 LOCAL_NAMES = ("localhost",)
@@ -114,6 +117,9 @@ class CrawlSession:
             return await self._crawl_in(crawl)
 
     async def _crawl_in(self, crawl: OpenCrawl) -> int:
+        before = await crawl.inspect.progress()
+        if before.fetched or before.pending:
+            await self._check_sites(crawl, before)
         crawl, lines = await settle(crawl)
         self._settings = crawl.settings
         for line in lines:
@@ -121,7 +127,6 @@ class CrawlSession:
         await self._check_node(crawl)
         self._signals.on_force = lambda: self._forced(crawl)
         log_of_crawl(self._settings, crawl.folder.log, "crawl", verbosity=self._arguments.verbose)
-        before = await crawl.inspect.progress()
         began, items = time.monotonic(), bool(self._settings.handlers.app)
         async with kept_up_to_date(
             crawl.folder, self._targets, self._say_beside, items=items, stdout=self._stdout
@@ -139,6 +144,35 @@ class CrawlSession:
         return 0
 
     # --- seeds ---
+
+    async def _check_sites(self, crawl: OpenCrawl, before: "Progress") -> None:
+        """Raises UsageError when the crawl is of other sites than all seeds. What flows in is not looked at before."""
+        sites = sites_of(crawl.roots)
+        if crawl.record.scope.mode == "any" or not sites or not all(map(is_plain_file, self._files)):
+            return
+        seen = False
+        async for batch in self._given():
+            for url in filter(None, map(SeedReport().canonical, batch)):
+                if registrable_domain(host_of(url)) in sites:
+                    return
+                seen = True
+        if seen:
+            some = ", ".join(sorted(sites)[:SITES_SHOWN])
+            more = f" and {counted(len(sites) - SITES_SHOWN, 'other site')}" if len(sites) > SITES_SHOWN else ""
+            pending, fetched = counted(before.pending, "URL"), counted(before.fetched, "page")
+            has = f"{pending} pending" if before.pending else f"finished, {fetched}"
+            another = "--name" if crawl.settings.frontier.redis else "--dir"
+            where = f"the crawl {crawl.settings.crawl.name!r} is" if another == "--name" else None
+            raise UsageError(
+                f"{where or f'{crawl.folder.root} holds a crawl'} of {some}{more} ({has}); add to it with "
+                f"'crawler seed', or start another with {another}"
+            )
+
+    async def _given(self) -> AsyncIterator[list[GivenUrl]]:
+        yield [*self._plain, *(GivenUrl("sitemap", url) for url in self._sitemaps)]
+        for file in self._files:
+            async for batch in read_given(file, quiet=True):
+                yield batch
 
     async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
         """Add what was given. Raises UsageError when there is nothing to begin with."""
@@ -172,6 +206,8 @@ class CrawlSession:
         """What is known before the first request; and the one warning about politeness."""
         if before.pending:
             self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {before.pending:,} URLs pending.")
+        elif before.added and not before.fetched and report.new:
+            self._say(f"{crawl.folder.root} has fetched nothing so far: the crawl begins with these seeds.")
         elif before.fetched and not report.new and not report.retried:
             self._say(
                 f"This crawl is finished: {counted(before.fetched, 'page')}, and no given URL is new; "

@@ -259,6 +259,17 @@ class ScopeRules:
         return f"only this page: the seed {self._seed_of(url)} redirects to it (scope.redirected_seeds)"
 
 
+def sites_of(roots: Iterable[str]) -> set[str]:
+    """The registrable domains of roots; "any:*" has none."""
+    sites = set[str]()
+    for root in roots:
+        kind, _, place = root.partition(":")
+        if kind != "any":
+            url = place.partition(" ")[0] if "://" in place else f"http://{place}/"
+            sites.add(registrable_domain(host_of(url)))
+    return sites
+
+
 def smaller_limit(one: int, other: int) -> int:
     """Of two limits of depth; -1 is none."""
     return max(one, other) if min(one, other) < 0 else min(one, other)

@@ -193,7 +193,7 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str]) -> None:
     from crawler.terminal.printing import warn
 
     report = SeedReport()
-    if any(report.canonical(one) for one in plain) or any(not _is_plain_file(file) for file in files):
+    if any(report.canonical(one) for one in plain) or any(not is_plain_file(file) for file in files):
         return
     for file in files:
         async for batch in read_given(file, quiet=True):
@@ -206,7 +206,8 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str]) -> None:
     raise UsageError(NO_SEED)
 
 
-def _is_plain_file(file: str) -> bool:
+def is_plain_file(file: str) -> bool:
+    """Can it be read twice?"""
     return file != STDIN and Path(file).is_file()
 
 

@@ -22,6 +22,7 @@ from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
+OTHER = "127.0.0.2"
 USAGE, ENGINE, CONFLICT, NOTHING, DOCTOR = 2, 3, 4, 6, 7
 ONE_TRY = ("--set", "retry.attempts=1", "--set", "retry.connect.attempts=1", "--set", "hosts.failures=9")
 
@@ -380,6 +381,59 @@ def test_a_seed_whose_handler_raises_was_fetched(programs: Nursery, here: Path) 
 
 
 # --- two crawls, other folders ---
+
+
+ADD_OR_START = "add to it with 'crawler seed', or start another with --dir"
+
+
+def two_sites() -> dict[tuple[str, str], Resource]:
+    return {(host, path): page("/b") for host in (HOST, OTHER) for path in ("/", "/b")}
+
+
+@pytest.mark.parametrize("given", ["argument", "file", "sitemap"])
+@pytest.mark.parametrize("is_finished", [False, True], ids=["pending", "finished"])
+def test_a_folder_with_a_crawl_of_other_sites_is_left_alone(
+    programs: Nursery, here: Path, given: str, is_finished: bool
+) -> None:
+    with serve_resources(two_sites(), address="0.0.0.0") as site:
+        limit = () if is_finished else ("--pages", "1")
+        assert in_process(programs, "crawl", site.url(HOST), *QUICK, *limit, "-q", cwd=here).code == 0
+        before = in_process(programs, "seeds", "--json", cwd=here).out
+        (here / "seeds.txt").write_text(f"nonsense://\n{site.url(OTHER)}\n")
+        words = {"argument": [site.url(OTHER)], "file": ["-i", "seeds.txt"], "sitemap": ["--sitemap", site.url(OTHER)]}
+        ran = in_process(programs, "crawl", *words[given], *QUICK, "--delay", "0.1", "-q", cwd=here)
+        has = "finished, 2 pages" if is_finished else "1 URL pending"
+        assert (ran.code, ran.err.splitlines()[-1]) == (
+            USAGE,
+            f"crawler: crawl-data holds a crawl of {HOST} ({has}); {ADD_OR_START}",
+        )
+        assert in_process(programs, "seeds", "--json", cwd=here).out == before
+        both = in_process(programs, "crawl", site.url(OTHER), site.url(HOST, "/b"), *QUICK, cwd=here)
+        assert both.code == 0, "one of them is of the crawl"
+        assert in_process(programs, "crawl", site.url(OTHER), *QUICK, "-q", cwd=here).code == 0, "it joined"
+
+
+def test_a_crawl_of_any_site_takes_any_and_a_seed_added_by_command_joins(programs: Nursery, here: Path) -> None:
+    with serve_resources(two_sites(), address="0.0.0.0") as site:
+        for seed in (site.url(HOST), site.url(OTHER)):
+            command = ("crawl", seed, *QUICK, "--scope", "any", "--dir", "any", "-o", "all.jsonl")
+            ran = in_process(programs, *command, cwd=here)
+            assert ran.code == 0
+        assert "Results: all.jsonl (all of any, not of this command alone)" in ran.out
+        assert len((here / "all.jsonl").read_text().splitlines()) == 4
+        in_process(programs, "crawl", site.url(HOST), *QUICK, "-q", cwd=here)
+        in_process(programs, "seed", site.url(OTHER), "--allow-private", cwd=here)
+        assert in_process(programs, "crawl", site.url(OTHER), *QUICK, "-q", cwd=here).code == 0
+
+
+def test_a_misspelt_seed_does_not_keep_a_folder(programs: Nursery, here: Path) -> None:
+    with small(2) as site:
+        wrong = in_process(programs, "crawl", f"http://{OTHER}:9/", *QUICK, "--depth", "5", cwd=here)
+        assert wrong.code == NOTHING
+        right = in_process(programs, "crawl", site.url(HOST), *QUICK, "--depth", "1", "--scope", "host", cwd=here)
+    assert right.code == 0, right.err
+    assert "crawl-data has fetched nothing so far: the crawl begins with these seeds." in right.err
+    assert "Finished: 5 pages" in right.out
 
 
 def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs: Nursery, here: Path) -> None:
