@@ -29,6 +29,7 @@ from crawler.model import CommitEntry
 from crawler.pipeline.parse import ParseKilledError
 from crawler.rules.meter import Meter
 from crawler.rules.urls import host_of
+from crawler.terminal.wording import counted
 
 LATE = "fetch.late"
 
@@ -165,14 +166,19 @@ class ArchiveJudge:
         of_runs = self._ledger.db.execute("SELECT run, count(*) FROM commits WHERE run <> '' GROUP BY run")
         ended = sum(commits for run, commits in of_runs if run not in judged_runs)
         if ended:
-            self._report.notes.append(f"{ended:,} commits are of ended runs: where their links went can't be judged")
+            self._report.notes.append(
+                f"{counted(ended, 'commit is', 'commits are')} of ended runs: where their links went can't be judged"
+            )
         pruned = self._ledger.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits WHERE pruned)")
         if pruned:
-            self._report.notes.append(f"{pruned:,} commits were pruned: where their links went can't be judged")
+            self._report.notes.append(
+                f"{counted(pruned, 'commit was', 'commits were')} pruned: where their links went can't be judged"
+            )
         without = self._ledger.number("SELECT count(*) FROM commits WHERE file = 0 AND NOT pruned")
         if without:
             self._report.notes.append(
-                f"{without:,} commits have no record (archive.warc is off): where their links went can't be judged"
+                f"{counted(without, 'commit has', 'commits have')} no record (archive.warc is off): "
+                "where their links went can't be judged"
             )
 
     def _commits_without_record(self) -> None:

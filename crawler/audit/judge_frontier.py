@@ -15,6 +15,7 @@ from crawler.model import CommitEntry
 from crawler.rules.identity import Fingerprints
 from crawler.rules.meter import Meter
 from crawler.rules.urls import origin_of
+from crawler.terminal.wording import counted
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile
 NAMED_MAX = 1000  # URLs named that are gone from a partition
@@ -134,7 +135,7 @@ class FrontierJudge:
             for finding in (report.findings.lost, report.findings.sums):
                 finding.not_judged("no URL was added")
         if unsteady:
-            report.notes.append(f"{unsteady} partitions changed at every look: their sums are not judged")
+            report.notes.append(f"{counted(unsteady, 'partition')} changed at every look and not judged by sums")
 
     def _committed(self) -> dict[int, Committed]:
         """What each partition has committed, by index and log."""

@@ -35,7 +35,7 @@ async def judge_jobs(
             if pages_of is not None:
                 _judge_pages(book, report, pages_of, before_s - CLOCK_S)
     if unsteady:
-        report.notes.append(f"{unsteady} jobs changed at every look: they are not judged")
+        report.notes.append(f"{counted(unsteady, 'job')} changed at every look and not judged")
 
 
 def _judge(book: JobBook, report: Report) -> None:

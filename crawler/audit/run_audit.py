@@ -132,7 +132,7 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
         if strange and not ledger.number("SELECT count(*) FROM requests"):
             raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
         if strange:
-            report.notes.append(f"left out {strange:,} line{'s' * (strange != 1)} of {file} with an unknown format")
+            report.notes.append(f"left out {counted(strange, 'line')} of {file} with an unknown format")
         if not ledger.number(HAS_A_PAGE, before):
             report.notes.append(f"{file} has no request for a page that is committed")
     meter.begin("judging requests")

@@ -205,7 +205,7 @@ class CrawlSession:
     async def _greet(self, crawl: OpenCrawl, report: SeedReport, before: "Progress") -> None:
         """What is known before the first request; and the one warning about politeness."""
         if before.pending:
-            self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {before.pending:,} URLs pending.")
+            self._say(f"Resuming: {counted(before.fetched, 'page')} so far, {counted(before.pending, 'URL')} pending.")
         elif before.added and not before.fetched and report.new:
             self._say(f"{crawl.folder.root} has fetched nothing so far: the crawl begins with these seeds.")
         elif before.fetched and not report.new and not report.retried:

@@ -212,7 +212,7 @@ def _say_missing(missing: "Sequence[MissingFile]") -> None:
     if not missing:
         return
     for one in missing:
-        needed = f" ({one.entries:,} pages need it)" if one.entries else ""
+        needed = f" ({counted(one.entries, 'page needs', 'pages need')} it)" if one.entries else ""
         warn(f"{one.file}: {one.reason}{needed}")
     raise ArchiveError(f"{counted(len(missing), 'part')} of the archive could not be read; the rest was exported")
 

@@ -197,7 +197,9 @@ async def _print(crawl: "OpenCrawl", report: "RebuildReport", folders: Sequence[
     if report.refetched:
         files = ", ".join(f"{name} ({pages:,})" for name, pages in report.unreadable.most_common(FILES_SHOWN))
         more = (
-            f" and {len(report.unreadable) - FILES_SHOWN:,} more files" if len(report.unreadable) > FILES_SHOWN else ""
+            f" and {counted(len(report.unreadable) - FILES_SHOWN, 'more file')}"
+            if len(report.unreadable) > FILES_SHOWN
+            else ""
         )
         out(f"         {report.refetched:,} of them were done, but can't be read again: {files}{more}")
     out("\nDead letters, and URLs that robots.txt forbade, are tried again: only the engine knew them.")

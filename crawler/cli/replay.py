@@ -122,7 +122,7 @@ def _example() -> "tuple[WebSource, str, str]":
 async def _serve(source: "WebSource", port: int, command: list[str] | None, what: str, first: str) -> int:
     import asyncio
 
-    from crawler.terminal.printing import out
+    from crawler.terminal.printing import flush, out
     from crawler.testing.web_server import WebServer, environment_of
 
     async with WebServer(source, port=port, asked_max=0) as server:
@@ -130,7 +130,7 @@ async def _serve(source: "WebSource", port: int, command: list[str] | None, what
         if command:
             return await _run_with(command, environment | _prompt(os.environ))
         out(_introduction(what, first, environment))
-        sys.stdout.flush()
+        flush(sys.stdout)
         over, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, over.set)

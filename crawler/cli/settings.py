@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 from crawler.terminal.printing import out, out_json, warn
+from crawler.terminal.wording import counted
 
 if TYPE_CHECKING:
     from crawler.frontier.crawl_record import CrawlRecord
@@ -106,4 +107,5 @@ def _show(arguments: argparse.Namespace, record: "CrawlRecord") -> None:
     if rows:
         out(facts(rows))
     if not arguments.all:
-        out(f"{len(same)} settings are as by default (--all shows them)")
+        are = counted(len(same), "setting has its default", "settings have their defaults")
+        out(f"{are} (--all shows them)")

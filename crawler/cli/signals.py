@@ -1,6 +1,7 @@
 """Ctrl-C and similar signals: the first one stops in order, the second one at once."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -59,6 +60,7 @@ class StopSignals:
         try:
             self.on_force()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for flush in (sys.stdout.flush, sys.stderr.flush):
+                with contextlib.suppress(OSError):  # nobody reads, or the disk is full: it ends all the same
+                    flush()
             os._exit(Killed.exit_code)

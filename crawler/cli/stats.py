@@ -213,8 +213,10 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
 
 
 def _hint_of_more(count: int, shown: int) -> str:
+    from crawler.terminal.wording import counted
+
     how = f"--top {count}" if count <= TOP_OF_PARTITION else "--by-name"  # they may all be of one partition
-    return f"... and {count - shown:,} more domains: crawler stats {how}"
+    return f"... and {counted(count - shown, 'more domain')}: crawler stats {how}"
 
 
 def totals_json(totals: "Totals") -> dict[str, Any]:

@@ -27,7 +27,7 @@ from crawler.frontier.stats import (
 from crawler.model import FailureKind, RefusalReason
 from crawler.rules.printable import one_line
 from crawler.terminal.tables import shortened, table
-from crawler.terminal.wording import number
+from crawler.terminal.wording import counted, number
 
 LINES_MAX = 5  # at the end of a crawl
 EXAMPLE_COLUMNS = 60
@@ -165,7 +165,7 @@ def losses_lines(losses: Sequence[Loss]) -> list[str]:
     lines = [one_line(_line(one)) for one in shown]
     if left := losses[len(shown) :]:
         n = sum(one.count for one in left)
-        lines.append(f"{len(left)} more reasons, {number(n)} in all: crawler stats --losses")
+        lines.append(f"{counted(len(left), 'more reason')}, {number(n)} in all: crawler stats --losses")
     return lines
 
 

@@ -13,7 +13,7 @@ from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.rules.identity import registrable_domain
 from crawler.rules.urls import host_of
 from crawler.seeding.url_input import url_of
-from crawler.terminal.wording import failure_text
+from crawler.terminal.wording import counted, failure_text
 from crawler.web.fetcher import Fetcher
 
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
@@ -118,13 +118,14 @@ class SitemapReader:
     def _judge(self, url: str, sitemap: Sitemap, response: Response) -> None:
         """Note what is wrong with a sitemap, or with how it came."""
         cut = f"its transfer was cut off ({response.truncated})" if response.truncated else response.decode_error
-        read = f"{len(sitemap.urls) + len(sitemap.sitemaps):,} URLs were read"
+        read = counted(len(sitemap.urls) + len(sitemap.sitemaps), "URL was read", "URLs were read")
         if missing := cut or sitemap.flaw:
             self._missing.append(f"{url}: {missing}; {read}")
         if sitemap.oddity:
             self._odd.append(f"{url}: {sitemap.oddity}; {read}")
         if sitemap.left_out:
-            self._odd.append(f"{url}: {sitemap.left_out:,} entries without a usable URL were left out; {read}")
+            left_out = counted(sitemap.left_out, "entry", "entries")
+            self._odd.append(f"{url}: {left_out} without a usable URL left out; {read}")
 
     async def _polite(self, url: str) -> FetchResult:
         async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
@@ -135,7 +136,7 @@ class SitemapReader:
 
 def _first(lines: Sequence[str]) -> list[str]:
     more = len(lines) - COMPLAINTS_MAX
-    return [*lines[:COMPLAINTS_MAX], *([f"the same of {more:,} more sitemaps"] if more > 0 else [])]
+    return [*lines[:COMPLAINTS_MAX], *([f"the same of {counted(more, 'more sitemap')}"] if more > 0 else [])]
 
 
 def _reason(result: FetchResult) -> str:

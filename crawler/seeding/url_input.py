@@ -257,8 +257,10 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
 def complaints(report: "SeedReport") -> Sequence[str]:
     """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
     lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
+    from crawler.terminal.wording import counted
+
     more = report.invalid_count - len(report.invalid)
-    return [*lines, f"... and {more:,} more invalid URLs"] if more > 0 else lines
+    return [*lines, f"... and {counted(more, 'more invalid URL')}"] if more > 0 else lines
 
 
 def _shown(text: str) -> str:

@@ -13,7 +13,12 @@ HELPER = ROOT / "reports" / "printing.py"
 PARTS = ("cli", "tui", "reports", "audit", "seeding", "app", "service", "supervisor")
 FILES = sorted(file for part in PARTS for file in (ROOT / part).glob("*.py") if file != HELPER)
 HARMLESS = {"isatty", "fileno", "flush", "close"}  # of a stream
-MAY_HAVE_A_STREAM = {"view_for", "start_logging", "show_urls"}  # which print by the helper, or clean themselves
+MAY_HAVE_A_STREAM = {
+    "flush",
+    "view_for",
+    "start_logging",
+    "show_urls",
+}  # which print by the helper, or clean themselves
 # Cleans; draws with rich, of cleaned text; has no file left to import the helper from, and says nothing of others.
 PRINTS_ITSELF = {
     ("shell.py", "_print"),

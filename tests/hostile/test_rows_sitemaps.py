@@ -146,7 +146,7 @@ async def torn() -> None:
                         "/cut": cut, "/open": b"<urlset><url><loc>/open-1<url><loc>/open-2<url><loc>/hal"})  # fmt: skip
     assert found.urls == ["/cut", "/open-1", "/open-2"]
     assert [line.partition(": ")[2] for line in found.reader.missing("")] == [
-        "it is no sitemap; 0 URLs were read", "its transfer was cut off (disconnect); 1 URLs were read",
+        "it is no sitemap; 0 URLs were read", "its transfer was cut off (disconnect); 1 URL was read",
         "it is cut off; 2 URLs were read",
     ]  # fmt: skip
 
