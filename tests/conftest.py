@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from crawler import process_tuning
+from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
@@ -130,6 +131,15 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip(reason)
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB, for a crawl folder or an output alone."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    with small_disk(place, "4m"):
+        yield place
 
 
 @pytest.fixture(scope="module")
