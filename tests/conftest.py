@@ -5,16 +5,17 @@ import inspect
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
-from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from crawler import process_tuning
+from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
+from tests.support.slices import SECONDS, SLICES, slice_of
 from tests.support.tls import Authority
 
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
@@ -22,9 +23,6 @@ settings.register_profile("patient", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=3000)  # pytest --hypothesis-profile=deep
 settings.register_profile("all", deadline=None)  # with --all: tests whose examples are expensive try more of them
 settings.load_profile("patient")
-
-
-SLICES = 16  # of the slow tests; one of them for each commit
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,17 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("waits") is None)
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
+    slow = {item: seconds for item in items if (seconds := seconds_of(item))}
     text: str | None = config.getoption("--slice")
-
-    def is_left_out(item: pytest.Item) -> bool:
-        if item.get_closest_marker("slow") is None:
-            return False
-        return text is None or blake2b(f"{text} {item.nodeid}".encode()).digest()[0] % SLICES != 0
-
-    left_out = list(filter(is_left_out, items))
+    chosen = slice_of(list(slow), slow.__getitem__, text) if text else []
+    left_out = slow.keys() - set(chosen)
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_left_out(item)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """About how long a slow test takes; 0 for any other."""
+    return max((mark.kwargs.get("seconds", SECONDS) for mark in item.iter_markers("slow")), default=0.0)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -146,6 +145,15 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip(reason)
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB, for a crawl folder or an output alone."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    with small_disk(place, "4m"):
+        yield place
 
 
 @pytest.fixture(scope="module")

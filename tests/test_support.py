@@ -17,6 +17,7 @@ from tests.support.guards import NetworkUsedError, leaked_tasks
 from tests.support.processes import nursery
 from tests.support.reach import links_of, reach_of_folder, search
 from tests.support.serving import Site, serve_directory, serve_resources, serve_traps, serve_web
+from tests.support.slices import SLICES, slice_of
 from tests.support.trap_sites import NAMES, trap_site
 from tests.support.web import GeneratedWeb, Resource, Scope
 
@@ -209,3 +210,12 @@ def test_an_embedded_engine_whose_crawler_was_killed_is_found_and_ended(tmp_path
         (engine,) = programs.left()
         assert b"engine.sock" in Path(f"/proc/{engine}/cmdline").read_bytes()
     assert programs.left() == []
+
+
+def test_slices_have_each_test_once_and_take_about_the_same_time() -> None:
+    seconds = {"a": 120.0, "b": 60.0, "c": 60.0} | {f"row {n}": 5.0 for n in range(800)}
+    slices = {tuple(one) for n in range(1000) if (one := slice_of(list(seconds), seconds.__getitem__, f"commit {n}"))}
+    assert len(slices) == SLICES
+    assert sorted(test for one in slices for test in one) == sorted(seconds)
+    totals = [sum(seconds[test] for test in one) for one in slices]
+    assert max(totals) - min(totals) <= 5.0

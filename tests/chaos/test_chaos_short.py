@@ -4,7 +4,7 @@ import pytest
 
 from tests.chaos.chaos import Plan, run
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300), pytest.mark.slow(seconds=60)]
 
 
 def test_a_crawl_under_faults_loses_nothing_and_commits_nothing_twice() -> None:

@@ -9,7 +9,7 @@ from tests.crawl.overflow_lab import FRONTIER_BYTES, LINKS, LISTS, OverflowLab, 
 from tests.faults.instance_lab import EngineView, wait_until
 from tests.support.engine import Engine
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow(seconds=70)]
 
 TENFOLD = 10
 KILLED = -9

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,15 +37,6 @@ DISK_FULL = 5
 ENGINE_UNFIT = 3
 PAGES = 60
 PAGE_BYTES = 200_000  # of digits that pack to half of it: more than the disk takes
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    with small_disk(place, "4m"):
-        yield place
 
 
 @pytest.mark.processes

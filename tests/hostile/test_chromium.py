@@ -252,7 +252,7 @@ ON_PURPOSE: tuple[tuple[str, Callable[[bytes, Ours], bool], str], ...] = (
 
 
 @needs_chromium
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", TOKENS)
 async def test_what_chromium_shows_is_read(part: str) -> None:

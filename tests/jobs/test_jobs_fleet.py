@@ -22,7 +22,7 @@ INSTANCES = 3
 ENGINE_SHARE = 0.1  # of the faults
 STOP_S = (0.5, 12.0)  # also longer than a takeover takes
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(180 + 3 * SECONDS)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow(seconds=60), pytest.mark.timeout(180 + 3 * SECONDS)]
 
 
 def harm(lab: Lab, engine: DurableEngine, dice: random.Random) -> str:

@@ -1,7 +1,6 @@
 """Outputs whose disk is full: an error of the disk, nothing doubled, and all of it once there is room."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,19 +14,10 @@ from crawler.outputs.records import Pages
 from crawler.outputs.sqlite import SqliteSink
 from tests.outputs.growing import FILES, Crawl, running, sorted_urls, wait_until
 from tests.outputs.samples import target
-from tests.support.disks import PAGE_BYTES, fill, small_disk
+from tests.support.disks import PAGE_BYTES, fill
 
 PAGES = 1500
 DISK_FULL = 5
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Where the output is; the crawl folder is elsewhere."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    with small_disk(place, "4m"):
-        yield place
 
 
 @pytest.mark.parametrize("pages_left", [0, 1, 2])

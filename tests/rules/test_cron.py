@@ -291,7 +291,7 @@ def test_clocks_can_repeat_readings_over_midnight_in_utc(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("zone", WHOLE_HOURS + OTHERS)
-@pytest.mark.parametrize("text", ["*/5 * * * *", "0-59/5 0-23 * * *", "*/7 1-3 * * *", "30 2 * * *", "0 0 * * *"])
+@pytest.mark.parametrize("text", ["*/15 * * * *", "0-59/15 0-23 * * *", "*/7 1-3 * * *", "30 2 * * *", "0 0 * * *"])
 def test_no_time_comes_twice_in_two_years(zone: str, text: str) -> None:
     start, end = stamp("2026-01-01T00:00Z"), stamp("2028-01-01T00:00Z")
     schedule = Schedule(cron=text, timezone=zone)
