@@ -116,9 +116,9 @@ async def _audit(
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # fails before an engine is started
-    logs = _web_logs(arguments, settings)
+    files = [_web_log(text) for text in arguments.web_log]
     async with open_crawl(settings, create=False) as crawl:
-        subject = await _subject(crawl, others, logs)
+        subject = await _subject(crawl, others, _web_logs(files, arguments.agent, crawl.settings))
         with progress(verbose=arguments.verbose) as meter:
             report = await audit(subject, meter)
             for target in targets:
@@ -170,11 +170,10 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     )
 
 
-def _web_logs(arguments: argparse.Namespace, settings: "Settings") -> "WebLogs":
+def _web_logs(files: Sequence[tuple[Path, str]], agent: str | None, settings: "Settings") -> "WebLogs":
+    """Of each log the requests of this agent; that of the crawl, if none was named."""
     from crawler.audit.run_audit import WebLogs
 
-    files = [_web_log(text) for text in arguments.web_log]
-    agent = arguments.agent
     if agent is None:
         product = settings.fetch.user_agent.partition("/")[0].strip()
         agent = "" if all(_is_json(file) for file, _ in files) else product
