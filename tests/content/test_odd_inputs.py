@@ -289,7 +289,7 @@ def pool_of(table: Sequence[Row]) -> list[str]:
     return [body for body in short if "<base" not in body or "//other.test" not in body]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=30)
 @pytest.mark.timeout(900)
 @needs_chromium
 async def test_mutated_pages_have_the_links_title_and_text_that_chromium_sees(browser: Browser) -> None:
@@ -318,7 +318,7 @@ def is_moved(text: str, ours: Row, theirs: Row) -> bool:
     return "shadowrootmode" in text and set(ours["links"]) < set(theirs["links"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=30)
 @pytest.mark.timeout(900)
 @needs_chromium
 async def test_mutated_pages_declare_the_charset_that_chromium_takes(browser: Browser) -> None:
@@ -346,7 +346,7 @@ def repeats_an_attribute(data: bytes) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=30)
 @pytest.mark.timeout(900)
 @needs_chromium
 async def test_mutated_queries_are_sent_as_chromium_sends_them(browser: Browser) -> None:
@@ -396,7 +396,7 @@ async def test_mutated_redirects_lead_where_chromium_goes(browser: Browser) -> N
     refuse(differing(texts, seen, compare))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=30)
 @pytest.mark.timeout(900)
 @needs_chromium
 async def test_every_character_is_sent_in_a_query_as_chromium_sends_it(browser: Browser) -> None:
