@@ -171,9 +171,7 @@ def test_what_is_not_said_clearly_changes_nothing_and_is_told_in_one_line(lab: L
 
 
 def test_an_unknown_action_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["dead", "resurrect"])
-    assert ended.value.code == BAD_INPUT
+    assert main(["dead", "resurrect"]) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -42,7 +42,7 @@ async def test_an_owner_releases_the_part_of_a_block_that_the_engine_can_not(
     monkeypatch.setattr(raise_limits, "GROWN_EVERY_MS", 20)
     owner = RaisedQuotasWatcher(
         door.frontier, DeferredUrls(door.frontier, 1, row.files), held_with(0),
-        BudgetSettings(urls=3, urls_per_linking_domain=EACH), wake=hints.append,
+        BudgetSettings(urls=3, urls_per_linking_domain=EACH), allow_private=False, wake=hints.append,
     )  # fmt: skip
     running = asyncio.create_task(owner.run())
     await asyncio.sleep(0.05)

@@ -159,4 +159,5 @@ async def restored(door: Door) -> None:
     assert await restoring.restore([done]) == 1
     assert await restoring.pending({0: ["77"]}) == {}
     await restoring.withdraw([(Found(pending_url("h.test", "h.test", 0, "!####/", ""), "h.test", HEAD, "!/"), done)])
+    await restoring.count_items("change", [(1, 0, "h.test", "", 3)])
     assert await restoring.reopen([done]) == 1
