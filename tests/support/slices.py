@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SLICES = 16
+SLICES = 24
 SECONDS = 5.0  # what a slow test takes that doesn't say how long
 
 
