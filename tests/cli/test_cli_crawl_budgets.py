@@ -162,7 +162,7 @@ def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Pa
         assert list(totals["over_budget"]) == [budget.replace("_", ":")]
         if budget == "crawl_pages":
             assert most <= fetched < 2 * most, "each instance takes no more than was left when it asked"
-        last = programs.crawler("crawl", *web.web.seeds, *options, "--quiet")
+        last = programs.crawler("crawl", *web.web.seeds, *options, f"--set=budget.{budget}=0", "--quiet")
         assert last.wait(90) == 0, last.err
         entries = entries_of(tmp_path / "c")
         assert {e.url: e.status for e in entries} == web.web.expected(web.web.seeds, "any").committed
@@ -201,7 +201,8 @@ async def test_two_instances_end_by_one_budget_and_lose_nothing(
                 used = totals.fetched if budget == "crawl_pages" else totals.taken_in
                 assert most <= used <= most + 32, "passed by no more than was under way"
                 assert done.twice == []
-            done = await crawl(settings_of(tmp_path / "c", **common), site.web.seeds, instances=2)
+            unlimited = settings_of(tmp_path / "c", **common, **{f"budget__{budget}": 0})
+            done = await crawl(unlimited, site.web.seeds, instances=2)
     assert done.errors == []
     assert done.statuses == expected
     assert done.twice == []

@@ -62,12 +62,12 @@ async def looked(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     looks, done = 0, asyncio.Event()
     ask = FinishWatcher._pass
 
-    async def counted(self: FinishWatcher, alive: object) -> object:
+    async def counted(self: FinishWatcher, alive: object, *, has_jobs: bool) -> object:
         nonlocal looks
         looks += 1
         if looks >= LOOKS:
             done.set()
-        return await ask(self, alive)  # type: ignore[arg-type]
+        return await ask(self, alive, has_jobs=has_jobs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FinishWatcher, "_pass", counted)
     return done

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SLICES = 24
+SLICES = 32
 SECONDS = 5.0  # what a slow test takes that doesn't say how long
 
 
