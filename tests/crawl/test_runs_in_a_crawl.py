@@ -60,6 +60,7 @@ def assert_exact(lab: WebLab, found: dict[str, int], seeds: Sequence[str], scope
     assert set(found) <= set(expected.committed) | expected.dead
 
 
+@pytest.mark.slow
 async def test_the_crawl_and_two_runs_fetch_each_page_once_each(lab: WebLab) -> None:
     seeds = lab.site.web.seeds
     async with open_crawl(lab.settings(), create=True) as crawl:

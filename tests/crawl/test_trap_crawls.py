@@ -81,6 +81,7 @@ async def test_a_crawl_of_a_trap_ends_with_all_real_pages(name: str, web: Site, 
     assert len(asked) <= FETCHED_MAX[name]
 
 
+@pytest.mark.slow
 async def test_urls_released_during_the_crawl_are_fetched_and_it_ends(web: Site, tmp_path: Path) -> None:
     site, reason = trap_site("repeats", web.port), "trap:repeats"
     released: list[str] = []

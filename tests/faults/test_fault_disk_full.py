@@ -125,7 +125,7 @@ def test_a_crawl_goes_on_by_itself_when_any_of_its_disks_has_room_again(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("pages_left", [0, 1, 3])
+@pytest.mark.parametrize("pages_left", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3))])
 def test_no_command_takes_a_full_disk_for_a_bug_or_leaves_its_engine(disk: Path, pages_left: int) -> None:
     folder = disk / "c"
     web = {(HOST, "/"): Resource(body="x")}

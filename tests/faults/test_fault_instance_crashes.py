@@ -148,7 +148,7 @@ def programs() -> Iterator[Nursery]:
 
 
 @pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=pytest.mark.slow) if n % 4 else one for n, one in enumerate(AT_POINTS)]
+    "point", [pytest.param(one, marks=pytest.mark.slow) if n % 12 else one for n, one in enumerate(AT_POINTS)]
 )
 def test_a_crawl_killed_at_this_point_and_started_again_ends_exact(
     point: str, web: LittleWeb, programs: Nursery, tmp_path: Path
