@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from crawler import process_tuning
+from crawler.cli.signals import SIGNALS
 from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
@@ -94,6 +96,15 @@ def _no_crawl_folder_left() -> Iterator[None]:
     was_there = Path("crawl-data").exists()
     yield
     assert was_there or not Path("crawl-data").exists(), "a test has made a crawl folder in the current folder"
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A command that was stopped ignores further signals, and children of later tests would inherit that."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

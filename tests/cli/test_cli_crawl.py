@@ -181,7 +181,7 @@ def test_ctrl_c_stops_in_order_and_the_same_command_resumes(programs: Nursery, t
 
 def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path: Path) -> None:
     web = small_site(4)
-    web[HOST, "/p0"].delay_s = 2.5
+    web[HOST, "/p0"].delay_s = 8.0  # longer than what lies between the two signals on a busy machine
     with serve_resources(web) as slow:
         command = ("crawl", slow.url(HOST), *QUICK, "--dir", str(tmp_path / "c"))
         first = programs.crawler(*command)

@@ -147,7 +147,7 @@ def test_every_command_has_a_help_with_examples_and_exit_codes(programs: Nursery
         assert "--dir" in ran.out
 
 
-def test_help_answers_at_once_and_imports_nothing_heavy(programs: Nursery) -> None:
+def test_help_imports_nothing_heavy(programs: Nursery) -> None:
     code = (
         "import sys; from crawler.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\nprint(sorted(sys.modules))"
@@ -158,14 +158,6 @@ def test_help_answers_at_once_and_imports_nothing_heavy(programs: Nursery) -> No
     loaded = out.splitlines()[-1]
     for heavy in ("httptools", "redis", "msgspec", "rich", "asyncio", "uvloop", "publicsuffixlist"):
         assert f"'{heavy}'" not in loaded
-    best = min(_seconds(programs) for _ in range(3))
-    assert best < 1.0  # 0.1 s on a quiet machine
-
-
-def _seconds(programs: Nursery) -> float:
-    began = time.monotonic()
-    assert crawler(programs, "--help").code == 0
-    return time.monotonic() - began
 
 
 def test_an_engine_that_is_down_is_exit_code_3(programs: Nursery, tmp_path: Path) -> None:
