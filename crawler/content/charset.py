@@ -76,6 +76,11 @@ _ATTRIBUTES = re.compile(
     rb"(?:%b*+=%b*+(?:\"[^\"]*+\"|'[^']*+'|[^\t\n\f\r >\"'][^\t\n\f\r >]*+|(?=>))|(?!%b*+=%b*+[\"'])))*+"
     % (_BLANK, _BLANK, _BLANK, _BLANK)
 )
+# Text, well-formed tags that are no meta, and doctypes: what most pages begin with, in one step.
+_PASSED = re.compile(
+    rb"(?:[^<]*+<(?:![a-z][^>]*+|/?+(?!meta[\t\n\f\r />])[a-z][a-z0-9:-]*+"
+    rb"(?:%b++[a-z][a-z0-9:_.-]*+(?:=\"[^\"]*+\"|='[^']*+'|(?!%b*+=)))*+%b*+/?+)>)*+" % (_BLANK, _BLANK, _BLANK)
+)
 _BEFORE_END = re.compile(rb"[\t\n\f\r /]*+>")
 _OF_HEAD = frozenset((b"script", b"style", b"noscript", b"link", b"meta", b"object", b"title", b"base"))
 _RAW = frozenset((b"script", b"style", b"title"))
@@ -104,10 +109,12 @@ def _prescan(data: bytes, *, is_in_head: bool = False) -> str | None:
 
 
 def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """Names of the start tags that are whole, and the attributes of meta elements. `is_in_head`: up to a tag that no
-    head has; what looks like one in a script or a style is none.
+    """Names of the start tags that are whole, and the attributes of meta elements; without plain tags at the beginning.
+    `is_in_head`: all, up to a tag that no head has; what looks like one in a script or a style is none.
     """
     at = 0
+    if not is_in_head and (passed := _PASSED.match(data)):
+        at = passed.end()
     while (at := data.find(b"<", at)) >= 0:
         if data.startswith(b"<!--", at):
             end = data.find(b"-->", at + 2)

@@ -253,7 +253,8 @@ class _Matcher:
             return None
         if not path.isascii():
             path = path.encode("utf-8", "replace").decode("latin-1")
-        path = _ODD.sub(_octet, path)
+        if not _PLAIN.fullmatch(path):
+            path = _ODD.sub(_octet, path)
         patterns = self._patterns if path.startswith(self._prefixes) else self._special
         return next((one.rule for one in patterns if one.matches(path)), None)
 
@@ -265,6 +266,7 @@ _OCTETS = [
     chr(n) if chr(n) in _AS_THEY_ARE else f"%{_DIGITS[f'{n:02X}'[0]]}{_DIGITS[f'{n:02X}'[1]]}" for n in range(256)
 ]
 _ODD = re.compile("%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~/=-]")
+_PLAIN = re.compile("[A-Za-z0-9_.~/=-]*+")  # nothing odd: most paths
 _CUT = re.compile("%([0-9A-Fa-f]?)$")
 
 
