@@ -108,4 +108,5 @@ class ParkingSteps(LetterSteps):
         parks += Counter(
             {f"{name}|{queue.stop}": model._parked(name) for name, queue in model.queues.items() if model._parked(name)}
         )
-        assert {name: int(n) for name, n in raw.hash("parks").items()} == parks
+        stored = {name: int(n) for name, n in raw.hash("parks").items()}
+        assert stored == parks, f"{stored} in the engine, {dict(parks)} in the model"

@@ -27,6 +27,22 @@ async def waiting(door: Door) -> tuple[int, int]:
     return counted.added - counted.done, counted.parks
 
 
+async def test_beside_urls_of_a_user_a_stop_holds_until_it_is_lifted_even_for_a_larger_budget(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
+    """Of instances with different settings one may not know yet that the other has stopped the queue."""
+    await door.frontier.book_request(door.fence, QUEUE, Settlement(next_fetch_ms=0, delay_ms=0))
+    await door.add(*(found(n) for n in range(5)))
+    for claim in await door.claim(urls_max=2, budget=FetchQuota(pages=2)):
+        await door.ack(claim, body_bytes=100)
+    assert await door.claim(budget=FetchQuota(pages=2)) == []
+    await door.add(found("of-ann", user="ann"))
+    assert [claim.user for claim in await door.claim(budget=FetchQuota())] == ["ann"]
+    assert await waiting(door) == (1, 3)
+    assert await raised(door, deferred_urls) == 3
+    assert await waiting(door) == (4, 0)
+
+
 @pytest.mark.parametrize(("budget", "released"), [(3, 0), (8, 5), (300, 297), (1000, 297), (0, 297)])
 async def test_a_larger_quota_releases_the_urls_that_it_admits(
     door: Door, deferred_urls: DeferredUrls, budget: int, released: int

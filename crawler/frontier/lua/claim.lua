@@ -217,7 +217,7 @@ local function visit(r, left, users)
   if start > horizon_of(r) then return 0, false, start end
   local own, used_up = budget_left(r)
   if used_up and r[MORE].stop ~= used_up then stop_queue(r, used_up) end
-  own = math.min(own, own_left)
+  own = Stops.hold(r, '') and 0 or math.min(own, own_left) -- stopped, though this claim's quota may be higher
   local n, some = math.min(allowance(r, left), users and left or own), 0
   if n > 0 then
     some = users and take_in_turn(r, n, users, own) or take_row(r, n)
