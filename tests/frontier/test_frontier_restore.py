@@ -2,6 +2,8 @@
 
 import contextlib
 
+from msgspec.structs import replace
+
 from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.frontier import Settlement
@@ -65,6 +67,17 @@ async def test_items_are_counted_again_wherever_the_url_was(door: Door) -> None:
     assert (await Stats(door.engine, door.keys, 1).totals()).items == 5
     (domain,) = await Stats(door.engine, door.keys, 1).domains([(found("new").domain, 0)])
     assert domain.items == 5
+
+
+async def test_what_an_index_has_is_not_written_into_one_by_the_next_owner(door: Door) -> None:
+    """The rebuild has read its line, and its record may be elsewhere now."""
+    states = BulkLookup(door.engine, door.keys, 1)
+    await door.add(found("page"), found("other"))
+    for _ in range(2):
+        for claim in await door.claim():
+            await door.ack(claim, delay_ms=0)
+    assert await restoring(door).restore([done(found("page"))]) == 0
+    assert [entry.url for entry in await states.undrained(0)] == [found("other").url]
 
 
 async def test_what_is_opened_again_is_new_and_counts_nothing_until_it_is_fetched(door: Door) -> None:
@@ -155,7 +168,7 @@ async def test_what_the_engine_ended_itself_is_left_as_it_is(door: Door) -> None
     await door.ack(committed)
     before = await tally(door)
     assert await restore(door, done(found(1)), done(found(2, host="b.test"))) == (0, 0)
-    assert await tally(door) == before
+    assert await tally(door) == replace(before, log_entries=0)
 
 
 async def test_more_than_a_call_takes_go_out_in_several_and_every_bucket_has_its_part(door: Door) -> None:

@@ -1,15 +1,16 @@
 #!lua
 -- restore: mark URLs whose commits are on disk as seen and done, and count what their index lines have, unless the engine
--- knows them. For the rebuild of a crawl that the engine lost; without a fence. Idempotent. Refused when out of memory.
+-- knows them. Takes their entries out of the log: a rebuild may have moved their records, and the next owner would write the
+-- old places into an index. For the rebuild of a crawl; without a fence. Idempotent. Refused when out of memory.
 -- KEYS  meta
 -- ARGV  run, msgpack list of {fingerprint, queue, domain, status class, bytes, fetch (ms), seed or run, items,
 --       lost, url (see _restored.lua)}; the crawl's hash key
 -- returns digits: for each URL 1 it was unknown, 0 it was known
 local run, items = ARGV[1], cmsgpack.unpack(ARGV[2])
 keep_hash_key(ARGV[3])
-local outcome, known, grown = {}, {}, {}
+local outcome, known, grown, logged = {}, {}, {}, {}
 for i, item in ipairs(items) do
-  outcome[i] = '0'
+  outcome[i], logged[i] = '0', item[1] .. ':1'
   local of = run_named(item[7], run)
   if not is_closed(of) and see(seen_set(of), item[1]) then
     grown[of] = (grown[of] or 0) + 1
@@ -34,4 +35,5 @@ if #known > 0 then
   local counts = write_totals()
   for of in pairs(grown) do seen_grow(of, counts['seen' .. of]) end
 end
+run_many(logged, 'HDEL', ctx.prefix .. 'l')
 return table.concat(outcome)
