@@ -14,7 +14,7 @@ from tests.simulation.wire import RealEngine
 
 WEIRD = 33  # a seed with many kinds of faults
 FIRST = {  # seeds from which on it is caught soon
-    "clock_not_stored": 9, "files_go_at_once": 90, "job_unchecked": 10, "no_self_stop": 60, "no_token": 17,
+    "clock_not_stored": 9, "files_go_at_once": 130, "job_unchecked": 10, "no_self_stop": 60, "no_token": 17,
     "touched_is_remembered": 208,
 }  # fmt: skip
 
