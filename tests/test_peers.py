@@ -108,6 +108,7 @@ def test_the_links_of_a_synthetic_web_are_its_own_pages(name: str, tmp_path: Pat
     assert pages == [path.read_text("utf-8") for path in sorted(tmp_path.glob("v*.html"))], "not the same twice"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not corpus.nginx(), reason="needs nginx")
 def test_the_comparison_runs_to_its_end_and_writes_its_results(tmp_path: Path) -> None:
     run = peers("--pages", "30", "--rounds", "1", "--only", "crawler,bare,wget", "--output", str(tmp_path))

@@ -423,6 +423,7 @@ def test_every_url_is_found_by_binary_search_and_others_are_not(tmp_path: Path) 
     index.close()
 
 
+@pytest.mark.slow
 def test_an_index_that_is_being_written_and_sealed_is_never_read_short(tmp_path: Path) -> None:
     """A reader lists the open name of a segment that gets its final one before the reader opens it."""
     folder = folder_in(tmp_path)

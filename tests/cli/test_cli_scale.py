@@ -106,6 +106,7 @@ def test_of_two_supervisors_on_one_machine_the_one_that_is_meant_is_scaled(
     assert [program.wait() for program in running] == [10, 10]
 
 
+@pytest.mark.slow
 def test_scaling_says_when_it_is_not_done_in_time_and_it_is_done_later(
     programs: Nursery, tmp_path: Path, engine: Engine
 ) -> None:

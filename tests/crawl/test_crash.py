@@ -68,6 +68,7 @@ def test_kill_9_and_the_same_command_again_resumes_without_loss(tmp_path: Path) 
     assert min(closest_pairs(requests).values()) >= DELAY_S
 
 
+@pytest.mark.slow
 def test_an_engine_killed_with_its_crawler_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with name_server() as dns, serve_web(seed=6, domains=4, pages=5) as site, lab(dns) as programs:

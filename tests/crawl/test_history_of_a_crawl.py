@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from crawler.app.instance import Instance
 from crawler.archive.crawl_folder import open_existing
 from crawler.archive.history import Attempt, segments, status_of, to_attempt
@@ -16,6 +18,7 @@ def attempts_in(folder: Path) -> list[Attempt]:
     return [attempt for line in lines if (attempt := to_attempt(line)) is not None]
 
 
+@pytest.mark.slow
 async def test_three_instances_note_each_request_once_and_each_result_with_its_end(tmp_path: Path) -> None:
     """The generated web has pages that fail at first, or always, redirects, and forbidden pages."""
     with serve_web(seed=5, domains=8, pages=10) as site:

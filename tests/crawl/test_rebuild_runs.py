@@ -44,6 +44,7 @@ async def test_a_rebuild_leaves_out_what_runs_fetched(lab: WebLab) -> None:
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow
 async def test_a_rebuild_goes_on_with_active_runs(lab: WebLab) -> None:
     """As when the engine came back with an older state: what is on disk of them is not fetched again."""
     seeds = lab.site.web.seeds

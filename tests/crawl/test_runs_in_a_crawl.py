@@ -89,6 +89,7 @@ async def test_the_crawl_and_two_runs_fetch_each_page_once_each(lab: WebLab) -> 
     assert await audit(lab.settings()) == 0
 
 
+@pytest.mark.slow
 async def test_pages_of_an_old_run_are_pruned_and_all_else_stays(lab: WebLab) -> None:
     seeds = lab.site.web.seeds
     async with open_crawl(lab.settings(), create=True) as crawl:

@@ -23,6 +23,7 @@ CALLS_BETWEEN = 3
 HELD_FULL_S = 3.0
 
 
+@pytest.mark.slow
 async def test_flushed_scripts_are_reloaded_and_every_effect_happens_once(tmp_path: Path, engine: Engine) -> None:
     with contextlib.closing(engine.client()) as client:
 

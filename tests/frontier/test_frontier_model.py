@@ -377,6 +377,7 @@ def test_deferred_urls_move_into_files_and_back_at_any_moment(engine: Any) -> No
     run_machine(engine.url, [engine], EXAMPLES[profile()] // 3, ParkedRows)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_the_scripts_do_what_a_plain_model_does_on_a_cluster(cluster: Any) -> None:
     run_machine(cluster.url, cluster.nodes, EXAMPLES["cluster"])

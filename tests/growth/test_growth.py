@@ -45,6 +45,7 @@ def test_a_function_of_quadratic_time_is_reported() -> None:
     assert len(list(itertools.islice(grown(target_of(quadratic, b"a", b"b")), 3))) == 3
 
 
+@pytest.mark.slow
 def test_an_expression_that_goes_back_over_its_input_is_reported() -> None:
     """It once read the charset of Content-Type: 60,000 blanks took half a minute."""
     old = re.compile(rb"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)

@@ -133,6 +133,7 @@ def test_sqlite(tmp_path: Path, rounds: Rounds) -> None:
     check(rounds, live, other, lambda: (sqlite_found(live_path), sqlite_found(other_path)), values_wanted)
 
 
+@pytest.mark.slow
 @some
 @given(rounds=ROUNDS)
 @example(rounds=[([[{"a": "\0", "b": "\x1f"}]], 40)])

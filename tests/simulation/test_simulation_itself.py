@@ -26,6 +26,7 @@ def test_the_same_seed_is_the_same_run_to_the_last_call(real: RealEngine) -> Non
     assert first.digest == second.digest != between.digest
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_in_another_process(real: RealEngine) -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(WEIRD)]
     environment = os.environ | {"PYTHONHASHSEED": "77"}
