@@ -127,7 +127,7 @@ class Place:
             "--until-finished",
             *place,
         ]
-        self.program = self.programs.start(*command, CRAWLER_FETCH_USER_AGENT=f"chaos/1 {self.node}")
+        self.program = self.programs.start(*command, CRAWLER_FETCH_CONTACT=f"http://chaos.test/{self.node}")
         self.state = "up"
         self.starts.append(time.monotonic())
 

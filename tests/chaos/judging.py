@@ -42,7 +42,8 @@ class Pair:
 
 
 def node_of(request: Request) -> str:
-    return request.agent.split()[-1]
+    """The contact in its user agent ends in it."""
+    return request.agent.rstrip(")").rpartition("/")[2]
 
 
 def near_pairs(requests: Iterable[Request], delay_s: float) -> tuple[float, list[Pair]]:

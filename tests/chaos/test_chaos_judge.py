@@ -23,7 +23,7 @@ from tests.support.serving import Request
 def request(
     start: float, node: str = "node-0", *, target: str = "/", host: str = "d1.test", status: int = 200
 ) -> Request:
-    agent = f"chaos/1 {node}"
+    agent = f"chaos/1 (+http://chaos.test/{node})"
     return Request(start=start, end=start + 0.01, host=host, target=target, agent=agent, status=status, port=1)
 
 
