@@ -55,7 +55,7 @@ def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
         assert parked_on_disk(view)[0] == ALL - 3000
         fourth.kill()
         used: list[int] = []
-        last = lab.start(budget)
+        last = lab.start(budget, CRAWLER_BUDGET_URLS="0")
         wait_until(lambda: used.append(lab.used_bytes()) or view.is_done(), "the end", every_s=0.2)
         assert view.totals("spilled", "spilled_parked") == [0, 0]
     assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD

@@ -146,12 +146,12 @@ class Lab:
     ) -> Crawled:
         """As `crawl`, with an instance for each node name, which has its own way (URL) to the engine.
 
-        The User-Agent of an instance's requests ends in its node's name.
+        The contact in the User-Agent of an instance's requests ends in its node's name.
         """
         done = Crawled([])
         async with contextlib.AsyncExitStack() as stack:
             for node, url in ways.items():
-                mine = options | {"fetch__user_agent": f"test/1 {node}"}
+                mine = options | {"fetch__contact": f"http://test/{node}"}
                 opened = await stack.enter_async_context(open_crawl(self.settings(url, **mine), create=True))
                 if not done.instances:
                     await make_seeder(opened).add_all([GivenUrl("seed", url) for url in self.site.web.seeds])

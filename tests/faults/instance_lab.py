@@ -22,6 +22,7 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.archive.warc_reader import read_record
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
+from crawler.version import program_version
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs
 from tests.support.processes import Nursery, Program
@@ -108,9 +109,21 @@ def _page(links: Iterable[str], delay_s: float) -> Resource:
 # -- instances ----------------------------------------------------------------------------------------------------
 
 
+def speaking_as(name: str) -> tuple[str, str]:
+    """Options that tell an instance from others in the log of the web server: the user agent is the whole crawl's, the
+    contact in it is not.
+    """
+    return "--contact", f"http://{name}/"
+
+
+def agent_of(name: str) -> str:
+    """The User-Agent of an instance with these options."""
+    return f"shardcrawl/{program_version()} (+http://{name}/)"
+
+
 def run_instance(programs: Nursery, folder: Path, n: int, *options: str, **environment: str) -> Program:
-    """`crawler run` as node-N with a crawl folder and a User-Agent of its own."""
-    place = ["--dir", str(folder / f"c{n}"), "--node", f"node-{n}", "--user-agent", f"test node-{n}"]
+    """`crawler run` as node-N with a crawl folder of its own, speaking as node-N if no option names another one."""
+    place = ["--dir", str(folder / f"c{n}"), "--node", f"node-{n}", *speaking_as(f"node-{n}")]
     return programs.crawler("run", *place, *options, **environment)
 
 

@@ -81,7 +81,7 @@ async def test_late_heartbeats_stop_their_owner_and_only_silence_causes_takeover
             ways = {"late": proxy.url, "other": engine.url}
             options = HASTY | {"politeness__delay_s": 0.1, "frontier__claim_ahead_s": 20.0}
             done = await here.crawl_apart(ways, meanwhile=slow_down, **options)
-            requests = [r for r in here.site.requests() if r.agent.endswith("late")]
+            requests = [r for r in here.site.requests() if r.agent.endswith("/late)")]
     stopped_at = story["held"] + SELF_STOP_S
     assert any(stopped_at - 1.0 < r.start < stopped_at for r in requests), "it stopped for want of work"
     assert not any(stopped_at + LATE_S < r.start < story["taken"] for r in requests)

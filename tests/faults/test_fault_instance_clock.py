@@ -11,6 +11,7 @@ from tests.crawl.lab import name_server
 from tests.faults.instance_lab import (
     SETTINGS,
     EngineView,
+    agent_of,
     asked_twice,
     assert_attempts_bounded,
     assert_exact,
@@ -70,7 +71,7 @@ def test_an_instance_whose_wall_clock_jumps_by_hours_crawls_as_any_other(tmp_pat
     entries = [entry for n in range(2) for entry in entries_of(tmp_path / f"c{n}")]
     off = {round((e.fetched_at - time.time()) / HOUR_S) for e in entries if e.node == "node-0"}
     assert {-1, 1} <= off, "the clock was never wrong: this test tests nothing"
-    assert set(by_agent(requests)) == {"test node-0", "test node-1"}
+    assert set(by_agent(requests)) == {agent_of("node-0"), agent_of("node-1")}
     assert_exact(web, entries)
     assert asked_twice(requests) == set()
     assert_attempts_bounded(requests, deaths=0)

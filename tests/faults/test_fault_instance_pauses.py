@@ -17,6 +17,7 @@ from tests.faults.instance_lab import (
     TAKEOVER_S,
     EngineView,
     LittleWeb,
+    agent_of,
     assert_exact,
     assert_polite,
     events,
@@ -24,6 +25,7 @@ from tests.faults.instance_lab import (
     little_web,
     run_instance,
     seed,
+    speaking_as,
     wait_until,
 )
 from tests.support.engine import Engine, running_engine
@@ -105,11 +107,11 @@ class Lab:
         return seen
 
     def _start(self, n: int, **environment: str) -> Any:
-        agent = ("--user-agent", self._agent(n))
+        agent = speaking_as(f"{self._name}-{n}")
         return run_instance(self._programs, self._home, n, *self._place, *agent, **environment)
 
     def _agent(self, n: int) -> str:
-        return f"test {self._name} {n}"
+        return agent_of(f"{self._name}-{n}")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +151,7 @@ def test_an_instance_paused_for_thirty_seconds_commits_nothing_late_and_rejoins(
     assert stopped.log_of(0, "heartbeat.lease_loss")
     assert stopped.requests is not None
     later = [r for r in stopped.requests if r.target == "/late"]
-    assert {r.agent for r in later} == {"test stopped 0", "test stopped 1"}
+    assert {r.agent for r in later} == {agent_of("stopped-0"), agent_of("stopped-1")}
     assert len(later) == web.domains
     assert stopped.entries is not None
     assert_exact(web, [e for e in stopped.entries if not e.url.endswith("/late")])
@@ -173,7 +175,7 @@ def test_a_pause_after_the_last_check_costs_one_late_request(web: LittleWeb, sle
     assert slept.requests is not None
     assert slept.entries is not None
     woken = [
-        r for r in slept.requests if r.agent == "test slept 0" and r.start > slept.taken_at and r.target != "/late"
+        r for r in slept.requests if r.agent == agent_of("slept-0") and r.start > slept.taken_at and r.target != "/late"
     ]
     # Where the crawl goes on for longer than the sleep, it takes part again after a while.
     late = [r for r in woken if r.start < min(r.start for r in woken) + AT_ONCE_S]

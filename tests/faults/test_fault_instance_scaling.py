@@ -12,6 +12,7 @@ from tests.faults.instance_lab import (
     ELSEWHERE,
     SETTINGS,
     EngineView,
+    agent_of,
     asked_twice,
     assert_attempts_bounded,
     assert_exact,
@@ -38,7 +39,7 @@ STOPPED, TAKEN = 10, 4
 def test_scaling_from_one_to_four_to_two_fetches_nothing_twice(tmp_path: Path, engine: Engine) -> None:
     """SIGTERM: what is in flight ends and is acked, the rest is given back, the leases are released."""
     place = ("--redis", engine.url, "--delay", str(DELAY_S))
-    agents = [f"test node-{n}" for n in range(4)]
+    agents = [agent_of(f"node-{n}") for n in range(4)]
     with name_server() as dns, little_web(domains=12, pages=6, delay_s=0.1) as web, engine.client() as client:
         view = EngineView(client)
         with nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:

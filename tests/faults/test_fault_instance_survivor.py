@@ -18,6 +18,7 @@ from tests.faults.instance_lab import (
     TAKEOVER_S,
     EngineView,
     LittleWeb,
+    agent_of,
     asked_twice,
     assert_exact,
     assert_polite,
@@ -27,6 +28,7 @@ from tests.faults.instance_lab import (
     may_be_elsewhere,
     run_instance,
     seed,
+    speaking_as,
     wait_until,
     without_port,
 )
@@ -64,7 +66,7 @@ class Pair:
 
     def _start(self, n: int, *, armed: bool) -> Program:
         """Each agent's name tells crawl and instance apart in the web server's log."""
-        agent = ("--user-agent", self._agent(n))
+        agent = speaking_as(self._label(n))
         environment = {VARIABLE: f"{self._point}=kill"} if armed else {}
         if armed and not POINTS[self._point]:
             return self._start_elsewhere(n, *agent, **environment)
@@ -75,8 +77,8 @@ class Pair:
         command = [*ELSEWHERE, sys.executable, "-m", "crawler", "run", *place, *options]
         return self._programs.start(*command, **environment)
 
-    def _agent(self, n: int) -> str:
-        return f"test {self._name} {n}"
+    def _label(self, n: int) -> str:
+        return f"{self._name}-{n}"
 
     def play(self) -> Taken:
         with self._engine.client() as client:
@@ -99,8 +101,9 @@ class Pair:
             wait_until(view.is_done, "the end of the crawl")
             other.terminate()
             assert other.wait(40) == STOPPED, other.err
+        agents = agent_of(self._label(0)), agent_of(self._label(1))
         return Taken(
-            code, taken_at - died_at, without_port(committed, self._web), died_at, (self._agent(0), self._agent(1)),
+            code, taken_at - died_at, without_port(committed, self._web), died_at, agents,
             (self._home / "c0", self._home / "c1"),
         )  # fmt: skip
 
