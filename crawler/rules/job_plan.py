@@ -295,11 +295,15 @@ class _Draft:
     def _beyond_catchup(self, revision: Revision, nominal: int, fire: float, horizon: int) -> int | None:
         """The last nominal time that is not caught up with, because later ones fill the room; None: there is none.
 
-        All times that are due with one that is not on time are caught up with: they wait for each other.
+        All times that are due with one that is late are caught up with: they wait for each other. Late is what is not on
+        time, and what is decided when the next one is due, too: nobody was there to decide it.
         """
         spec = revision.spec
-        is_late = self._is_catching_up or self._now_s - fire > _on_time_s(spec.schedule, nominal)
-        if spec.catchup != "all" or self._counted == revision.number or not is_late:
+        if spec.catchup != "all" or self._counted == revision.number:
+            return None
+        following = spec.schedule.next_after(nominal)
+        is_next_due = following is not None and following + spec.schedule.jitter_s <= self._now_s
+        if not (self._is_catching_up or is_next_due or self._now_s - fire > _on_time_s(spec.schedule, nominal)):
             return None
         self._is_catching_up, self._counted = True, revision.number
         room = self._settings.catchup_max - len(self._queued)

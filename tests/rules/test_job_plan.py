@@ -194,6 +194,15 @@ def test_times_that_are_caught_up_with_wait_for_each_other(overlap: str) -> None
     assert [run.split(".")[2] for run in book.runs] == sorted(run.split(".")[2] for run in book.runs)
 
 
+def test_times_that_passed_in_a_few_seconds_are_caught_up_with_too() -> None:
+    """Soon enough to be on time, but nobody was there to decide the first ones."""
+    book = Book(spec_of("2", catchup="all"))
+    book.at(T0 + 9)
+    assert book.states == [(2, 1, "started"), (4, 1, "queued"), (6, 1, "queued"), (8, 1, "queued")]
+    book.at(T0 + 10)
+    assert book.states[-1] == (10, 1, "skipped_overlap")
+
+
 @pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
 @pytest.mark.parametrize("when", ["10", "1", "cron"])
 def test_the_newest_times_are_caught_up_with(overlap: str, when: str) -> None:
