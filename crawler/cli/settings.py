@@ -76,7 +76,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", wanted: list
         for complaint in complaints(crawl.settings):
             raise UsageError(complaint)
         values = {key: getattr(getattr(crawl.settings, key.split(".")[0]), key.split(".")[1]) for key in wanted}
-        for line in await change(crawl, values):
+        for line in await change(crawl, values) or ["nothing changed: the crawl has these values"]:
             out(line)
         if crawl.record.settings is None:
             warn(

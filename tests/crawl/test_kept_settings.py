@@ -138,6 +138,8 @@ def test_each_option_is_kept_with_the_crawl_or_with_the_machine_or_is_the_comman
             "changed for the whole crawl: scope.depth_max = 3 (it was -1)\n"
             "changed for the whole crawl: traps.off = long (it was none)\n"
         )
+        again = ran("scope.depth_max=3", command="settings").out
+        assert again == "nothing changed: the crawl has these values\n"
         assert ran(url, "--depth", "3", "-q").err == ""
         assert ran("fetch.concurrency=3", command="settings").code == 2
         assert ran("frontier.order=priority", command="settings").code == 2
