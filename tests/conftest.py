@@ -98,6 +98,13 @@ def _no_crawl_folder_left() -> Iterator[None]:
     assert was_there or not Path("crawl-data").exists(), "a test has made a crawl folder in the current folder"
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _hears_interrupts() -> None:
+    """A shell that runs the tests in the background ignores Ctrl-C, and processes of tests would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """A command that was stopped ignores further signals, and children of later tests would inherit that."""

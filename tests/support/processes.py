@@ -27,15 +27,6 @@ DRAIN_S = 0.2
 QUIET_LOOKS = 3  # that find nothing: a process that is just being started has no environment to be known by
 
 
-def hear_interrupts() -> None:
-    """Processes that are started from here on get Ctrl-C, whatever ignored it: a shell that runs the tests in the
-    background, or a command that an earlier test stopped in this process.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def is_running(pid: int) -> bool:
     """Is there such a process that has not ended?"""
     try:
@@ -50,7 +41,6 @@ class Program:
     def __init__(self, command: list[str], environment: Mapping[str, str], cwd: Path | None) -> None:
         pipe = subprocess.PIPE
         self._works_in_child = "crawl" in command[:4] and not {"-n", "--instances"} & set(command)
-        hear_interrupts()
         self.process = subprocess.Popen(
             command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
