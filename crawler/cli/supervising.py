@@ -63,7 +63,7 @@ async def supervise(
 
 
 def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View", *, until_finished: bool) -> Supervisor:
-    command = [sys.executable, "-m", "crawler", "run", "--child"]
+    command = [sys.executable, "-P", "-m", "crawler", "run", "--child"]
     command += ["--until-finished"] * until_finished + ["--verbose"] * arguments.verbose
     keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS
 

@@ -43,7 +43,7 @@ class HandlerStage:
         self._follows_links = settings.scope.follow == "links"
         self._labels = frozenset(app.labels) if app else frozenset()
         self._sites = SiteRules.of(settings.sites, "label")
-        command = ("-m", "crawler.pipeline.handler_worker", settings.handlers.app)
+        command = ("-P", "-m", "crawler.pipeline.handler_worker", settings.handlers.app)
         self._pool = WorkerPool([WorkerProcess(*command) for _ in range(settings.handlers.processes)])
 
     async def handle(

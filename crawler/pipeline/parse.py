@@ -138,7 +138,7 @@ class PageParser:
         self._agent = settings.robots.agent
         self._queues = queues
         self._joins = JoinCache()
-        command = ("-m", "crawler.pipeline.parse_worker")
+        command = ("-P", "-m", "crawler.pipeline.parse_worker")
         self._pool = WorkerPool(
             [WorkerProcess(*command, is_silent=True) for _ in range(PROCESSES)], idle_s=PROCESS_IDLE_S
         )

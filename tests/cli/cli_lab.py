@@ -43,7 +43,7 @@ class Ran:
 def crawler(nursery: Nursery, *arguments: str, stdin: str | None = None, cwd: Path | None = None, **env: str) -> Ran:
     """Run a command to its end, in the nursery's empty folder unless another one is given."""
     done = subprocess.run(
-        [sys.executable, "-m", "crawler", *arguments], input=stdin if stdin is not None else "", text=True,
+        [sys.executable, "-P", "-m", "crawler", *arguments], input=stdin if stdin is not None else "", text=True,
         capture_output=True, env=nursery.environment | env, cwd=cwd or nursery.folder,
         timeout=60, check=False,
     )  # fmt: skip

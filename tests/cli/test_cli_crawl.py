@@ -14,6 +14,7 @@ from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, in_process, sma
 from tests.support.engine import running_engine
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import Site, serve_resources
+from tests.support.web import Resource
 
 pytestmark = pytest.mark.processes
 
@@ -199,12 +200,17 @@ def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path:
 
 
 def test_instances_of_one_command_share_the_work_and_leave_nobody_behind(programs: Nursery, tmp_path: Path) -> None:
-    with small(30) as site:
+    """Also where somebody has modules of their own with the names of ours, and for pages that worker processes parse."""
+    for name in ("crawler.py", "redis.py"):
+        (tmp_path / name).write_text("raise RuntimeError\n")
+    web = small_site(30)
+    web[HOST, "/p5"] = Resource(body="<title>long</title>" + "".join(f"<b x{n}>" for n in range(4000)) + "<p>/" * 9000)
+    with serve_resources(web) as site:
         output = tmp_path / "pages.jsonl"
-        ran = crawler(
-            programs, "crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), "-n", "2", "-o", str(output)
-        )
+        command = ("crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), "-n", "2", "-o", str(output))
+        ran = crawler(programs, *command, cwd=tmp_path)
         assert ran.code == 0, ran.err
+        assert "Given up" not in ran.out
         assert len(exported(output.read_text())) == 33
         assert programs.left() == []
 

@@ -161,7 +161,7 @@ class Nursery:
 
     def crawler(self, *arguments: str, cwd: Path | None = None, **environment: str) -> Program:
         """`crawler ARGUMENTS` of this checkout."""
-        return self.start(sys.executable, "-m", "crawler", *arguments, cwd=cwd, **environment)
+        return self.start(sys.executable, "-P", "-m", "crawler", *arguments, cwd=cwd, **environment)
 
     def left(self) -> list[int]:
         """Process ids of everything of this nursery that runs now, detached engines too."""
