@@ -295,8 +295,8 @@ class _Draft:
     def _beyond_catchup(self, revision: Revision, nominal: int, fire: float, horizon: int) -> int | None:
         """The last nominal time that is not caught up with, because later ones fill the room; None: there is none.
 
-        All times that are due with one that is late are caught up with: they wait for each other. Late is what is not on
-        time, and what is decided when the next one is due, too: nobody was there to decide it.
+        All times that are due with one that is late are caught up with: they wait for each other. Late is what is not
+        on time, and what is decided when the next one is due, too: nobody was there to decide it.
         """
         spec = revision.spec
         if spec.catchup != "all" or self._counted == revision.number:

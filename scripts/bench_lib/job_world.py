@@ -129,7 +129,9 @@ class Instance(Process):
         jobs, runs = Jobs(engine, keys, PARTITIONS, rows_max=200), _Runs(engine, keys, PARTITIONS)
         nothing = cast("Any", None)
         frontier = cast("Frontier", None)
-        self.runner = _Runner(jobs, runs, engine, frontier, nothing, self.held, nothing, nothing, self.world.settings.jobs)
+        self.runner = _Runner(
+            jobs, runs, engine, frontier, nothing, self.held, nothing, nothing, self.world.settings.jobs
+        )
         for loop in self.runner.loops().values():
             self.world.loop.create_task(loop(), context=self.context)
         self.runner.follow(1)
