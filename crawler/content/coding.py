@@ -5,15 +5,20 @@ that are none ("none", "utf-8", "aws-chunked"), send what they name without it, 
 browsers, we read what is there; `Decoded` says how far it can be trusted.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, cast
 
 import brotli
-import zstandard
 from isal import isal_zlib
 
 from crawler.media_type import is_text
 from crawler.model import Decoded
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
 
@@ -26,7 +31,7 @@ ZSTD_WINDOW_BYTES_MAX = 8 * 1024 * 1024  # RFC 9659: the window that a client mu
 INCOMPLETE = "incomplete"  # the one error that an interrupted transfer explains
 TAIL = "trailing garbage"
 CHECKSUM = "a wrong checksum"
-MEMBERS_MAX = 1000  # of one gzip body: tools that compress in blocks create some hundred
+MEMBERS_MAX = 1000  # of a gzip body, and frames of zstd: tools that compress in blocks create some hundred
 ZSTD_BLOCKS_MAX = 100_000  # read to find the end of a frame; servers that flush after each line create some thousand
 _MEMBER_STEP_BYTES = 512
 _PIECE_BYTES = 1024  # input step when a damaged body is decoded again to keep its first part
@@ -34,7 +39,8 @@ _WBITS_GZIP, _WBITS_ZLIB, _WBITS_RAW = 31, 15, -15
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_HEAD_BYTES, _GZIP_TRAILER_BYTES = 10, 8
 _ZSTD_MAGIC, _ZSTD_SKIPPED_MAGIC = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"  # before the latter, 0x50 to 0x5f
-_ZSTD_HEADER_BYTES_MAX, _ZSTD_CHECKSUM_BYTES, _ZSTD_HAS_CHECKSUM = 18, 4, 4
+_ZSTD_CHECKSUM_BYTES, _ZSTD_HAS_CHECKSUM = 4, 4
+_ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): ZSTD_WINDOW_BYTES_MAX.bit_length() - 1}
 _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16  # flags of its header; higher ones are reserved
 
 
@@ -270,9 +276,11 @@ def _brotli(data: bytes, output_max: int) -> _Layer:
 def _zstd(data: bytes, output_max: int) -> _Layer:
     """RFC 8878; a frame that needs a window beyond 8 MiB is refused."""
     body, reason = _zstd_read(data, output_max, RATIO_FREE_BYTES)
-    end = _zstd_end(data) if reason or len(body) < output_max else len(data)
+    ends = [*_zstd_frames(data)] if reason or len(body) < output_max else [len(data)]
+    end = ends[-1] if ends else 0
     if not reason:
-        return _Layer(body) if end == len(data) else _cut([body], INCOMPLETE)
+        many = f"more than {MEMBERS_MAX} zstd frames" if len(ends) == MEMBERS_MAX else ""
+        return _Layer(body) if end == len(data) else _cut([body], many or INCOMPLETE)
     if 0 < end < len(data) and not data.startswith(_ZSTD_MAGIC, end):
         return _Layer(_zstd_read(data[:end], output_max, RATIO_FREE_BYTES)[0], TAIL, Decoded.WHOLE)
     if end == len(data) and data[4] & _ZSTD_HAS_CHECKSUM:
@@ -286,51 +294,57 @@ def _zstd(data: bytes, output_max: int) -> _Layer:
 def _zstd_read(data: bytes, output_max: int, step: int) -> tuple[bytes, str]:
     """The content, and the error if there is one, which costs at most the last `step` bytes before it."""
     out: list[bytes] = []
-    room = output_max
+    begin, room = 0, output_max
     try:
-        decoder = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES_MAX)
-        with decoder.stream_reader(data, read_across_frames=True) as reader:
-            while room > 0 and (part := reader.read(min(room, step))):
+        for end in (*_zstd_frames(data), len(data)):
+            frame, begin = memoryview(data)[begin:end], end
+            decoder = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+            while room > 0 and not decoder.eof and (frame or not decoder.needs_input):
+                part = decoder.decompress(frame, min(room, step))
+                frame = frame[:0]
                 out.append(part)
                 room -= len(part)
-    except zstandard.ZstdError as failure:
+    except zstd.ZstdError as failure:
         return b"".join(out), _reason(failure)
     return out[0] if len(out) == 1 else b"".join(out), ""
 
 
-def _zstd_end(data: bytes) -> int:
-    """Where the whole frames at the beginning of `data` end: the stream reader does not report a missing end.
+def _zstd_frames(data: bytes) -> Iterator[int]:
+    """Where each whole frame at the beginning of `data` ends, of MEMBERS_MAX.
 
     RFC 8878 3.1.1: header, blocks (3 bytes: last flag, 2 bits of type, 21 bits of size), checksum if flagged. 3.1.2:
     frames that are skipped have their length behind their magic number.
     """
-    end = at = blocks = 0
-    while at < len(data) and blocks < ZSTD_BLOCKS_MAX:
-        blocks += 1
+    at = blocks = 0
+    for _ in range(MEMBERS_MAX):
         if data[at + 1 : at + 4] == _ZSTD_SKIPPED_MAGIC and data[at] >> 4 == 5:
             at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
-        else:
-            try:
-                frame = memoryview(data)[at : at + _ZSTD_HEADER_BYTES_MAX]
-                checksum_bytes = _ZSTD_CHECKSUM_BYTES if zstandard.get_frame_parameters(frame).has_checksum else 0
-                at += zstandard.frame_header_size(frame)
-            except zstandard.ZstdError:
-                return end
+        elif data.startswith(_ZSTD_MAGIC, at):
+            flags = data[at + 4] if at + 4 < len(data) else 0
+            at += 5 + _zstd_fields_bytes(flags)
             is_last = False
             while not is_last and blocks < ZSTD_BLOCKS_MAX:
                 if at + 3 > len(data):
-                    return end
+                    return
                 header = int.from_bytes(data[at : at + 3], "little")
                 is_last, is_run_length = bool(header & 1), (header >> 1) & 3 == 1
                 at += 3 + (1 if is_run_length else header >> 3)
                 blocks += 1
             if not is_last:
-                return end
-            at += checksum_bytes
+                return
+            at += _ZSTD_CHECKSUM_BYTES if flags & _ZSTD_HAS_CHECKSUM else 0
+        else:
+            return
         if at > len(data):
-            return end
-        end = at
-    return end
+            return
+        yield at
+
+
+def _zstd_fields_bytes(flags: int) -> int:
+    """The bytes of the header's fields behind its flags (RFC 8878 3.1.1.1): window, dictionary, size of the content."""
+    is_single, size_flag, dictionary_flag = bool(flags & 32), flags >> 6, flags & 3
+    size_bytes = 1 << size_flag if size_flag else int(is_single)
+    return (not is_single) + (0, 1, 2, 4)[dictionary_flag] + size_bytes
 
 
 # --- damaged streams ---

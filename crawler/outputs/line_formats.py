@@ -34,9 +34,8 @@ def packed(data: bytes, how: str) -> bytes:
 def _member(data: bytes, how: str) -> bytes:
     if how == ".gz":
         return gzip.compress(data, 6, mtime=0)
-    import zstandard
-
-    return zstandard.compress(data)
+    packed: bytes = _zstd().compress(data)
+    return packed
 
 
 def text_of(file: IO[bytes], how: str) -> io.TextIOWrapper:
@@ -45,26 +44,32 @@ def text_of(file: IO[bytes], how: str) -> io.TextIOWrapper:
     """
     source: Any = file
     if how == ".gz":
-        source = _Unzipped(file)
-    elif how == ".zst":
-        import zstandard
-
-        source = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-    return io.TextIOWrapper(source, encoding="utf-8", newline="")
+        source = gzip.GzipFile(fileobj=file, mode="rb")
+    elif how == ".zst" and file.seek(0, io.SEEK_END):  # it takes an empty file for one that is cut
+        file.seek(0)
+        source = _zstd().ZstdFile(file)
+    return _Text(source, file)
 
 
 def read_errors() -> tuple[type[Exception], ...]:
     """What reading such a file raises where it is damaged, or no such file."""
-    zstandard = sys.modules.get("zstandard")  # nothing of it was raised where it was not needed
-    more = (zstandard.ZstdError,) if zstandard else ()
-    return (EOFError, ValueError, csv.Error, zlib.error, gzip.BadGzipFile, *more)
+    return (EOFError, ValueError, csv.Error, zlib.error, gzip.BadGzipFile, _zstd().ZstdError)
 
 
-class _Unzipped(gzip.GzipFile):
-    """Closes what it reads from."""
+def _zstd() -> Any:
+    """The module; only files that need it load it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(fileobj=file, mode="rb")
+
+class _Text(io.TextIOWrapper):
+    """Closes the file that its source reads from, too."""
+
+    def __init__(self, source: Any, file: IO[bytes]) -> None:
+        super().__init__(source, encoding="utf-8", newline="")
         self._below = file
 
     def close(self) -> None:
