@@ -85,7 +85,7 @@ def program() -> str:
     from pathlib import Path
 
     called = Path(sys.argv[0]).absolute()
-    if called.name != "crawler" or shutil.which("crawler") or not called.exists():
+    if called.name not in ("crawler", "shardcrawl") or shutil.which("crawler") or not called.exists():
         return "crawler"
     return shlex.quote(str(called))
 

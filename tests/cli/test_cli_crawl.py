@@ -200,7 +200,7 @@ def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path:
 
 
 def test_instances_of_one_command_share_the_work_and_leave_nobody_behind(programs: Nursery, tmp_path: Path) -> None:
-    """Also where somebody has modules of their own with the names of ours, and for pages that worker processes parse."""
+    """Also where modules of somebody have the names of ours, and for pages that worker processes parse."""
     for name in ("crawler.py", "redis.py"):
         (tmp_path / name).write_text("raise RuntimeError\n")
     web = small_site(30)
