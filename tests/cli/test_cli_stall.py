@@ -106,14 +106,14 @@ def test_ctrl_c_works_while_the_interpreter_is_stuck(programs: Nursery, site: Si
 
 def test_a_kill_of_the_command_ends_the_crawl(programs: Nursery, site: Site, tmp_path: Path) -> None:
     program = programs.crawler(*begin(programs, site, tmp_path, "in C", "--set", "crawl.stall_cpu_s=0"))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not site.requests() and time.monotonic() < deadline:
         time.sleep(0.02)
     worker = program.pid
     assert worker != program.process.pid
     program.process.kill()
     assert program.wait() == -signal.SIGKILL
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while is_running(worker) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_running(worker)

@@ -55,13 +55,13 @@ async def test_ten_urls_are_fetched_soon_whatever_waits_of_another_user(tmp_path
             async def meanwhile(instances: list[Instance]) -> None:
                 async with open_crawl(settings, create=False) as opened:
                     await until(site, "a", n=60)
-                    before = len(pages(site, "a"))
                     await start(opened, BEN, [site.url(f"b{n}.test", "/") for n in range(10)], user="ben")
+                    before = len(pages(site, "a"))
                     await until(site, "b", n=10)
                     others = len(pages(site, "a")) - before
                     assert others < 150, "of four times as many that had been waiting for longer"
-                    before = len(pages(site, "shared."))
                     await start(opened, LATER, [site.url("shared.test", f"/b{n}") for n in range(10)], user="ben")
+                    before = len(pages(site, "shared."))
                     await until(site, "shared.", n=10)
                     last = max(i for i, r in enumerate(pages(site, "shared.")) if of_ben(r))
                     assert last - before <= SLOTS
