@@ -40,7 +40,7 @@ class Program:
 
     def __init__(self, command: list[str], environment: Mapping[str, str], cwd: Path | None) -> None:
         pipe = subprocess.PIPE
-        self._works_in_child = "crawl" in command[:4] and not {"-n", "--instances"} & set(command)
+        self._works_in_child = "crawl" in command[:5] and not {"-n", "--instances"} & set(command)
         self.process = subprocess.Popen(
             command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
