@@ -1,5 +1,6 @@
 """The pages for users do what they say: every block is written, typed and compared, in an empty folder."""
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from tests.support.processes import Nursery, nursery
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
-GUIDE = Path(__file__).parents[1] / "docs" / "guide"
+ROOT = Path(__file__).parents[1]
+GUIDE, EXAMPLES = ROOT / "docs" / "guide", ROOT / "examples"
 PAGES = ("from-scrapy.md", "handlers.md", "first-crawl.md", "testing-handlers.md")
 LONG = PAGES[2:]
 NOT_RUN_MAX = 3  # in all pages together
@@ -38,6 +40,17 @@ def test_each_block_of_a_page_does_what_the_page_says(name: str, programs: Nurse
                 reader.follow(block, usual_name="shop.py" if name == "handlers.md" else "")
         finally:
             reader.close()
+
+
+@pytest.mark.slow(seconds=30)
+def test_the_commands_of_the_examples_do_what_their_page_says(programs: Nursery, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    reader = Reader(tmp_path / "examples", programs, {})
+    try:
+        for block in blocks_of(EXAMPLES / "README.md"):
+            reader.follow(block)
+    finally:
+        reader.close()
 
 
 def test_the_spider_of_the_other_program_is_python() -> None:

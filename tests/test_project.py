@@ -77,7 +77,7 @@ def test_the_readme_names_only_scripts_and_files_that_exist() -> None:
     assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -7,6 +7,7 @@ for each URL, and they go to the stream only.
 import contextlib
 import json
 import logging
+import logging.handlers
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
@@ -60,8 +61,12 @@ class UrlLine(logging.Formatter):
         return f"{at} {one_line(redact(record.getMessage()))}"
 
 
-class _PrivateFile(logging.FileHandler):
-    """Readable by the owner only, like every file of a crawl folder."""
+class _PrivateFile(logging.handlers.WatchedFileHandler):
+    """Readable by the owner only, like every file of a crawl folder.
+
+    Each event first looks whether the file was renamed or removed, and then opens a new one: so logrotate needs no
+    signal. The look takes some 2 us; an event takes 80.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # of opening, which the base class leaves to the caller
