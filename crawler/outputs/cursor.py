@@ -151,9 +151,10 @@ class Cursor:
         place = self.places[chunk.segment] = chunk.place
         with self._errors():
             self._base.execute(
-                "INSERT INTO segments (name, offset, is_sealed, is_done, damaged) VALUES (?1, ?2, ?3, ?4, ?5) "
-                "ON CONFLICT (name) DO UPDATE SET offset = ?2, is_done = ?4, "
-                "damaged = ?5 + iif(is_sealed = ?3 AND offset <= ?2, damaged, 0), is_sealed = ?3",
+                "INSERT INTO segments (name, offset, is_sealed, is_done, damaged) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET offset = excluded.offset, is_done = excluded.is_done, "
+                "damaged = excluded.damaged + iif(is_sealed = excluded.is_sealed AND offset <= excluded.offset, "
+                "damaged, 0), is_sealed = excluded.is_sealed",
                 (chunk.segment, place.offset, place.is_sealed, place.is_done, chunk.damaged),
             )
 

@@ -149,7 +149,8 @@ class _Sides:
 
     def _count(self, records: Iterable[Record | bytes], step: int) -> int:
         return self._scratch.executemany(
-            "INSERT INTO records VALUES (?1, ?2, 0) ON CONFLICT (digest) DO UPDATE SET difference = difference + ?2",
+            "INSERT INTO records VALUES (?, ?, 0) "
+            "ON CONFLICT (digest) DO UPDATE SET difference = difference + excluded.difference",
             ((self._digest(record), step) for record in records),
         ).rowcount
 

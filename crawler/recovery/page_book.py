@@ -146,8 +146,8 @@ class PageBook:
 
     def found(self, fingerprint: str, at: WarcLocation | None = None) -> bool:
         """Note that the page was read again, from this record; False for one that was lost all the same."""
-        sql = "UPDATE pages SET found = 1, is_there = max(is_there, offset = ?2) WHERE fp = ?1 AND found >= 0"
-        return bool(self._db.execute(sql, (int(fingerprint), at.offset if at else -1)).rowcount)
+        sql = "UPDATE pages SET found = 1, is_there = max(is_there, offset = ?) WHERE fp = ? AND found >= 0"
+        return bool(self._db.execute(sql, (at.offset if at else -1, int(fingerprint))).rowcount)
 
     def found_elsewhere(self, fingerprint: str, at: WarcLocation, digest: str) -> None:
         """Note a record of the page that is not where the index has it; there may be one there, too."""
