@@ -444,7 +444,10 @@ def test_the_engine_starts_as_its_container_does(place: str, tmp_path: Path) -> 
         try:
             until(socket.exists)
             assert "s3cret" not in Path(f"/proc/{engine.pid}/cmdline").read_text("utf-8")
-            with redis.Redis(unix_socket_path=str(socket)) as client, pytest.raises(redis.AuthenticationError):
+            with (
+                redis.Redis(unix_socket_path=str(socket), retry=None) as client,
+                pytest.raises(redis.AuthenticationError),
+            ):
                 client.ping()
             with redis.Redis(unix_socket_path=str(socket), password="s3cret", decode_responses=True) as client:
                 found = client.config_get(*engine_settings())
