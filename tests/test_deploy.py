@@ -142,6 +142,8 @@ def test_the_context_has_what_the_dockerfile_copies() -> None:
     assert {line.removeprefix("!") for line in ignored if line.startswith("!")} == sources
     assert [one for one in sources if not (ROOT / one).exists()] == []
     assert "*" in ignored
+    links = [path for path in (ROOT / "crawler").rglob("*") if path.is_symlink()]
+    assert [one for one in links if str(one.resolve().relative_to(ROOT)) not in sources] == []
 
 
 def test_the_image_has_the_numbers_that_kubernetes_uses() -> None:
