@@ -509,8 +509,8 @@ def box(tmp_path: Path) -> Container:
     return Container(tmp_path)
 
 
-def until(holds: Any) -> None:
-    deadline = time.monotonic() + WAIT_S
+def until(holds: Any, wait_s: float = WAIT_S) -> None:
+    deadline = time.monotonic() + wait_s
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -599,3 +599,135 @@ def test_probes_name_files_of_the_image() -> None:
         assert f'["{python}", "{option}", "{script}"]' in text
         assert path in ([], ["/healthz"], ["/readyz"])
     assert "COPY --chmod=755 deploy/entrypoint.sh deploy/healthcheck.py /opt/shardcrawl/" in text
+
+
+# The image
+
+
+def mirror() -> str:
+    """Where this machine gets Debian from."""
+    for file in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))):
+        if file.is_file() and (
+            found := re.search(r"^(?:URIs:|deb) +(http\S+/debian)/?(?:\s|$)", file.read_text(), re.MULTILINE)
+        ):
+            return found[1]
+    pytest.skip("no mirror of Debian is known here")
+
+
+def need(*command: str | Path, why: str) -> None:
+    """Run what may be impossible on this machine."""
+    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, timeout=240)
+    if done.returncode:
+        pytest.skip(f"{why}: {(done.stderr or done.stdout).strip()[-200:]}")
+
+
+class Stages:
+    """Runs the steps of the Dockerfile, in a copy of one root for each stage. Packages come from a folder."""
+
+    def __init__(self, base: Path, wheels: Path) -> None:
+        self._base = base
+        self._wheels = wheels
+        self._roots: dict[str, Path] = {}
+        self._folder = "/"
+        self.root = base
+        self.variables: dict[str, str] = {}
+        self.last: dict[str, str] = {}
+
+    def follow(self, text: str) -> None:
+        joined = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
+        for line in filter(None, joined.splitlines()):
+            word, _, rest = line.partition(" ")
+            getattr(self, f"_{word.lower()}", self._note)(rest)
+            self.last[word] = rest
+
+    def run(self, *command: str, user: str = "0:0", is_sealed: bool = False) -> "subprocess.Popen[str]":
+        """In the root; `is_sealed`: which can only be read then, but for /crawl and /tmp."""
+        seal = (
+            "mount --bind crawl crawl && mount -o remount,bind,ro . && mount -t tmpfs none tmp &&" if is_sealed else ""
+        )
+        script = (
+            f"mount --bind {{0}} {{0}} && cd {{0}} && {seal} mount -t proc none ./proc && mount --bind /dev ./dev"
+            f' && exec chroot --userspec={user} . /bin/sh -c \'cd "$0" && exec "$@"\' {self._folder} "$@"'
+        ).replace("{0}", str(self.root))
+        variables = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", **self.variables}
+        offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
+        return subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script, "sh", *command],
+            env=variables | offline, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def _from(self, rest: str) -> None:
+        name = rest.partition(" AS ")[2] or "last"
+        self.root = self._roots[name] = self._base.parent / name
+        subprocess.run(["cp", "-a", self._base, self.root], check=True)
+        shutil.copytree(self._wheels, self.root / "wheels")
+        self._folder, self.variables = "/", {}
+
+    def _workdir(self, rest: str) -> None:
+        (self.root / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        self._folder = rest
+
+    def _env(self, rest: str) -> None:
+        given = dict(one.split("=", 1) for one in shlex.split(rest))
+        old = self.variables.get("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        self.variables |= {name: value.replace("$PATH", old) for name, value in given.items()}
+
+    def _copy(self, rest: str) -> None:
+        words = rest.split()
+        stage = next((self._roots[one.partition("=")[2]] for one in words if one.startswith("--from=")), None)
+        *sources, target = (one for one in words if not one.startswith("--"))
+        place = self.root / Path(self._folder, target).relative_to("/")
+        for source in sources:
+            path = stage / source.lstrip("/") if stage else ROOT / source
+            if path.is_dir():
+                shutil.copytree(path, place, symlinks=True, dirs_exist_ok=True)
+                continue
+            file = place / path.name if target.endswith("/") else place
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, file)
+            file.chmod(0o755 if "--chmod=755" in words else 0o644)
+
+    def _run(self, rest: str) -> None:
+        process = self.run("/bin/sh", "-c", rest)
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors
+
+    def _note(self, rest: str) -> None:
+        """Kept in `last`."""
+
+
+@pytest.mark.slow(seconds=120)
+@pytest.mark.timeout(600)
+def test_the_steps_of_the_dockerfile_make_a_crawler_in_an_empty_debian(tmp_path: Path) -> None:
+    """It then runs as the image's user, in a root that can only be read, and stops on TERM with 10."""
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    base, wheels, log = tmp_path / "base", tmp_path / "wheels", "/crawl/log"
+    need("unshare", "--mount", "--pid", "--fork", "true", why="no namespaces")
+    old = "async-timeout"  # redis needs it with the Python 3.11.2 of this Debian
+    limits = [f"--constraint={ROOT / 'constraints.txt'}", "--only-binary=:all:", f"--dest={wheels}"]
+    need("python3.11", "-m", "pip", "download", *limits, ROOT, "hatchling", old, why="packages can't be fetched")
+    packages = "--include=python3,python3-venv,python3-pip"
+    need(program("debootstrap"), "--variant=minbase", packages, "bookworm", base, mirror(), why="no empty Debian")
+    stages = Stages(base, wheels)
+    stages.follow((DEPLOY / "Dockerfile").read_text("utf-8"))
+    (start,) = re.findall(r'"(.*)"', stages.last["ENTRYPOINT"])
+    user = stages.last["USER"]
+    crawl = stages.root / "crawl"
+    stages.variables |= {"CRAWLER_ARCHIVE_DIR": "/crawl"}
+    instance = stages.run(start, "run", "--node", "crawler-1", user=user, is_sealed=True)
+    try:
+        until(lambda: (crawl / "crawl.json").exists() and list((crawl / "sessions").glob("*")), 60)
+        assert (crawl / "crawl.json").stat().st_uid == USER
+        (first,) = Path(f"/proc/{instance.pid}/task/{instance.pid}/children").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+        _, errors = instance.communicate(timeout=60)
+        assert instance.returncode == 10, errors
+    finally:
+        instance.kill()
+    check_up = stages.run("/opt/shardcrawl/bin/python", "-I", "/opt/shardcrawl/healthcheck.py", user=user)
+    assert check_up.wait(30) == 0
+    made = stages.run(
+        "/bin/sh", "-c", f"touch {log} && ! touch /opt/x && exec {start} --version", user=user, is_sealed=True
+    )
+    assert made.communicate(timeout=60)[0].startswith("crawler ")
