@@ -725,8 +725,10 @@ def test_the_steps_of_the_dockerfile_make_a_crawler_in_an_empty_debian(tmp_path:
         assert instance.returncode == 10, errors
     finally:
         instance.kill()
+        instance.communicate()
     check_up = stages.run("/opt/shardcrawl/bin/python", "-I", "/opt/shardcrawl/healthcheck.py", user=user)
-    assert check_up.wait(30) == 0
+    assert check_up.communicate(timeout=60) == ("", "")
+    assert check_up.returncode == 0
     made = stages.run(
         "/bin/sh", "-c", f"touch {log} && ! touch /opt/x && exec {start} --version", user=user, is_sealed=True
     )
