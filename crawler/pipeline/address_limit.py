@@ -306,7 +306,8 @@ class Reaching:
                 attempt.timer.cancel()
             attempt.task.cancel()
         await asyncio.gather(*waited, return_exceptions=True)
-        while self._attempts:  # of tasks that had ended before, gather does not await the callbacks (Python 3.12)
+        # Of tasks that had ended before, gather does not await the callbacks from Python 3.12 on. They are next.
+        while self._attempts:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return [claim for task, some in waited.items() if task.cancelled() for claim, _ in some]
 
