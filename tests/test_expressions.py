@@ -67,6 +67,6 @@ def test_no_expression_takes_more_than_linear_time(pattern: str) -> None:
 
 
 def test_a_crawl_without_expressions_does_not_import_the_engine() -> None:
-    code = "import sys, crawler.rules.scope, crawler.rules.priority, crawler.settings.load"
+    code = "import sys, crawler.rules.scope, crawler.rules.order, crawler.settings.load"
     code += "; sys.exit('re2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,7 @@ from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.problem import ProblemError
 from crawler.api.reads import LIMIT, Limit, Name
 from crawler.model import FailureKind
-from crawler.rules.runs import ID_MAX
+from crawler.rules.jobs import ID_MAX
 from crawler.rules.urls import canonicalize
 from crawler.service import dead_letter_admin
 from crawler.service.command_input import domain_of

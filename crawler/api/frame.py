@@ -20,7 +20,7 @@ from crawler.api.route import JSON, Route, decoded_body, decoded_query
 from crawler.api.shares import Turns
 from crawler.errors import CrawlerError
 from crawler.frontier.api_tokens import Role
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 
 log = logging.getLogger(__name__)
 

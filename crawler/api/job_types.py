@@ -6,11 +6,8 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from crawler.rules.job_patch import JobPatch, SchedulePatch
-from crawler.rules.jobs import FAILED_MAX
-from crawler.rules.names import NAME_MAX
-from crawler.rules.runs import ID_MAX
-from crawler.rules.schedule_text import PREVIEW_MAX
+from crawler.rules.jobs import FAILED_MAX, ID_MAX, NAME_MAX, JobPatch, SchedulePatch
+from crawler.rules.schedules import PREVIEW_MAX
 from crawler.service.users import UserView
 
 JOBS_MAX = 200  # of a page

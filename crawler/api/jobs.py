@@ -30,8 +30,7 @@ from crawler.reports.job_view import (
     RunView,
     preview_view,
 )
-from crawler.rules.job_patch import JobPatch
-from crawler.rules.names import check_job, check_user
+from crawler.rules.jobs import JobPatch, check_job, check_user
 from crawler.runtime.clock import wall_s
 from crawler.service import failed_runs, jobs
 from crawler.service.failed_runs import FailedRunsChange

@@ -14,7 +14,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.series import Rates, Sample
 from crawler.frontier.stats import DomainStats, Totals
 from crawler.membership.nodes import is_lock_free
-from crawler.rules.liveness import DeclaredState
+from crawler.rules.membership import DeclaredState
 from crawler.runtime.clock import wall_s
 from crawler.service.members import running_since
 

@@ -18,7 +18,7 @@ from crawler.errors import (
     UsageError,
 )
 from crawler.redaction import redact
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 
 NAME_CHARS = 64  # of an unknown name: more than any known one has
 MEDIA_TYPE = "application/problem+json"

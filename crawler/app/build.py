@@ -71,9 +71,8 @@ from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.robots.cache import RobotsCache
 from crawler.robots.gate import RobotsGate
 from crawler.robots.reader import RobotsReader
-from crawler.rules.introductions import Introductions
-from crawler.rules.quota_limits import share_of
-from crawler.rules.site_rules import of_queues
+from crawler.rules.order import Introductions, share_of
+from crawler.rules.scope import of_queues
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.runtime.tasks import Loop, StopSignal

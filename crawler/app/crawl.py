@@ -43,7 +43,7 @@ from crawler.frontier.stats import Stats
 from crawler.frontier.supervisors import SupervisorRecords
 from crawler.membership.nodes import Slots, host_id
 from crawler.recovery.crawl_identity import admit
-from crawler.rules.site_rules import is_limited
+from crawler.rules.scope import is_limited
 from crawler.settings import Settings
 from crawler.settings.kept import with_stored
 

@@ -17,8 +17,8 @@ from crawler.model import NOT_ALLOWED, Candidate, FailureKind
 from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view
 from crawler.reports.losses import Loss, losses_lines
-from crawler.rules.printable import one_line
 from crawler.rules.scope import ScopeRules
+from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize
 from crawler.runtime.clock import wall_s
 from crawler.seeding.seeder import GivenUrl

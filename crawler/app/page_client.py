@@ -14,7 +14,7 @@ from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
 from crawler.robots.reader import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
 from crawler.robots.reader import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
-from crawler.rules.robots_txt import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
+from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.terminal.wording import failure_text

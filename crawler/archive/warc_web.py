@@ -19,7 +19,7 @@ from warcio.bufferedreaders import ChunkedDataReader
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.warc_reader import is_length
 from crawler.errors import ArchiveError, InvalidUrl, UsageError
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 from crawler.rules.urls import canonicalize, host_of
 
 SUFFIXES = (".warc", ".warc.gz")

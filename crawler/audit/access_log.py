@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 
 _COMBINED = re.compile(
     r'(?:(?P<host>\S+) )?\S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) \S+'

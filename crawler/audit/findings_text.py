@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.audit.findings import Finding, Report
 from crawler.reports.losses import losses_table
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.terminal.tables import facts, shortened
 from crawler.terminal.wording import counted, number
 

@@ -27,7 +27,7 @@ from crawler.errors import ArchiveError
 from crawler.handlers.page import Followed
 from crawler.model import CommitEntry
 from crawler.pipeline.parse import ParseKilledError
-from crawler.rules.meter import Meter
+from crawler.rules.text import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.wording import counted
 

@@ -14,7 +14,7 @@ from crawler.archive.inflight_log import beginning_of
 from crawler.audit.findings import Report
 from crawler.frontier.dead_letters import DeadLetters
 from crawler.model import FailureKind
-from crawler.rules.poison_urls import GIVEN_UP_AT
+from crawler.rules.health import GIVEN_UP_AT
 
 STALLED, DIED = "session.stalled", "session.died"  # events of membership/crash_reports.py
 FAULTS = frozenset({FailureKind.INTERNAL, FailureKind.POISON_URL})

@@ -12,9 +12,8 @@ from crawler.audit.ledger import Ledger, Link
 from crawler.audit.origins import origins_of
 from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
-from crawler.rules.identity import Fingerprints
-from crawler.rules.meter import Meter
-from crawler.rules.urls import origin_of
+from crawler.rules.text import Meter
+from crawler.rules.urls import Fingerprints, origin_of
 from crawler.terminal.wording import counted
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile

@@ -17,10 +17,9 @@ from crawler.model import SITEMAP, Candidate, Claim
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router, parent_of, with_sitemaps
 from crawler.recovery.reparse import Rereader
-from crawler.rules.identity import registrable_domain
-from crawler.rules.runs import RunRecord, with_limits
+from crawler.rules.jobs import RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
-from crawler.rules.urls import authority_of, host_of
+from crawler.rules.urls import authority_of, host_of, registrable_domain
 from crawler.settings import ScopeSettings, Settings, SiteSettings
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links

@@ -12,8 +12,8 @@ from crawler.audit.origins import OriginRobots, origins_of
 from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.overrides import Overrides
 from crawler.pipeline.router import Router
-from crawler.rules.identity import registrable_domain
-from crawler.rules.politeness import delay_ms
+from crawler.rules.health import delay_ms
+from crawler.rules.urls import registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.wording import counted
 

@@ -38,7 +38,7 @@ from crawler.frontier.overrides import OverrideStore
 from crawler.frontier.runs import Runs
 from crawler.frontier.stats import Stats
 from crawler.reports.losses import losses_of
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 from crawler.runtime.clock import wall_s
 from crawler.settings import Settings
 from crawler.terminal.wording import counted

@@ -9,8 +9,7 @@ import itertools
 from crawler.archive.warc_record import payload_digest
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger
-from crawler.rules.identity import registrable_domain
-from crawler.rules.urls import host_of
+from crawler.rules.urls import host_of, registrable_domain
 
 DOMAINS_MIN = 20  # software's own first page is on some sites of any large crawl
 DOMAINS_MAX = 100_000  # of one page: no more are counted

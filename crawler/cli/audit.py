@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crawler.audit.findings import Report
     from crawler.audit.run_audit import Subject, WebLogs
     from crawler.outputs.target import Target
-    from crawler.rules.meter import Meter
+    from crawler.rules.text import Meter
     from crawler.settings import Settings
 
 JSON_LINES = b"{"

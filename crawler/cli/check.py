@@ -66,7 +66,7 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
     """As far as each could be loaded, and what is wrong."""
     from crawler.cli.checking import app_complaints
     from crawler.handlers.load_app import load_app
-    from crawler.rules import site_rules
+    from crawler.rules import scope
     from crawler.settings.load import read
     from crawler.settings.validate import complaints
 
@@ -79,7 +79,7 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
         app = load_app(settings.handlers.app) if settings.handlers.app else None
     except UsageError as error:
         wrong.append(str(error))
-    of_file = [*complaints(settings), *site_rules.complaints(settings), *app_complaints(settings, app)]
+    of_file = [*complaints(settings), *scope.complaints(settings), *app_complaints(settings, app)]
     return settings, app, [f"{file}: {one}" if file else one for one in of_file] + wrong
 
 

@@ -35,10 +35,9 @@ from crawler.membership.nodes import living_holder
 from crawler.redaction import redact
 from crawler.reports.live_view import Quiet, View, view_for
 from crawler.reports.losses import losses_of
-from crawler.rules.identity import registrable_domain
-from crawler.rules.meter import SILENT
 from crawler.rules.scope import sites_of
-from crawler.rules.urls import canonicalize, host_of
+from crawler.rules.text import SILENT
+from crawler.rules.urls import canonicalize, host_of, registrable_domain
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
 from crawler.service.jobs import going_on

@@ -80,7 +80,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def since_type(text: str) -> float:
     """For argparse: a time ago or a date, as wall time in seconds."""
-    from crawler.rules.durations import parse_duration
+    from crawler.rules.schedules import parse_duration
 
     with contextlib.suppress(ValueError):
         found = datetime.fromisoformat(text)

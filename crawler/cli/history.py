@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UsageError, InvalidUrl."""
     from crawler.archive.crawl_folder import open_existing
     from crawler.cli.event_loop import raise_file_limit
-    from crawler.rules.identity import registrable_domain
-    from crawler.rules.urls import host_of
+    from crawler.rules.urls import host_of, registrable_domain
     from crawler.seeding.url_input import url_of, url_of_site
 
     if len(arguments.urls) + bool(arguments.domain) != 1:

@@ -12,7 +12,7 @@ from crawler.errors import UsageError
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
     from crawler.reports.job_view import HistoryRow, JobView, RunCountsView
-    from crawler.rules.job_patch import JobPatch
+    from crawler.rules.jobs import JobPatch
     from crawler.settings import Settings
 
 Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
@@ -175,7 +175,7 @@ def _duration_type(text: str) -> str:
 
 
 def _delays_type(text: str) -> str:
-    from crawler.rules.job_patch import delays_of
+    from crawler.rules.jobs import delays_of
 
     try:
         delays_of(text)
@@ -235,7 +235,7 @@ def _user_of(arguments: argparse.Namespace) -> str:
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given of a definition, but for its seeds."""
-    from crawler.rules.job_patch import JobPatch
+    from crawler.rules.jobs import JobPatch
 
     names = {name: DESTS.get(name, name) for name in JobPatch.__struct_fields__ if name != "seeds"}
     found = {name: getattr(arguments, dest, None) for name, dest in names.items()}
@@ -243,7 +243,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _patch(arguments: argparse.Namespace) -> "JobPatch":
-    from crawler.rules.job_patch import JobPatch
+    from crawler.rules.jobs import JobPatch
 
     given: dict[str, Any] = {n: None if value == NONE.get(n) else value for n, value in _given(arguments).items()}
     return JobPatch(**given)

@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        from crawler.rules.printable import one_line
+        from crawler.rules.text import one_line
 
         self.exit(2, f"crawler: {one_line(redact(message))} (see '{self.prog} --help')\n")
 
@@ -291,7 +291,7 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import tempfile
     import traceback
 
-    from crawler.rules.printable import printable
+    from crawler.rules.text import printable
     from crawler.terminal.printing import err, warn
 
     trace = printable(redact("".join(traceback.format_exception(error))))

@@ -120,7 +120,7 @@ def limit_type(text: str) -> float:
 
 def duration_type(text: str) -> float:
     """For argparse: a time in seconds, or with units."""
-    from crawler.rules.durations import parse_duration
+    from crawler.rules.schedules import parse_duration
 
     try:
         return parse_duration(text)
@@ -177,7 +177,7 @@ def settings_of(
     if settings.frontier.redis and not in_folder and not is_given("archive.dir", file=config, options=options):
         settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     if settings.sites:
-        from crawler.rules.site_rules import complaints
+        from crawler.rules.scope import complaints
 
         for complaint in complaints(settings):
             raise UsageError(f"{config}: {complaint}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crawler.archive.crawl_folder import CrawlFolder
     from crawler.frontier.crawl_record import Crawls
     from crawler.recovery.replay import RebuildDeps, RebuildReport
-    from crawler.rules.meter import Meter
+    from crawler.rules.text import Meter
     from crawler.seeding.seeder import GivenUrl
     from crawler.settings import Settings
 

@@ -15,7 +15,7 @@ from crawler.terminal.progress import progress
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.rules.meter import Meter
+    from crawler.rules.text import Meter
     from crawler.seeding.seeder import GivenUrl, SeedReport
     from crawler.settings import Settings
 
@@ -171,7 +171,7 @@ async def _batches(
 async def sitemap_batches(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
     """A sitemap's URLs, without those of other domains."""
     from crawler.app.polite_client import polite_fetcher
-    from crawler.rules.priority import Signals
+    from crawler.rules.order import Signals
     from crawler.seeding.seeder import GivenUrl
     from crawler.seeding.sitemap_seeds import SitemapReader
 

@@ -96,14 +96,14 @@ def _compiled(code: str) -> Any:
 
 def _print(*values: Any, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False) -> None:
     """`print` of the prompt: what a page holds can't act on the terminal."""
-    from crawler.rules.printable import printable
+    from crawler.rules.text import printable
 
     text = (" " if sep is None else sep).join(map(str, values))
     print(printable(text), end="\n" if end is None else end, file=file, flush=flush)
 
 
 def _prompt(names: dict[str, Any]) -> None:
-    from crawler.rules.printable import one_line
+    from crawler.rules.text import one_line
 
     page = names["page"]
     there_are = ", ".join(name for name in names if name != "print")

@@ -14,10 +14,9 @@ from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed, Page
 from crawler.handlers.run_handler import Limits, run_handler
 from crawler.handlers.threads import Threads
-from crawler.rules.identity import queue_of, registrable_domain
-from crawler.rules.politeness import delay_ms
-from crawler.rules.site_rules import SiteRules, of_queues
-from crawler.rules.urls import canonicalize, host_of, join
+from crawler.rules.health import delay_ms
+from crawler.rules.scope import SiteRules, of_queues
+from crawler.rules.urls import canonicalize, host_of, join, queue_of, registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.printing import say
 

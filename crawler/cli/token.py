@@ -55,7 +55,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Open the crawl and act on its tokens. Raises UsageError."""
     from crawler.cli.event_loop import run_async
-    from crawler.rules.names import check_user
+    from crawler.rules.jobs import check_user
 
     if arguments.act is None:
         raise UsageError("token: give an action: add, list or rm (see 'crawler token --help')")

@@ -50,8 +50,7 @@ def _number(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """List users or set a weight. Raises UsageError."""
     from crawler.cli.event_loop import run_async
-    from crawler.rules.names import check_user
-    from crawler.rules.users import CRAWL, check_weight
+    from crawler.rules.jobs import CRAWL, check_user, check_weight
 
     if arguments.user is not None and (arguments.weight is None or arguments.crawl is not None):
         raise UsageError(f"users {arguments.user}: give a weight, like 'crawler users {arguments.user} 2'")

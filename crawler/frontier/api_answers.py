@@ -9,7 +9,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.rules.users import beyond_shares
+from crawler.rules.jobs import beyond_shares
 
 KEPT_S = 24 * 3600.0
 ANSWERS_MAX = 1_000

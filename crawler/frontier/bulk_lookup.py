@@ -12,8 +12,8 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.spill import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
-from crawler.rules.identity import Fingerprints
-from crawler.rules.runs import name_of
+from crawler.rules.jobs import name_of
+from crawler.rules.urls import Fingerprints
 
 STATES_MAX = 256  # URLs per call: well below a millisecond of the engine
 # Reasons that count links that never became URLs of the crawl; all others end a URL.

@@ -16,7 +16,7 @@ import msgspec
 
 from crawler.errors import EngineUnfit
 from crawler.model import Candidate, CommitEntry
-from crawler.rules.priority import QUANTA, quantise
+from crawler.rules.order import QUANTA, quantise
 
 # As in lua/_pending_url.lua.
 KNOWN_BITS = 21

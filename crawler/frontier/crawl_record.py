@@ -14,7 +14,7 @@ from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
-from crawler.rules.identity import HASH_KEY_BYTES, Fingerprints
+from crawler.rules.urls import HASH_KEY_BYTES, Fingerprints
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
@@ -35,7 +35,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
 
     `begun_at` identifies a crawl. A rebuilt crawl has a new one, and keeps its first one in `origin`. `hash_key` is
-    secret (see rules/identity.py); a rebuilt crawl keeps it.
+    secret (see rules/urls.py); a rebuilt crawl keeps it.
     """
 
     layout: int
@@ -342,7 +342,7 @@ class Crawls:
             await self._engine.command("HSET", self._keys.crawl, "spent", _encode(quota_reached))
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
-        """The counts of every partition; not a snapshot (see rules/finish.py)."""
+        """The counts of every partition; not a snapshot (see rules/membership.py)."""
         fields = ("added", "done", "run_added", "run_done")
         metas = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in range(partitions)])
         used = [p for p, meta in enumerate(metas) if meta[0]]

@@ -50,7 +50,7 @@ from crawler.frontier.script_args import (
     ReturnItem,
 )
 from crawler.model import UNANSWERED, AckOutcome, Candidate, Claim, CommitEntry
-from crawler.rules.identity import Fingerprints
+from crawler.rules.urls import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call

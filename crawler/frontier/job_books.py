@@ -7,8 +7,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.rules.jobs import Job, Revision, Row
-from crawler.rules.runs import job_of
+from crawler.rules.jobs import Job, Revision, Row, job_of
 
 LOOKS_MAX = 5  # at a job that is changed meanwhile
 BATCH = 50  # jobs; each with up to `jobs.history_rows` rows

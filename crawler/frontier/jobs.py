@@ -18,8 +18,7 @@ from crawler.frontier.frontier import Fence
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_args import FenceArgs, JobChange
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import FAILED_MAX, Job, Outcome, Revision, Row, seed_blocks
-from crawler.rules.runs import JOB_DIGITS, base36, home_of
+from crawler.rules.jobs import FAILED_MAX, JOB_DIGITS, Job, Outcome, Revision, Row, base36, home_of, seed_blocks
 
 REVISIONS_MAX = 100  # definitions of a job that are kept
 DUE_MAX = 64  # jobs of a partition that one look reads

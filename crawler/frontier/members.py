@@ -1,7 +1,7 @@
 """The member list of a crawl, with heartbeat counters, and the pins of domains to nodes.
 
-rules/liveness.py decides which sessions are alive, rules/ring.py what a pin does to the ring. A pinned domain takes its
-whole partition along, because partitions are leased. So a partition can be pinned to one node only.
+rules/membership.py decides which sessions are alive, and what a pin does to the ring. A pinned domain takes its whole
+partition along, because partitions are leased. So a partition can be pinned to one node only.
 """
 
 import enum
@@ -13,7 +13,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.rules.identity import partition_of
+from crawler.rules.urls import partition_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -43,7 +43,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     counter: int
     weight: int = 1
-    state: str = "joining"  # a value of rules.liveness.DeclaredState
+    state: str = "joining"  # a value of rules.membership.DeclaredState
     time_scale: int = 1  # its times are those of the settings times this
     host: str = ""  # machine and boot, to know whether `lock` can be tested
     lock: str = ""

@@ -14,7 +14,7 @@ from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
 from crawler.frontier.pending import SCHEDULED, Found, PendingUrls
 from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
 from crawler.model import RefusalReason
-from crawler.rules.identity import partition_of, registrable_domain
+from crawler.rules.urls import partition_of, registrable_domain
 
 BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; quotas have others
 PURGE_MAX = 128  # URLs a call: a block

@@ -14,7 +14,7 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.keys import Keys
-from crawler.rules.users import beyond_shares
+from crawler.rules.jobs import beyond_shares
 
 ENTRIES_MAX = 1_000  # some 250 bytes each
 DROPPED_AT_ONCE = 100  # more than are needed, so that not every command reads all

@@ -28,8 +28,7 @@ from crawler.frontier.codec import (
 )
 from crawler.frontier.keys import Keys
 from crawler.frontier.spill import BlockFiles, NoFiles, Stub, Urls, urls_of
-from crawler.rules.identity import Fingerprints, registrable_domain
-from crawler.rules.urls import origin_of
+from crawler.rules.urls import Fingerprints, origin_of, registrable_domain
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried
 SCHEDULED = "@"  # likewise: visible at a wall time

@@ -3,8 +3,7 @@
 from functools import lru_cache
 
 from crawler.frontier.crawl_record import CrawlRecord
-from crawler.rules.identity import partition_of, queue_of, registrable_domain
-from crawler.rules.urls import authority_of, host_of
+from crawler.rules.urls import authority_of, host_of, partition_of, queue_of, registrable_domain
 
 PLACES_MAX = 50_000  # hosts whose place is cached; about 400 bytes each
 

@@ -16,7 +16,7 @@ from crawler.frontier.pending import Found, PendingUrls
 from crawler.frontier.spill import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub, urls_of
 from crawler.frontier.stats import LOST
 from crawler.model import CommitEntry
-from crawler.rules.identity import Fingerprints
+from crawler.rules.urls import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
 

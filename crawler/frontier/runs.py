@@ -1,6 +1,6 @@
 """Active runs of jobs in the engine: their records, the partitions they touched, their counts, and their end.
 
-What concerns a run as a whole is in the partition of its job (rules/runs.py home_of). Who writes the records there is
+What concerns a run as a whole is in the partition of its job (rules/jobs.py home_of). Who writes the records there is
 not known here. A partition is noted as touched before any URL of the run is added to it. So a run costs what its
 partitions cost: when it has ended, each of these is closed, and nothing of the run is left.
 
@@ -15,7 +15,7 @@ import msgspec
 from crawler.engine.client import Call, Engine
 from crawler.frontier.codec import pack
 from crawler.frontier.keys import Keys
-from crawler.rules.runs import RunCounts, RunRecord, home_of
+from crawler.rules.jobs import RunCounts, RunRecord, home_of
 
 _decode = msgspec.json.Decoder(RunRecord).decode
 _counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode

@@ -9,7 +9,7 @@ from typing import Any
 
 from crawler.errors import UsageError
 from crawler.handlers.failing import NAME_CHARS_MAX, text_of
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 
 Stream = Callable[..., AsyncIterator[Any]]
 

@@ -17,7 +17,7 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.handlers.calling import Stream, check_callable, is_plain, name_of, stream_of
 from crawler.handlers.item_encoding import Packer, packer_of
-from crawler.rules.url_patterns import UrlPattern
+from crawler.rules.scope import UrlPattern
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Event = Literal["fetch", "skip", "error", "domain_done", "finish"]
@@ -75,7 +75,7 @@ class Crawler:
         timeout_s: float = TIMEOUT_S,
         processes: bool = False,
     ) -> Callable[[Function], Function]:
-        """Decorator: call this function with pages whose URL fits a pattern (crawler/rules/url_patterns.py)
+        """Decorator: call this function with pages whose URL fits a pattern (crawler/rules/scope.py)
         or that have the label, and whose status is one of `statuses` (default: 200 to 299).
 
         `item`: what it yields, as msgspec.Struct, dataclass, TypedDict or pydantic model. With `processes` it is called

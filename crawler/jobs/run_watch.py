@@ -1,8 +1,8 @@
 """Runs that are active in the partitions of this session: seeds them, notices their ends, and cleans up behind them.
 
 A run has ended when it is seeded, and two passes over the partitions that it touched find nothing pending and nothing
-changed (rules/finish.py). Its end costs what the run cost, not what the crawl has. Whoever takes over seeds it again
-from the start: what a run has seen it does not add again.
+changed (rules/membership.py). Its end costs what the run cost, not what the crawl has. Whoever takes over seeds it
+again from the start: what a run has seen it does not add again.
 """
 
 import asyncio
@@ -21,10 +21,9 @@ from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.runs import Runs
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.rules.finish import RunPass, is_run_finished
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
-from crawler.rules.jobs import JobSpec
-from crawler.rules.runs import URLS, RunCounts, RunRecord, job_of, reached, total_of, with_limits
+from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
+from crawler.rules.membership import RunPass, is_run_finished
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.tasks import Loop
 from crawler.settings.schema import JobSettings

@@ -20,7 +20,7 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.router import Router
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.rules.job_plan import Plan
-from crawler.rules.runs import RunRecord
+from crawler.rules.jobs import RunRecord
 from crawler.runtime.tasks import Loop
 from crawler.seeding.run_seeder import RunSeeder
 from crawler.seeding.seeder import GivenUrl

@@ -1,4 +1,4 @@
-"""Records which URLs dead sessions were processing, so that poison URLs are isolated (rules/poison_urls.py)."""
+"""Records which URLs dead sessions were processing, so that poison URLs are isolated (rules/health.py)."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from pathlib import Path
 from crawler.archive.inflight_log import DeadSession, dead_sessions
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
-from crawler.rules.poison_urls import GIVEN_UP_AT
+from crawler.rules.health import GIVEN_UP_AT
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from crawler.frontier.leases import Acquired, Lease, Leases, Takeover, Takeovers
 from crawler.frontier.members import Member
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.peers import Peers
-from crawler.rules.liveness import Liveness
+from crawler.rules.membership import Liveness
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.crash_points import reached
 from crawler.settings import MembershipSettings

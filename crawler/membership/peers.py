@@ -8,8 +8,17 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from crawler.frontier.members import Member, Members, Pins, by_partition
-from crawler.rules.liveness import HeartbeatReading, Liveness, Observer, Times, declared, takers, time_scale_of
-from crawler.rules.ring import Ring, build
+from crawler.rules.membership import (
+    HeartbeatReading,
+    Liveness,
+    Observer,
+    Ring,
+    Times,
+    build,
+    declared,
+    takers,
+    time_scale_of,
+)
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import MembershipSettings
 

@@ -20,7 +20,7 @@ from crawler.outputs.opening import open_whole
 from crawler.outputs.records import RecordSource, committed_at, rows_of
 from crawler.outputs.sink import Mark, OutputEnded, Row, Sink
 from crawler.outputs.target import Target, TargetKind
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 
 BATCH_ROWS = 1000
 PULSE = 16  # pages between two reports of progress: one takes from 10 us to 50 ms

@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.outputs.columns import check_count
 from crawler.outputs.sink import Record
-from crawler.rules.printable import printable_json
+from crawler.rules.text import printable_json
 
 BLOCK_BYTES = 1 << 20  # of lines in a member of a packed file, at most: a file can end behind any of them
 ROWS = 1000  # of CSV at a time, when a file is read back

@@ -23,7 +23,7 @@ from crawler.outputs.opening import open_to_look
 from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, rows_of
 from crawler.outputs.sink import Record, Wanted
 from crawler.outputs.target import Target, TargetKind
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 
 PULSE = 256  # records between two reports of progress
 PAGE_KEY = ("url", "visit")

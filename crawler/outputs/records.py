@@ -16,7 +16,7 @@ from crawler.errors import ArchiveError
 from crawler.model import LINK_RULES, CommitEntry
 from crawler.outputs.columns import ColumnType
 from crawler.outputs.sink import Key, Record, Row
-from crawler.rules.nesting import DEPTH_MAX, is_nested_too_deep
+from crawler.rules.text import DEPTH_MAX, is_nested_too_deep
 
 if TYPE_CHECKING:
     from crawler.rules.urls import JoinCache

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 from crawler.content.html import redirect_target
 from crawler.model import REDIRECTS, Claim, Response
 from crawler.pipeline.page_request import Answered, Step
-from crawler.rules.identity import registrable_domain
-from crawler.rules.urls import host_of, origin_of
+from crawler.rules.urls import host_of, origin_of, registrable_domain
 from crawler.runtime.clock import wall_s
 
 BYTES_MAX = 4096  # of the cookies of one chain, as browsers allow for a single cookie; further ones are left out

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from crawler.frontier.messages import QueueBatch
 from crawler.pipeline.due_users import DueUsers
-from crawler.rules.fair_turns import FairTurns
+from crawler.rules.order import FairTurns
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import OpenClaims
 

@@ -7,7 +7,7 @@ due, are due for the crawl itself.
 import heapq
 from collections.abc import Mapping
 
-from crawler.rules.fair_turns import FairTurns
+from crawler.rules.order import FairTurns
 
 Key = tuple[int, str]  # boost and user
 PLAIN: Key = (0, "")

@@ -58,8 +58,7 @@ from crawler.pipeline.turn import (
 )
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
-from crawler.rules.host_health import HostAction
-from crawler.rules.poison_urls import CrashAction
+from crawler.rules.health import CrashAction, HostAction
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters

@@ -1,4 +1,4 @@
-"""Detects the end of a crawl: checked when this instance has nothing to do, judged by rules/finish.py.
+"""Detects the end of a crawl: checked when this instance has nothing to do, judged by rules/membership.py.
 
 A crawl is counted apart from the runs of its jobs. When it is done, this instance starts no further run, and waits for
 the ends of those that are active then: jobs go on where `crawler run` is kept.
@@ -14,7 +14,7 @@ from crawler.frontier.crawl_record import CrawlRecord, Crawls
 from crawler.frontier.members import Member, Members
 from crawler.frontier.runs import Runs
 from crawler.pipeline.archive import ArchiveStage
-from crawler.rules.finish import Pass, is_finished
+from crawler.rules.membership import Pass, is_finished
 
 BUSY_PAUSE_S = 0.05
 QUIET_PAUSE_S = 0.05  # between the two passes that prove the end

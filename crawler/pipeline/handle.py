@@ -22,7 +22,7 @@ from crawler.media_type import declared_type, is_html
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.pipeline.hooks import DomainsDone, Hooks
-from crawler.rules.site_rules import SiteRules
+from crawler.rules.scope import SiteRules
 from crawler.runtime.tasks import Loop
 from crawler.runtime.worker_process import WorkerDiedError, WorkerPool, WorkerProcess
 from crawler.settings import Settings

@@ -13,7 +13,7 @@ from crawler.model import Claim
 from crawler.pipeline.archive import Placed
 from crawler.pipeline.outcome import Committable
 from crawler.pipeline.schedule import Scheduler
-from crawler.rules.introductions import Introductions, cost
+from crawler.rules.order import Introductions, cost
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Counters
 

@@ -15,7 +15,7 @@ from crawler.model import Claim
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.rebalance import PartitionRebalance
 from crawler.pipeline.schedule import Scheduler
-from crawler.rules.identity import registrable_domain
+from crawler.rules.urls import registrable_domain
 from crawler.runtime.counters import Counters
 
 log = logging.getLogger(__name__)

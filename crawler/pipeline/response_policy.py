@@ -17,9 +17,22 @@ from crawler.pipeline.outcome import Failed
 from crawler.pipeline.schedule import DOUBTS, QueueSlot
 from crawler.pipeline.turn import SetAside
 from crawler.robots.reader import RobotsResult
-from crawler.rules.host_health import AGAINST, GOOD, HostAction, HostHealth, HostHealthRules
-from crawler.rules.politeness import UNMEASURED, adapt, recovered, slowed, wait_ms
-from crawler.rules.retry import decide, failure_of, is_unreadable, jitter_of
+from crawler.rules.health import (
+    AGAINST,
+    GOOD,
+    UNMEASURED,
+    HostAction,
+    HostHealth,
+    HostHealthRules,
+    adapt,
+    decide,
+    failure_of,
+    is_unreadable,
+    jitter_of,
+    recovered,
+    slowed,
+    wait_ms,
+)
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import Settings

@@ -14,7 +14,7 @@ from crawler.pipeline.schedule import QueueSlot
 from crawler.pipeline.turn import Requeue, Turn
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.gate import RobotsGate
-from crawler.rules.politeness import TICK_MS
+from crawler.rules.health import TICK_MS
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.crash_points import reached

@@ -20,7 +20,7 @@ from crawler.pipeline.outcome import Committable
 from crawler.pipeline.router import Router, link_name, with_sitemaps
 from crawler.pipeline.run_book import RunBook
 from crawler.pipeline.trap_memory import TrapMemory
-from crawler.rules.introductions import Introductions, cost
+from crawler.rules.order import Introductions, cost
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
 from crawler.runtime.counters import Counters
 from crawler.runtime.tasks import retry_until_answered

@@ -13,11 +13,9 @@ from crawler.handlers.page import Followed
 from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, RefusalReason
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.trap_memory import deferral_reason
-from crawler.rules.priority import NO_SIGNALS, Ordering, Signals
-from crawler.rules.quota_limits import is_within, link_place
-from crawler.rules.runs import RunRecord, RunSpec
-from crawler.rules.scope import ScopeRules, ScopeVerdict, smaller_limit
-from crawler.rules.site_rules import SiteRules
+from crawler.rules.jobs import RunRecord, RunSpec
+from crawler.rules.order import NO_SIGNALS, Ordering, Signals, is_within, link_place
+from crawler.rules.scope import ScopeRules, ScopeVerdict, SiteRules, smaller_limit
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.runtime.clock import wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings

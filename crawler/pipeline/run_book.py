@@ -13,7 +13,7 @@ import msgspec
 from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
 from crawler.pipeline.router import Router
-from crawler.rules.runs import URLS, RunRecord, with_limits
+from crawler.rules.jobs import URLS, RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings.schema import JobSettings

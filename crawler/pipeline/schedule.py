@@ -14,9 +14,9 @@ import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.rules.fair_turns import FairTurns
-from crawler.rules.identity import registrable_domain
-from crawler.rules.politeness import TICK_MS, UNMEASURED, AdaptiveDelay
+from crawler.rules.health import TICK_MS, UNMEASURED, AdaptiveDelay
+from crawler.rules.order import FairTurns
+from crawler.rules.urls import registrable_domain
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import OpenClaims
 

@@ -18,8 +18,7 @@ from crawler.model import Claim
 from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome
 from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.rules.poison_urls import crash_action_of
-from crawler.rules.politeness import TICK_MS
+from crawler.rules.health import TICK_MS, crash_action_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.clock import ENGINE_PAUSE_S
 from crawler.runtime.counters import OpenClaims

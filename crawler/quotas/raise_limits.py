@@ -27,9 +27,8 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import FetchQuota
 from crawler.frontier.pending import PendingUrls
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.rules.identity import label_of
-from crawler.rules.quota_limits import grown, is_left, is_within, room_of
-from crawler.rules.urls import host_of
+from crawler.rules.order import grown, is_left, is_within, room_of
+from crawler.rules.urls import host_of, label_of
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import BudgetSettings
 

@@ -13,7 +13,7 @@ from crawler.archive.scratch_db import open_scratch
 from crawler.frontier.stats import SEED_LED_AWAY
 from crawler.model import CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun
-from crawler.rules.runs import name_of
+from crawler.rules.jobs import name_of
 
 BATCH = 1000
 

@@ -47,8 +47,8 @@ from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay
-from crawler.rules.meter import SILENT, Meter
-from crawler.rules.priority import Signals
+from crawler.rules.order import Signals
+from crawler.rules.text import SILENT, Meter
 from crawler.terminal.wording import counted
 
 ROOTS_MAX = 1_000  # of the scope, in one call

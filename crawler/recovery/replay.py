@@ -29,7 +29,7 @@ from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import BATCH, Refill
 from crawler.recovery.reparse import Rereader
-from crawler.rules.meter import Meter
+from crawler.rules.text import Meter
 
 PULSE = 256  # records between two turns of the event loop
 EXAMPLES_MAX = 20

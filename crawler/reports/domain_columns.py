@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from crawler.reports.domain_view import WAIT_SHOWN_MS, DomainState, DomainView
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.terminal.tables import GAP, NOTHING, fitted, or_nothing, text_width
 from crawler.terminal.wording import duration, number, rate, size
 

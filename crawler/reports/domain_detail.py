@@ -18,7 +18,7 @@ from crawler.reports.crawl_report import (
 from crawler.reports.domain_columns import delay_text, next_text
 from crawler.reports.domain_view import TROUBLE, WAIT_SHOWN_MS, DomainState, DomainView
 from crawler.reports.overview import SeriesView
-from crawler.rules.printable import printable
+from crawler.rules.text import printable
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, moment, number, rate, size
 

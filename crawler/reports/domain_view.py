@@ -11,7 +11,7 @@ from crawler.frontier.deferred import BLOCKED, PAUSED
 from crawler.frontier.overrides import Overrides
 from crawler.frontier.series import FINE, Rates
 from crawler.frontier.stats import DomainStats
-from crawler.rules.identity import registrable_domain
+from crawler.rules.urls import registrable_domain
 
 WAIT_SHOWN_MS = 50  # a shorter wait is none
 TROUBLE = 1.5  # times its delay: a longer wait has another reason

@@ -9,9 +9,9 @@ from crawler.frontier.lookup import UrlLocation
 from crawler.frontier.messages import QuotaReached
 from crawler.model import CommitEntry
 from crawler.reports.crawl_report import DEFERRED, boost_text, stop_text
-from crawler.rules.printable import one_line
-from crawler.rules.robots_txt import RobotsVerdict
+from crawler.rules.robots import RobotsVerdict
 from crawler.rules.scope import ScopeVerdict
+from crawler.rules.text import one_line
 from crawler.rules.traps import PASSED, Verdict
 from crawler.rules.urls import origin_of
 from crawler.terminal.tables import facts

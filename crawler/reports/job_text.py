@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from crawler.reports.job_view import FailedRun, HistoryRow, JobView, NextTime, RunCountsView
-from crawler.rules.durations import parse_duration
-from crawler.rules.schedules import moment_of
+from crawler.rules.schedules import moment_of, parse_duration
 from crawler.terminal.tables import facts, table
 from crawler.terminal.wording import counted, duration
 

@@ -6,12 +6,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from crawler.rules.durations import iso_duration
 from crawler.rules.job_plan import next_time
-from crawler.rules.jobs import Job, JobSpec, Row, State, retry_delays
-from crawler.rules.runs import RunCounts
-from crawler.rules.schedule_text import describe, preview
-from crawler.rules.schedules import Schedule, as_iso
+from crawler.rules.jobs import Job, JobSpec, Row, RunCounts, State, retry_delays
+from crawler.rules.schedules import Schedule, as_iso, describe, iso_duration, preview
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

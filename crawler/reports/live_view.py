@@ -12,7 +12,7 @@ from crawler.redaction import redact
 from crawler.reports.domain_columns import domain_grid
 from crawler.reports.overview import Snapshot
 from crawler.reports.overview_text import notes, overview_parts, waits
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.terminal.printing import say
 from crawler.terminal.wording import duration
 

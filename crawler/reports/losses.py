@@ -25,7 +25,7 @@ from crawler.frontier.stats import (
     Totals,
 )
 from crawler.model import FailureKind, RefusalReason
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.terminal.tables import shortened, table
 from crawler.terminal.wording import counted, number
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from crawler.model import FetchResult, ParsedPage, Response
-from crawler.rules.printable import one_line
-from crawler.rules.robots_txt import RobotsVerdict
+from crawler.rules.robots import RobotsVerdict
+from crawler.rules.text import one_line
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, failure_text, size
 

@@ -9,7 +9,7 @@ class RingMember(msgspec.Struct, frozen=True, kw_only=True):
     """A session on the member list."""
 
     node: str
-    state: str  # of rules.liveness.DeclaredState, or silent, or dead
+    state: str  # of rules.membership.DeclaredState, or silent, or dead
     disagrees: bool  # follows another ring than most
     session: str
     age_s: float

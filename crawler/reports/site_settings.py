@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crawler.handlers.crawler import Crawler, Handler
-from crawler.rules.identity import queue_of
-from crawler.rules.site_rules import SiteRules, SiteTable, first_with, is_secret_header
-from crawler.rules.urls import host_of
+from crawler.rules.scope import SiteRules, SiteTable, first_with, is_secret_header
+from crawler.rules.urls import host_of, queue_of
 from crawler.settings import Settings
 from crawler.terminal.tables import NOTHING, table
 

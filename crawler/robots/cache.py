@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.frontier.frontier import Frontier
 from crawler.model import NOT_ALLOWED, FailureKind, FetchResult
-from crawler.rules.robots_txt import RobotsRules, is_cut_at_limit, policy_of
+from crawler.rules.robots import RobotsRules, is_cut_at_limit, policy_of
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.settings import Settings
 

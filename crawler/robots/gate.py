@@ -11,8 +11,8 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.robots.reader import RobotsReader, RobotsResult, Working
-from crawler.rules.politeness import delay_ms
-from crawler.rules.site_rules import of_queues
+from crawler.rules.health import delay_ms
+from crawler.rules.scope import of_queues
 from crawler.rules.urls import join, origin_of
 from crawler.settings import PolitenessSettings, SiteSettings
 

@@ -12,8 +12,20 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import ConflictError
-from crawler.rules.jobs import OPEN, Job, JobSpec, Repeat, Revision, Row, State, retry_delays
-from crawler.rules.runs import RunName, RunRecord, name_of, run_id
+from crawler.rules.jobs import (
+    OPEN,
+    Job,
+    JobSpec,
+    Repeat,
+    Revision,
+    Row,
+    RunName,
+    RunRecord,
+    State,
+    name_of,
+    retry_delays,
+    run_id,
+)
 from crawler.rules.schedules import Schedule, as_iso
 from crawler.settings.schema import JobSettings
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from crawler.model import CommitEntry
-from crawler.rules.identity import registrable_domain
-from crawler.rules.runs import name_of
-from crawler.rules.urls import host_of
+from crawler.rules.jobs import name_of
+from crawler.rules.urls import host_of, registrable_domain
 
 
 class PruneRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,18 +7,312 @@ of its own ("page:"), unless `scope.redirected_seeds` says otherwise. Such a roo
 from, so that a chain of them is judged by the seed at its beginning, by whichever instance, and again in a rebuild.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.model import RefusalReason
-from crawler.rules.identity import registrable_domain
-from crawler.rules.urls import authority_of, found_in_url, host_of, origin_of
-from crawler.settings import ScopeSettings
+from crawler.model import RefusalReason, UrlParts
+from crawler.rules.urls import authority_of, found_in_url, host_of, origin_of, registrable_domain, split
+from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
 from crawler.settings.expressions import NO_EXPRESSIONS, Expressions
+
+_SCHEMES = ("http://", "https://")
+_LABEL = re.compile(r"[a-z0-9_*-]+", re.IGNORECASE)
+
+
+class UrlPattern(msgspec.Struct, frozen=True):
+    """One pattern. Build with `parse`."""
+
+    text: str
+    _scheme: str
+    _host: re.Pattern[str]
+    _port: int | None
+    _path: re.Pattern[str]
+    _has_query: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "UrlPattern":
+        """Raises UsageError, with the reason, for an invalid pattern."""
+        scheme, rest = _scheme_of(text.strip())
+        authority, slash, path = rest.partition("/")
+        host, colon, port = authority.partition(":")
+        labels = [_as_sent(label) for label in host.removesuffix(".").lower().split(".")]
+        path = "".join([c if c.isascii() else quote(c) for c in path])
+        if not all(_LABEL.fullmatch(label) for label in labels):
+            raise UsageError(f"pattern {text!r}: expected HOST/PATH, like *.example.com/product/*")
+        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise UsageError(f"pattern {text!r}: {port!r} is not a port")
+        return cls(
+            text=text.strip(),
+            _scheme=scheme,
+            _host=re.compile(_host_expression(labels)),
+            _port=int(port) if port else None,
+            _path=re.compile(_glob(f"/{path}", ".*") if slash else ".*", re.DOTALL),
+            _has_query="?" in path,
+        )
+
+    @property
+    def is_of_any_host(self) -> bool:
+        return self._host.pattern == ".*"
+
+    @property
+    def names_scheme(self) -> bool:
+        return bool(self._scheme)
+
+    @property
+    def is_of_origins(self) -> bool:
+        """Does it look at no path?"""
+        return self._path.pattern in (".*", "/.*") and not self._has_query
+
+    @property
+    def is_of_hosts(self) -> bool:
+        """Does it only look at the host?"""
+        return self.is_of_origins and not self._scheme and self._port is None
+
+    def fits_host(self, host: str) -> bool:
+        """Does a host (lower case, without port) match? Then some of its URLs may match."""
+        return self._host.fullmatch(host) is not None
+
+    def fits_origin(self, parts: UrlParts) -> bool:
+        """Do scheme, host and port match?"""
+        if self._scheme and self._scheme != parts.scheme:
+            return False
+        if self._port is not None and self._port != parts.port:
+            return False
+        return self._host.fullmatch(parts.host) is not None
+
+    def fits_target(self, target: str) -> bool:
+        """Do path and query match?"""
+        compared = target if self._has_query else target.partition("?")[0]
+        return self._path.fullmatch(compared) is not None
+
+    def matches(self, url: str) -> bool:
+        """Does a canonical URL match?"""
+        parts = split(url)
+        return self.fits_origin(parts) and self.fits_target(parts.target)
+
+
+def _as_sent(label: str) -> str:
+    """A label of a host as URLs have it; one with a star stays."""
+    if label.isascii() or "*" in label:
+        return label
+    from ada_url import idna
+
+    return idna.encode(label).decode()
+
+
+def _scheme_of(text: str) -> tuple[str, str]:
+    for scheme in _SCHEMES:
+        if text.lower().startswith(scheme):
+            return scheme.removesuffix("://"), text[len(scheme) :]
+    return "", text
+
+
+def _host_expression(labels: list[str]) -> str:
+    if labels == ["*"]:
+        return ".*"
+    if labels[0] == "*":
+        return r"(?:.+\.)?" + r"\.".join(_glob(label, "[^.]*") for label in labels[1:])
+    return r"\.".join(_glob(label, "[^.]*") for label in labels)
+
+
+def _glob(text: str, anything: str) -> str:
+    """The text between two stars matches at its first occurrence, in an atomic group: no URL causes backtracking."""
+    first, *parts = (re.escape(part) for part in re.split(r"\*+", text))
+    if not parts:
+        return first
+    *middle, last = parts
+    return first + "".join(f"(?>{anything}?{part})" for part in middle) + anything + last
+
+
+# Settings by site: which of the tables [[sites]] a URL or a queue gets a setting from. Pure.
+#
+# The first table in the file that matches and has the key decides; each header and each cookie is a key of its own.
+
+
+_ORIGINS_MAX = 50_000  # origins whose tables are cached; about 150 bytes each
+_OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
+_SECRET = ("auth", "cookies")
+_TLS = "insecure_tls"
+
+
+class SiteTable(msgspec.Struct, frozen=True):
+    """One table of [[sites]] and its number."""
+
+    number: int
+    pattern: UrlPattern
+    site: SiteSettings
+
+    @property
+    def name(self) -> str:
+        """Like "sites[2] shop.example/cart/*"."""
+        return f"sites[{self.number}] {self.pattern.text}"
+
+    def sends_secrets_to(self, url: str) -> bool:
+        """Only over https, unless the pattern names another scheme: others on the network could read them."""
+        return self.pattern.names_scheme or url.startswith("https:")
+
+    @property
+    def secrets(self) -> list[str]:
+        """The keys of the secrets that it adds to requests."""
+        site = self.site
+        headers = [f"headers.{n}" for n, v in site.headers.items() if is_secret_header(n, v)]
+        return ["auth"] * bool(site.auth) + ["cookies"] * bool(site.cookies) + headers
+
+
+class SiteRules:
+    """The tables that set certain keys, found by origin. Build with `of`."""
+
+    def __init__(self, tables: Sequence[SiteTable]) -> None:
+        self._tables = tuple(tables)
+        self._by_origin: dict[str, tuple[SiteTable, ...]] = {}
+
+    @classmethod
+    def of(cls, sites: Sequence[SiteSettings], *keys: str) -> "SiteRules | None":
+        """None when no table sets any of `keys`. Raises UsageError."""
+        tables = [
+            SiteTable(number, _pattern(number, site), site)
+            for number, site in enumerate(sites)
+            if any(_sets(site, key) for key in keys)
+        ]
+        return cls(tables) if tables else None
+
+    @property
+    def tables(self) -> Sequence[SiteTable]:
+        return self._tables
+
+    def fitting(self, url: str) -> Sequence[SiteTable]:
+        """The tables that a canonical URL matches, in order."""
+        slash = url.index("/", 8)
+        tables = self._by_origin.get(url[:slash])
+        if tables is None:
+            tables = self._of_origin(url, url[:slash])
+        if not tables:
+            return tables
+        target = url[slash:]
+        return [table for table in tables if table.pattern.fits_target(target)]
+
+    def first(self, url: str, key: str) -> Any:
+        """The value of `key` in the first matching table that sets it; None without one."""
+        return _first_value(self.fitting(url), key)
+
+    def tables_of_queue(self, queue: str) -> Sequence[SiteTable]:
+        """The tables that a queue matches by its name, which is a domain or a host."""
+        return [table for table in self._tables if table.pattern.fits_host(queue)]
+
+    def of_queue(self, queue: str, key: str) -> Any:
+        """The value of `key` for a queue, from the first matching table that sets it; None without one."""
+        return _first_value(self.tables_of_queue(queue), key)
+
+    def _of_origin(self, url: str, origin: str) -> tuple[SiteTable, ...]:
+        if len(self._by_origin) >= _ORIGINS_MAX:
+            self._by_origin.clear()
+        parts = split(url)
+        found = self._by_origin[origin] = tuple(t for t in self._tables if t.pattern.fits_origin(parts))
+        return found
+
+
+def _first_value(tables: Sequence[SiteTable], key: str) -> Any:
+    table = first_with(tables, key) if tables else None
+    return None if table is None else getattr(table.site, key)
+
+
+def of_queues(sites: Sequence[SiteSettings], key: str) -> Callable[[str], Any]:
+    """A cached look-up of `key` for a queue by its name; it returns None where no table sets it."""
+    rules = SiteRules.of(sites, key)
+    return (lambda _: None) if rules is None else lru_cache(maxsize=_ORIGINS_MAX)(partial(rules.of_queue, key=key))
+
+
+def is_limited(scope: ScopeSettings, budget: BudgetSettings, sites: Sequence[SiteSettings]) -> bool:
+    """Is there any limit on depth, so that a shorter path to a URL matters?"""
+    return (
+        scope.depth_max >= 0
+        or budget.depth > 0
+        or any(site.depth_max is not None and site.depth_max >= 0 for site in sites)
+    )
+
+
+def first_with(tables: Sequence[SiteTable], key: str) -> SiteTable | None:
+    """The first table that sets `key`."""
+    return next((table for table in tables if _sets(table.site, key)), None)
+
+
+def complaints(settings: Settings) -> Iterator[str]:
+    """Problems of [[sites]] that the settings alone can't show, one line each."""
+    for number, site in enumerate(settings.sites):
+        try:
+            pattern = _pattern(number, site)
+        except UsageError as error:
+            yield str(error)
+            continue
+        for key in _OF_QUEUES:
+            if _sets(site, key):
+                yield from _queue_complaints(f"sites[{number}].{key}", pattern, settings.frontier.queue_by)
+        if _sets(site, _TLS) and not pattern.is_of_origins:
+            host = pattern.text.rpartition("://")[2].partition("/")[0]
+            yield (
+                f"sites[{number}].{_TLS} applies to connections, whatever the path: put it in a table of its own with "
+                f"match = {host!r}"
+            )
+        if pattern.is_of_any_host:
+            for key in _SECRET:
+                if _sets(site, key):
+                    yield f"sites[{number}].{key}: match = {site.match!r} would send it to every host: name its host"
+            for name, value in site.headers.items():
+                if is_secret_header(name, value):
+                    yield f"sites[{number}].headers.{name}: match = {site.match!r} would send it to every host"
+
+
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+def is_secret_header(name: str, value: str | FromEnvironment) -> bool:
+    """Is it secret by its name, or because its value comes from the environment?"""
+    return name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment)
+
+
+def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[str]:
+    hosts = pattern.text.rpartition("://")[2].partition("/")[0].partition(":")[0].lower().rstrip(".")
+    named = hosts.removeprefix("*.")
+    domain = registrable_domain(named)
+    is_below = queue_by == "domain" and "*" not in named and named.endswith(f".{domain}")
+    if not pattern.is_of_hosts:
+        match = domain if is_below else hosts
+        yield f"{key} applies to whole queues, whatever the path: put it in a table of its own with match = {match!r}"
+    elif is_below:
+        yield (
+            f"{key} applies to whole queues, which are domains: set match = {domain!r}, or frontier.queue_by = 'host' "
+            "for a queue of each host"
+        )
+
+
+def _pattern(number: int, site: SiteSettings) -> UrlPattern:
+    try:
+        return UrlPattern.parse(site.match)
+    except UsageError as error:
+        raise UsageError(f"sites[{number}].match: {error}") from None
+
+
+def _sets(site: SiteSettings, key: str) -> bool:
+    value = getattr(site, key)
+    if value is None or value == "":
+        return False
+    return bool(value) if isinstance(value, Mapping) else True
+
+
+# Which URLs belong to a crawl: roots taken from the seeds, filters, limits on depth and redirects. Pure.
+#
+# Each verdict names the rule that decided, in words that `crawler explain` prints unchanged.
+#
+# A seed speaks for its own site. Where it redirects to another one, only the page there belongs to the crawl, as a root
+# of its own ("page:"), unless `scope.redirected_seeds` says otherwise. Such a root also names where the redirect came
+# from, so that a chain of them is judged by the seed at its beginning, by whichever instance, and again in a rebuild.
 
 _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 PREFIX, PAGE = "prefix:", "page:"

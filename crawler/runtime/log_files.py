@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from crawler.archive.crawl_folder import open_private
 from crawler.redaction import redact
-from crawler.rules.printable import one_line, printable, printable_json
+from crawler.rules.text import one_line, printable, printable_json
 
 url_log = logging.getLogger("crawler.urls")  # info: one line a URL, debug: what was decided about it
 

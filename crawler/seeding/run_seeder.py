@@ -11,8 +11,8 @@ from crawler.frontier.frontier import Frontier
 from crawler.frontier.runs import Runs
 from crawler.model import AddOutcome, Candidate
 from crawler.pipeline.router import Router
-from crawler.rules.priority import Signals
-from crawler.rules.runs import RunRecord
+from crawler.rules.jobs import RunRecord
+from crawler.rules.order import Signals
 from crawler.seeding.seeder import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport
 
 

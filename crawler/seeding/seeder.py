@@ -20,7 +20,7 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.seed_counts import Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind
 from crawler.pipeline.router import Router, parent_of
-from crawler.rules.priority import NO_SIGNALS, Signals
+from crawler.rules.order import NO_SIGNALS, Signals
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 

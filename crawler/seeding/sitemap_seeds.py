@@ -10,8 +10,7 @@ from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitem
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.model import REDIRECTS, FetchResult, Response
 from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
-from crawler.rules.identity import registrable_domain
-from crawler.rules.urls import host_of
+from crawler.rules.urls import host_of, registrable_domain
 from crawler.seeding.url_input import url_of
 from crawler.terminal.wording import counted, failure_text
 from crawler.web.fetcher import Fetcher

@@ -2,10 +2,9 @@
 
 from crawler.errors import UsageError
 from crawler.model import FailureKind
-from crawler.rules.durations import parse_duration
-from crawler.rules.identity import registrable_domain
-from crawler.rules.runs import DEPTH_MAX
-from crawler.rules.urls import host_of
+from crawler.rules.jobs import DEPTH_MAX
+from crawler.rules.schedules import parse_duration
+from crawler.rules.urls import host_of, registrable_domain
 from crawler.seeding.url_input import url_of_site
 from crawler.settings.schema import PRIORITY_MAX
 

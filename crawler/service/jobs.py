@@ -33,13 +33,22 @@ from crawler.reports.job_view import (
     run_counts,
 )
 from crawler.rules import job_plan
-from crawler.rules.durations import iso_duration
 from crawler.rules.job_plan import next_time
-from crawler.rules.jobs import SEEDS_INLINE_BYTES, SEEDS_INLINE_MAX, Job, JobSpec, Outcome, Row, check_spec
-from crawler.rules.names import check_job, check_user, names_for_job
-from crawler.rules.runs import name_of, total_of
-from crawler.rules.schedule_text import describe
-from crawler.rules.schedules import Schedule
+from crawler.rules.jobs import (
+    SEEDS_INLINE_BYTES,
+    SEEDS_INLINE_MAX,
+    Job,
+    JobSpec,
+    Outcome,
+    Row,
+    check_job,
+    check_spec,
+    check_user,
+    name_of,
+    names_for_job,
+    total_of,
+)
+from crawler.rules.schedules import Schedule, describe, iso_duration
 from crawler.rules.urls import canonicalize, host_of, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
 

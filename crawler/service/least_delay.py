@@ -2,8 +2,8 @@
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.rules.politeness import delay_ms as delay_by
-from crawler.rules.site_rules import of_queues
+from crawler.rules.health import delay_ms as delay_by
+from crawler.rules.scope import of_queues
 from crawler.service.known_robots import known_robots
 from crawler.terminal.wording import duration
 

@@ -23,8 +23,8 @@ from crawler.archive.session_lock import Life, is_abandoned, life_of, sessions
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator_log import Actor
 from crawler.model import CommitEntry
-from crawler.rules.meter import SILENT, Meter
 from crawler.rules.retention import PruneRule, runs_beyond
+from crawler.rules.text import SILENT, Meter
 from crawler.runtime.crash_points import reached
 from crawler.service.failed_runs import dismiss_old
 from crawler.terminal.wording import counted, moment

@@ -52,8 +52,8 @@ from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.router import parent_of
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import response_of
-from crawler.rules.meter import SILENT, Meter
 from crawler.rules.retention import PruneRule
+from crawler.rules.text import SILENT, Meter
 from crawler.runtime.crash_points import reached
 from crawler.runtime.tasks import first_error
 from crawler.service.pruning import undrained_entries

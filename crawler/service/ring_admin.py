@@ -12,7 +12,7 @@ from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member
 from crawler.frontier.operator_log import Actor
 from crawler.reports.ring_types import Eviction, NewPin, Pin, PinList, RemovedPin
-from crawler.rules.identity import partition_of
+from crawler.rules.urls import partition_of
 from crawler.service.ring_view import located, pins_of, weights_of
 from crawler.terminal.wording import by_number, counted
 

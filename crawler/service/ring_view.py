@@ -11,8 +11,7 @@ from crawler.errors import UsageError
 from crawler.frontier.members import Member, Members, Pins, by_partition
 from crawler.membership.nodes import Slots, is_lock_free
 from crawler.reports.ring_types import PlanMove, PlanNode, RingMember, RingMembers, RingPlan, UrlPlace
-from crawler.rules.liveness import DeclaredState, takers
-from crawler.rules.ring import Ring, build, moves, share_changed
+from crawler.rules.membership import DeclaredState, Ring, build, moves, share_changed, takers
 from crawler.seeding.url_input import url_of_site
 from crawler.terminal.wording import by_number, counted
 

@@ -8,8 +8,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.operator_log import Actor
 from crawler.frontier.overrides import OverrideKind
-from crawler.rules.names import check_user
-from crawler.rules.users import CRAWL, check_weight
+from crawler.rules.jobs import CRAWL, check_user, check_weight
 
 
 class UserView(msgspec.Struct, frozen=True, kw_only=True):

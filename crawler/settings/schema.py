@@ -94,7 +94,7 @@ class DnsSettings(_Section, frozen=True):
 
 
 class RetryKind(_Section, frozen=True):
-    """Values for one kind of failure; None: as in `rules/retry.py`, else as in [retry] itself."""
+    """Values for one kind of failure; None: as in `rules/health.py`, else as in [retry] itself."""
 
     attempts: Attempts | None = None
     backoff_s: NotNegative | None = None
@@ -269,7 +269,7 @@ Text = str | FromEnvironment
 
 
 class SiteSettings(_Section, frozen=True):
-    """Settings of URLs that match a pattern (crawler/rules/url_patterns.py); None and "": not set here."""
+    """Settings of URLs that match a pattern (crawler/rules/scope.py); None and "": not set here."""
 
     match: Annotated[str, Meta(min_length=1)]
     delay_s: Annotated[float, Meta(ge=0, le=86_400)] | None = None  # of its queues: at least politeness.delay_s

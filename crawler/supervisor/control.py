@@ -16,7 +16,7 @@ from crawler.errors import EngineError, EngineFull
 from crawler.frontier.members import Member, Members
 from crawler.frontier.supervisors import SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.nodes import is_lock_free
-from crawler.rules.liveness import DeclaredState
+from crawler.rules.membership import DeclaredState
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import Child, ChildState
 from crawler.supervisor.supervisor import Supervisor

@@ -1,6 +1,6 @@
 """Where text leaves for people and programs: every command prints through here, so that none can forget to clean it.
 
-What a site sends is in nearly every line that a command prints. `rules/printable.py` says what is made visible.
+What a site sends is in nearly every line that a command prints. `rules/text.py` says what is made visible.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from crawler.errors import ArchiveError
 from crawler.redaction import redact
-from crawler.rules.printable import one_line, printable, printable_json
+from crawler.rules.text import one_line, printable, printable_json
 
 _drawn_on: IO[str] | None = None  # the terminal that `redraw` has a line on
 

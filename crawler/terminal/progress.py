@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 from crawler.terminal.printing import redraw, say
 from crawler.terminal.tables import shortened
 from crawler.terminal.wording import counted, duration, rate

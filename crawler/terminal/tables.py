@@ -6,7 +6,7 @@ Each cell stays one line, whatever a site has put into it.
 from collections.abc import Sequence
 from unicodedata import east_asian_width
 
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 
 GAP = "  "
 NOTHING = "-"  # what is zero or unknown: the eye shall find what is there

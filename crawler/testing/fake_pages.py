@@ -15,8 +15,7 @@ from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
 from crawler.handlers.page import FOLLOW_MAX, Followed, Page
 from crawler.media_type import declared_type
 from crawler.model import Response
-from crawler.rules.identity import registrable_domain
-from crawler.rules.urls import canonicalize, host_of
+from crawler.rules.urls import canonicalize, host_of, registrable_domain
 
 AGENT = "shardcrawl"
 URL_BYTES_MAX = 8192

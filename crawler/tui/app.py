@@ -13,7 +13,7 @@ from textual.worker import WorkerFailed
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
 from crawler.reports.overview import CrawlState, Overview
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.tui.detail_view import DetailView
 from crawler.tui.dialogs import Ask, Confirm, Help
 from crawler.tui.domains_view import DomainsView

@@ -8,7 +8,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.tui.texts import HELP
 
 

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from crawler.frontier.operator_log import LogEntry
 from crawler.reports.history_view import ShownAttempt, history_table
-from crawler.rules.printable import printable
+from crawler.rules.text import printable
 from crawler.service.dead_letter_admin import LetterList
 from crawler.terminal.tables import table
 from crawler.terminal.wording import counted, moment, number

@@ -7,7 +7,7 @@ from crawler.reports.domain_columns import delay_text
 from crawler.reports.domain_view import DomainState, DomainView
 from crawler.reports.overview import CrawlState, Overview
 from crawler.reports.overview_text import overview_parts, state_text
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.service.command_input import BOOST_MAX, domain_of
 from crawler.terminal.wording import counted
 

@@ -6,7 +6,7 @@ It checks addresses, never names: a name is only as public as the address it res
 import ipaddress
 from functools import lru_cache
 
-from crawler.rules.identity import embedded_v4
+from crawler.rules.urls import embedded_v4
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

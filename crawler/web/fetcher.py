@@ -15,8 +15,8 @@ from typing import Self
 from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Response
-from crawler.rules.retry import retry_after_ms
-from crawler.rules.site_rules import SiteRules
+from crawler.rules.health import retry_after_ms
+from crawler.rules.scope import SiteRules
 from crawler.rules.urls import host_of, split
 from crawler.settings import Settings
 from crawler.web import address_guard

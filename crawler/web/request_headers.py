@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.rules.site_rules import SiteRules, SiteTable, is_secret_header
+from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
 from crawler.settings import FromEnvironment, SiteSettings
 from crawler.settings.validate_sites import fault_of
 

@@ -20,7 +20,7 @@ import pycares
 
 from crawler.errors import UsageError
 from crawler.model import FailureKind
-from crawler.rules.retry import jitter_of
+from crawler.rules.health import jitter_of
 from crawler.settings import DnsSettings
 from crawler.web.address_guard import is_public, refused_text
 

@@ -14,7 +14,7 @@ from crawler.frontier.leases import Leases
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.script_library import library
 from crawler.model import Candidate, Claim, CommitEntry
-from crawler.rules.identity import Fingerprints
+from crawler.rules.urls import Fingerprints
 
 SESSION = "bench"
 HASH_KEY = bytes(16)

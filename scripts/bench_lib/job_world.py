@@ -22,7 +22,7 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.script_args import FenceArgs, JobChange
 from crawler.jobs.runner import JobRunner
 from crawler.membership.held_partitions import HeldPartitions
-from crawler.rules.runs import RunCounts, RunRecord
+from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import Settings
 from tests.simulation.clocks import EPOCH_NS

@@ -18,7 +18,7 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.spill import Spilling
 from crawler.model import Claim
-from crawler.rules.identity import partition_of
+from crawler.rules.urls import partition_of
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, candidate, claims_in, embedded_engine
 

@@ -24,8 +24,7 @@ from crawler.engine.client import Engine as Connection
 from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import library
-from crawler.rules.identity import Fingerprints, partition_of, registrable_domain
-from crawler.rules.urls import host_of
+from crawler.rules.urls import Fingerprints, host_of, partition_of, registrable_domain
 from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import lab_names, settings_of
 from tests.support.engine import Engine, running_engine

@@ -15,7 +15,7 @@ from crawler.audit.judge_robots import judge_request
 from crawler.audit.ledger import LoggedRequest, page_of
 from crawler.audit.origins import OriginRobots
 from crawler.errors import UsageError
-from crawler.rules.robots_txt import RobotsRules
+from crawler.rules.robots import RobotsRules
 from crawler.settings import load
 
 STAMP = "[21/Nov/2026:19:00:00 +0000]"

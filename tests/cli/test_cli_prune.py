@@ -13,7 +13,7 @@ from crawler.archive.crawl_folder import open_existing
 from crawler.archive.index_writer import replace_segment
 from crawler.archive.session_lock import SessionLock
 from crawler.cli.main import main
-from crawler.rules.runs import RunRecord, RunSpec, home_of, run_id
+from crawler.rules.jobs import RunRecord, RunSpec, home_of, run_id
 from crawler.runtime.crash_points import VARIABLE
 from tests.cli.cli_lab import HOST, crawler, small_site
 from tests.cli.operate_lab import Lab

@@ -16,7 +16,7 @@ from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
 from crawler.frontier.script_library import library
 from crawler.reports.ring_text import members_text
-from crawler.rules.identity import partition_of
+from crawler.rules.urls import partition_of
 from crawler.service.ring_view import disagreeing, members
 from crawler.settings import Settings, load
 from tests.cli.cli_lab import exit_code

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from crawler.app.instance import Instance
 from crawler.pipeline.outcome import Committable, Failed, Outcome
-from crawler.rules.retry import TABLE
+from crawler.rules.health import TABLE
 from crawler.settings import RetrySettings
 from crawler.terminal.tables import table
 from tests.crawl.harness import crawl, settings_of

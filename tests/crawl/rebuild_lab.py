@@ -19,7 +19,7 @@ from crawler.cli.rebuild import doors_of, entrance
 from crawler.frontier.stats import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, settings_of

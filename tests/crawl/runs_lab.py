@@ -11,9 +11,8 @@ import msgspec
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.frontier.runs import Runs
 from crawler.pipeline.finish_watch import FinishWatcher
-from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.jobs import Job, JobSpec, Revision, Row, State
-from crawler.rules.runs import RunCounts, RunRecord, RunSpec, job_of, total_of
+from crawler.rules.jobs import Job, JobSpec, Revision, Row, RunCounts, RunRecord, RunSpec, State, job_of, total_of
+from crawler.rules.membership import RunPass, is_run_finished
 from crawler.rules.schedules import Schedule
 from crawler.seeding.run_seeder import RunSeeder
 from crawler.seeding.seeder import GivenUrl

@@ -9,7 +9,7 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.pipeline.turn import Turn
-from crawler.rules.poison_urls import CrashAction
+from crawler.rules.health import CrashAction
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.serving import serve_resources

@@ -16,7 +16,7 @@ from crawler.pipeline.outcome import Failed, Outcome
 from crawler.pipeline.parse import PageParser
 from crawler.pipeline.router import Router
 from crawler.robots.cache import RobotsCache
-from crawler.rules.robots_txt import RobotsRules
+from crawler.rules.robots import RobotsRules
 from crawler.web.fetcher import Fetcher
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import Crawled, crawl, settings_of

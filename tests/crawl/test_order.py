@@ -8,7 +8,7 @@ import pytest
 
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.rules.priority import Signals
+from crawler.rules.order import Signals
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import PriorityRule, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of

@@ -18,7 +18,7 @@ from crawler.errors import ArchiveError, ConflictError
 from crawler.frontier.operator_log import Actor, Via
 from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind
-from crawler.rules.runs import run_id
+from crawler.rules.jobs import run_id
 from crawler.service import rehandling
 from crawler.service.dead_letter_admin import LetterFilter, retry
 from crawler.service.pruning import Wanted, prune

@@ -18,7 +18,7 @@ from crawler.frontier.operator_log import Actor, Via
 from crawler.jobs import run_watch
 from crawler.model import CommitEntry
 from crawler.reports.explanation import explanation, state_of
-from crawler.rules.runs import RunCounts
+from crawler.rules.jobs import RunCounts
 from crawler.service.pruning import Wanted, prune
 from crawler.service.url_explanation import explain
 from tests.crawl import handlers_lab

@@ -9,10 +9,8 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator_log import Actor, Via
-from crawler.rules.job_patch import SchedulePatch
 from crawler.rules.job_plan import Plan
-from crawler.rules.jobs import JobSpec, Outcome, Row, State
-from crawler.rules.runs import RunSpec, run_id
+from crawler.rules.jobs import JobSpec, Outcome, Row, RunSpec, SchedulePatch, State, run_id
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.clock import wall_s
 from crawler.service import jobs

@@ -24,7 +24,7 @@ from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.nodes import join
 from crawler.membership.ownership import Ownership
 from crawler.membership.peers import Peers
-from crawler.rules.ring import build
+from crawler.rules.membership import build
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY
 from tests.support.engine import running_engine

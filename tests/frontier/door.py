@@ -14,7 +14,7 @@ from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
 from crawler.frontier.script_library import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.robots.borrowed_slot import SlotQueue
-from crawler.rules.identity import Fingerprints
+from crawler.rules.urls import Fingerprints
 
 DELAY_MS = 1000
 HASH_KEY = b"of the test crawl"[:16]

@@ -15,7 +15,7 @@ from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.frontier import Frontier
 from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.members import Member, Members
-from crawler.rules.identity import Fingerprints, partition_of
+from crawler.rules.urls import Fingerprints, partition_of
 from crawler.service.crawl_list_view import CrawlCondition, crawl_row, crawl_rows, remove_crawl
 from crawler.settings import MembershipSettings, Settings, load
 from tests.frontier.door import HASH_KEY, Door, found

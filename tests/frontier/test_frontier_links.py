@@ -10,7 +10,7 @@ from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.quotas.raise_limits import RaisedQuotas
-from crawler.rules.quota_limits import LINK_PLACES
+from crawler.rules.order import LINK_PLACES
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

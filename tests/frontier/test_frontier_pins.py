@@ -10,7 +10,7 @@ from crawler.errors import ConflictError
 from crawler.frontier.keys import Keys
 from crawler.frontier.members import Pins, by_partition
 from crawler.frontier.script_library import library
-from crawler.rules.identity import partition_of
+from crawler.rules.urls import partition_of
 
 PARTITIONS = 16
 

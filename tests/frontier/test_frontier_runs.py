@@ -17,8 +17,8 @@ from crawler.frontier.runs import Runs
 from crawler.frontier.seed_counts import Seeds
 from crawler.frontier.stats import Stats
 from crawler.model import AddOutcome
-from crawler.rules.finish import RunPass, is_run_finished
-from crawler.rules.runs import RunCounts, RunRecord, RunSpec, total_of
+from crawler.rules.jobs import RunCounts, RunRecord, RunSpec, total_of
+from crawler.rules.membership import RunPass, is_run_finished
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 

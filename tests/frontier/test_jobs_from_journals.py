@@ -11,8 +11,7 @@ from crawler.model import CommitEntry
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import PageBook
 from crawler.rules.job_plan import created, edited, paused
-from crawler.rules.jobs import Job, JobSpec
-from crawler.rules.runs import name_of, run_id
+from crawler.rules.jobs import Job, JobSpec, name_of, run_id
 from crawler.rules.schedules import Schedule
 from crawler.service import jobs as service
 from tests.crawl.harness import entries_of

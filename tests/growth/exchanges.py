@@ -12,7 +12,7 @@ from crawler.content.html import redirect_target, refresh_target, robots_header
 from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
 from crawler.media_type import is_html, media_type
-from crawler.rules.retry import retry_after_ms
+from crawler.rules.health import retry_after_ms
 from crawler.web.response_head import BadHead
 from tests.growth.reading import (
     BASE,

@@ -9,7 +9,7 @@ from crawler.content.sniff import decode, detect_charset
 from crawler.media_type import is_html
 from crawler.outputs.line_formats import _safe
 from crawler.redaction import redact
-from crawler.rules.printable import one_line, printable, printable_json
+from crawler.rules.text import one_line, printable, printable_json
 from tests.growth.reading import BASE, KIB, URL_BYTES, hosts, page, page_text, references, robots, url_rules
 from tests.growth.target import Target
 from tests.growth.tokens import CODECS, CODED, EMPTY_GZIP, HOST, HTML, ROBOTS, TEXT, URL, XML

@@ -15,16 +15,11 @@ from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
 from crawler.pipeline.cookie_walls import CookieWalls
-from crawler.rules.identity import is_ip, registrable_domain, without_session
-from crawler.rules.priority import Ordering
-from crawler.rules.robots_txt import RobotsRules
-from crawler.rules.scope import ScopeRules
-from crawler.rules.traps import TrapRules, TrapState
-from crawler.rules.traps.calendars import date_of
-from crawler.rules.traps.session_tokens import tokens_of
-from crawler.rules.traps.url_shapes import is_plain, suspicions_of_shape
-from crawler.rules.url_patterns import UrlPattern
-from crawler.rules.urls import canonicalize, host_of, join, join_all, split
+from crawler.rules.order import Ordering
+from crawler.rules.robots import RobotsRules
+from crawler.rules.scope import ScopeRules, UrlPattern
+from crawler.rules.traps import TrapRules, TrapState, date_of, is_plain, suspicions_of_shape, tokens_of
+from crawler.rules.urls import canonicalize, host_of, is_ip, join, join_all, registrable_domain, split, without_session
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
 from crawler.web.response_head import (

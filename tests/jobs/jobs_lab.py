@@ -18,8 +18,7 @@ from crawler.frontier.jobs import job_id
 from crawler.frontier.operator_log import Actor, Via
 from crawler.jobs import run_watch, runner, triggers
 from crawler.model import CommitEntry
-from crawler.rules.jobs import JobSpec, Row
-from crawler.rules.runs import RunSpec
+from crawler.rules.jobs import JobSpec, Row, RunSpec
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.clock import wall_s
 from crawler.service import jobs

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.app.open_crawl import open_crawl
-from crawler.rules.jobs import SEEDS_INLINE_MAX, JobSpec, Outcome, State
-from crawler.rules.runs import RunSpec
+from crawler.rules.jobs import SEEDS_INLINE_MAX, JobSpec, Outcome, RunSpec, State
 from crawler.rules.schedules import schedule_of
 from crawler.service import jobs
 from tests.crawl.rebuild_lab import audit, opened, rebuild

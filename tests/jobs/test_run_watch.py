@@ -16,8 +16,7 @@ from crawler.jobs.clock_check import ClockCheck
 from crawler.jobs.run_watch import RunWatch
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.job_plan import Plan, created, plan
-from crawler.rules.jobs import Job, JobSpec
-from crawler.rules.runs import RunCounts, RunRecord, RunSpec, job_of
+from crawler.rules.jobs import Job, JobSpec, RunCounts, RunRecord, RunSpec, job_of
 from crawler.rules.schedules import Schedule
 
 NOW = 10_000.5

@@ -13,8 +13,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.script_library import library
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.ownership import Ownership
-from crawler.rules.liveness import Liveness
-from crawler.rules.ring import Ring
+from crawler.rules.membership import Liveness, Ring
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY
 from tests.support.engine import Engine as Server

@@ -9,7 +9,7 @@ from crawler.model import Failure, FailureKind, FetchResult
 from crawler.pipeline.response_policy import ResponsePolicy
 from crawler.pipeline.schedule import QueueSlot
 from crawler.robots.reader import RobotsResult
-from crawler.rules.host_health import HostAction
+from crawler.rules.health import HostAction
 from tests.pipeline.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 
 DELAY_MS = 1000

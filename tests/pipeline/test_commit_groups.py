@@ -15,7 +15,7 @@ from crawler.pipeline.commit import Committer
 from crawler.pipeline.held_back import HeldBack
 from crawler.pipeline.outcome import Committable
 from crawler.pipeline.schedule import Scheduler
-from crawler.rules.introductions import Introductions
+from crawler.rules.order import Introductions
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ArchiveSettings
 from tests.pipeline.test_schedule import claim

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from crawler.pipeline.schedule import DOUBT_MS, DOUBT_TURNS, QueueSlot
-from crawler.rules.politeness import AdaptiveDelay
+from crawler.rules.health import AdaptiveDelay
 
 NOW = 1_000_000
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.pipeline.due_users import PLAIN, DueUsers
-from crawler.rules.fair_turns import FairTurns
+from crawler.rules.order import FairTurns
 
 PARTITIONS = range(6)
 USERS = ("", "ann", "ben")

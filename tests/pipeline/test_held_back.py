@@ -20,9 +20,9 @@ from crawler.pipeline.route import RouteStage
 from crawler.pipeline.router import Router
 from crawler.pipeline.schedule import Scheduler
 from crawler.pipeline.trap_memory import TrapMemory
-from crawler.rules import introductions
-from crawler.rules.introductions import BURST_BYTES, BYTES_PER_S, Introductions, cost
-from crawler.rules.runs import RunRecord, RunSpec
+from crawler.rules import order
+from crawler.rules.jobs import RunRecord, RunSpec
+from crawler.rules.order import BURST_BYTES, BYTES_PER_S, Introductions, cost
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ArchiveSettings, TrapSettings
@@ -294,8 +294,8 @@ async def test_while_the_engine_has_no_room_held_links_wait(lab: Lab) -> None:
 
 
 async def test_a_small_burst_lets_each_link_pass_in_its_turn(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(introductions, "BURST_BYTES", 1)
-    monkeypatch.setattr(introductions, "BYTES_PER_S", 1000)
+    monkeypatch.setattr(order, "BURST_BYTES", 1)
+    monkeypatch.setattr(order, "BYTES_PER_S", 1000)
     await lab.commit(lab.page("http://a.test/", links(5)))
     assert await lab.commit_all(10) > 1
     assert lab.frontier.added == links(5)

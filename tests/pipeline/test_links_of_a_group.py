@@ -15,7 +15,7 @@ from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.route import RouteStage
 from crawler.pipeline.router import Router
 from crawler.pipeline.trap_memory import TrapMemory
-from crawler.rules.introductions import Introductions
+from crawler.rules.order import Introductions
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ScopeSettings, TrapSettings

@@ -49,13 +49,13 @@ from crawler.pipeline.turn import AwaitReach
 from crawler.robots import cache, reader
 from crawler.robots.cache import RobotsCache
 from crawler.robots.reader import RobotsReader
-from crawler.rules import identity, robots_txt, scope, site_rules, urls
-from crawler.rules.identity import Fingerprints
-from crawler.rules.runs import RunRecord, RunSpec
-from crawler.rules.scope import ScopeRules
-from crawler.rules.site_rules import SiteRules, of_queues
-from crawler.rules.traps import TrapRules, verdict
-from crawler.rules.urls import JoinCache, join_all
+from crawler.rules import robots as robots_txt
+from crawler.rules import scope, urls
+from crawler.rules import traps as verdict
+from crawler.rules.jobs import RunRecord, RunSpec
+from crawler.rules.scope import ScopeRules, SiteRules, of_queues
+from crawler.rules.traps import TrapRules
+from crawler.rules.urls import Fingerprints, JoinCache, join_all
 from crawler.runtime.counters import OpenClaims
 from crawler.settings import DnsSettings, FetchSettings, ScopeSettings, Settings, SiteSettings, TrapSettings
 from crawler.web import address_guard, connection_pool, fetcher, tls_context
@@ -495,7 +495,7 @@ async def runs(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def run_fingerprints(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(identity, "RUNS_MAX", BOUND)
+    patch.setattr(urls, "RUNS_MAX", BOUND)
     one = Fingerprints(bytes(16))
     expected = [Fingerprints(bytes(16), str(n + 1)).of("http://a.test/") for n in range(MANY)]
     assert [one.of_run(str(n + 1)).of("http://a.test/") for n in range(MANY)] == expected
@@ -526,7 +526,7 @@ async def scope_verdicts(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def site_tables(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(site_rules, "_ORIGINS_MAX", BOUND)
+    patch.setattr(scope, "_ORIGINS_MAX", BOUND)
     sites = [SiteSettings(match="h7.test", delay_s=3.0)]
     rules, of_queue = SiteRules.of(sites, "delay_s"), of_queues(sites, "delay_s")
     assert rules is not None
@@ -654,7 +654,7 @@ async def test_a_memory_is_bounded_and_never_wrong(row: str, monkeypatch: pytest
 # --- the table of the docs ---
 
 SHARED: dict[str, Any] = {  # least recently used caches that all of a process share
-    "domains of hosts": identity.registrable_domain,
+    "domains of hosts": urls.registrable_domain,
     "public addresses": address_guard.is_public,
     "rules of short robots.txt": robots_txt._parsed_once,
 }

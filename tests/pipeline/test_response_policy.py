@@ -8,8 +8,7 @@ from crawler.pipeline import response_policy
 from crawler.pipeline.response_policy import PROBE_MS, Recall, ResponsePolicy
 from crawler.pipeline.schedule import QueueSlot
 from crawler.robots.reader import RobotsResult
-from crawler.rules.host_health import HostAction
-from crawler.rules.politeness import UNMEASURED
+from crawler.rules.health import UNMEASURED, HostAction
 from tests.pipeline.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 
 CONNECT = FailureKind.CONNECT

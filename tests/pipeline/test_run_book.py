@@ -14,7 +14,7 @@ from crawler.pipeline import run_book
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.pipeline.run_book import RunBook
-from crawler.rules.runs import RunRecord, RunSpec
+from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules
 from tests.pipeline.test_links_of_a_group import RECORD
 

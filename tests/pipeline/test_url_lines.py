@@ -16,7 +16,7 @@ from crawler.pipeline.outcome import Committable, Deferred, Failed, Outcome, Ref
 from crawler.pipeline.url_lines import line_of
 from crawler.robots.cache import RobotsEntry
 from crawler.robots.reader import RobotsResult
-from crawler.rules.robots_txt import RobotsRules
+from crawler.rules.robots import RobotsRules
 from crawler.runtime.log_files import show_urls, url_log
 from tests.pipeline.test_attempt_notes import CLAIM, RESPONSE, committable, failed
 

@@ -13,7 +13,7 @@ from crawler.pipeline.outcome import NotEntitledError
 from crawler.robots import cache
 from crawler.robots.cache import RobotsCache
 from crawler.robots.reader import REDIRECTS_MAX, RobotsReader, RobotsResult
-from crawler.rules.robots_txt import RobotsRules
+from crawler.rules.robots import RobotsRules
 from crawler.rules.urls import host_of
 from crawler.settings import Settings
 

@@ -13,8 +13,7 @@ from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.frontier.crawl_record import CrawlRecord
 from crawler.frontier.placement import Placement
-from crawler.rules.identity import Fingerprints, is_ip, partition_of, registrable_domain
-from crawler.rules.urls import canonicalize, host_of
+from crawler.rules.urls import Fingerprints, canonicalize, host_of, is_ip, partition_of, registrable_domain
 from crawler.settings import ScopeSettings
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
@@ -126,7 +125,7 @@ def test_only_dotted_quads_and_brackets_are_ip_literals():
 
 
 def test_importing_the_module_does_not_import_publicsuffixlist():
-    code = "import sys, crawler.rules.identity; sys.exit('publicsuffixlist' in sys.modules)"
+    code = "import sys, crawler.rules.urls; sys.exit('publicsuffixlist' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

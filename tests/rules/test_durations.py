@@ -5,7 +5,7 @@ import time
 import pytest
 
 from crawler.errors import UsageError
-from crawler.rules.durations import CHARS_MAX, NoFixedLength, parse_duration, shown
+from crawler.rules.schedules import DURATION_CHARS_MAX, NoFixedLength, parse_duration, shown
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_hostile_text_costs_nothing_and_is_not_repeated_whole() -> None:
         "P" + "1" * 10**6,
         "1h" * 10**6,
         " " * 10**6,
-        "9" * CHARS_MAX,
+        "9" * DURATION_CHARS_MAX,
         "1d" * 30 + "9999999999w",
     ):
         with pytest.raises(UsageError) as error:

@@ -1,6 +1,6 @@
 """Two passes prove the end; one does not."""
 
-from crawler.rules.finish import Pass, is_finished
+from crawler.rules.membership import Pass, is_finished
 
 
 def a_pass(*counts: tuple[int, int, int], run_id: str = "e", streams_open: bool = False) -> Pass:

@@ -8,9 +8,7 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.reports.job_view import definition_view
-from crawler.rules.job_patch import JobPatch, SchedulePatch, delays_of
-from crawler.rules.jobs import JobSpec
-from crawler.rules.runs import RunSpec
+from crawler.rules.jobs import JobPatch, JobSpec, RunSpec, SchedulePatch, delays_of
 from crawler.rules.schedules import Schedule
 
 T0 = 1_800_000_000

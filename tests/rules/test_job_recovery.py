@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.rules.job_plan import FoundRun, edited, recovered, requested
-from crawler.rules.jobs import Outcome
-from crawler.rules.runs import name_of, run_id
+from crawler.rules.jobs import Outcome, name_of, run_id
 from tests.rules.test_job_plan import T0, Book, assert_accounted, spec_of
 
 JOB = "0123456789"

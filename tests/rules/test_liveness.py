@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawler.rules.liveness import (
+from crawler.rules.membership import (
     DeclaredState,
     HeartbeatReading,
     IllegalStepError,

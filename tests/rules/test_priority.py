@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crawler.rules.priority import NO_SIGNALS, QUANTA, Ordering, Signals, quantise
+from crawler.rules.order import NO_SIGNALS, QUANTA, Ordering, Signals, quantise
 from crawler.settings import OrderSettings, PriorityRule
 
 DAY = 86400.0

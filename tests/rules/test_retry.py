@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import Decoded, FailureKind, Response
-from crawler.rules.retry import JITTER, PERMANENT, decide, failure_of, failure_of_status, jitter_of, policy_of
+from crawler.rules.health import JITTER, PERMANENT, decide, failure_of, failure_of_status, jitter_of, policy_of
 from crawler.settings import RetryKind, RetrySettings
 
 SETTINGS = RetrySettings(attempts=4, backoff_s=2.0, backoff_factor=4.0, backoff_max_s=20.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.retry import retry_after_ms
+from crawler.rules.health import retry_after_ms
 
 NOW_S = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from crawler.rules import ring as ring_module
-from crawler.rules.ring import Ring, build
+from crawler.rules import membership as ring_module
+from crawler.rules.membership import Ring, build
 
 
 def names(n: int) -> list[str]:

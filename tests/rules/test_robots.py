@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
-from crawler.rules.robots_txt import RobotsRules, robots_policy
+from crawler.rules.robots import RobotsRules, robots_policy
 from crawler.rules.urls import canonicalize
 from tests.content.test_odd_inputs import MUTATIONS, SEED, mutants
 

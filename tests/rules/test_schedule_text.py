@@ -4,8 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from crawler.rules.schedule_text import PREVIEW_MAX, PreviewRow, describe, preview
-from crawler.rules.schedules import Schedule
+from crawler.rules.schedules import PREVIEW_MAX, PreviewRow, Schedule, describe, preview
 
 PARIS = "Europe/Paris"
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules.site_rules import SiteRules, complaints, first_with, is_limited, of_queues
-from crawler.rules.url_patterns import UrlPattern
+from crawler.rules.scope import SiteRules, UrlPattern, complaints, first_with, is_limited, of_queues
 from crawler.settings import Settings, SiteSettings, load
 
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED
-from crawler.rules.traps.calendars import date_of, year_of
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, date_of, year_of
 from tests.rules.traps_lab import HOME, RULES, learned
 
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from crawler.rules.identity import without_session
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action
+from crawler.rules.urls import without_session
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action, TrapRules
-from crawler.rules.traps.verdict import DATELESS_MAX, LINKS_MAX
+from crawler.rules.traps import DATELESS_MAX, LINKS_MAX, NOTHING_LEARNED, PASSED, Action, TrapRules
 from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings, load
 from crawler.settings.schema import TrapRule

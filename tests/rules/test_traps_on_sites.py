@@ -14,9 +14,8 @@ import pytest
 
 from crawler.archive.warc_record import payload_digest
 from crawler.content.html import parse_page
-from crawler.rules.identity import registrable_domain, without_session
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
-from crawler.rules.urls import canonicalize, host_of
+from crawler.rules.urls import canonicalize, host_of, registrable_domain, without_session
 from crawler.settings import TrapSettings
 from crawler.settings.schema import TrapRule
 from tests.support.trap_sites import NAMES, TrapSite, trap_site

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
-from crawler.rules.url_parser import ForeignSchemeError, is_plain, looked_at
-from crawler.rules.urls import canonicalize, join, join_all
+from crawler.rules.urls import ForeignSchemeError, canonicalize, is_plain, join, join_all, looked_at
 
 LONG_LETTERS = "".join(map(chr, range(0x4E00, 0x4E00 + 8000)))
 

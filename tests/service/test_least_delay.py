@@ -11,7 +11,7 @@ from crawler.errors import UsageError
 from crawler.frontier.frontier import Fence, Settlement
 from crawler.frontier.leases import Acquired
 from crawler.robots.cache import SharedRobots
-from crawler.rules.robots_txt import RobotsRules
+from crawler.rules.robots import RobotsRules
 from crawler.service.commands import set_delay
 from crawler.service.least_delay import check_delay, least_delay_ms
 from crawler.settings.schema import SiteSettings

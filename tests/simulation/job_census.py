@@ -4,8 +4,7 @@ import msgspec
 
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_library import script
-from crawler.rules.jobs import Job, Row
-from crawler.rules.runs import job_of
+from crawler.rules.jobs import Job, Row, job_of
 from tests.simulation.census import Census
 from tests.simulation.wire import RealEngine
 

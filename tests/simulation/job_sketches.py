@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.rules.jobs import JobSpec
-from crawler.rules.runs import RunSpec
+from crawler.rules.jobs import JobSpec, RunSpec
 from crawler.rules.schedules import Schedule
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.loop import NS

@@ -14,7 +14,7 @@ from crawler.engine.client import Call
 from crawler.frontier.keys import Keys
 from crawler.frontier.script_args import AckArgs
 from crawler.frontier.script_library import NAMES, script
-from crawler.rules.identity import partition_of
+from crawler.rules.urls import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.disturbance import Disturbances

@@ -15,7 +15,7 @@ from typing import Any
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Call
-from crawler.rules.poison_urls import GIVEN_UP_AT
+from crawler.rules.health import GIVEN_UP_AT
 from crawler.seeding.seeder import GivenUrl
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request

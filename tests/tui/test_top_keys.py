@@ -6,7 +6,7 @@ import pytest
 from textual.pilot import Pilot
 
 from crawler.reports.overview import DomainRows, Snapshot
-from crawler.rules.printable import one_line
+from crawler.rules.text import one_line
 from crawler.tui.app import TopApp
 from tests.tui.tui_lab import DOMAINS, NEVER_S, FixedSource, app_of, busy, screen_text
 

@@ -25,7 +25,7 @@ from crawler.archive.warc_record import record_ids, warcinfo
 from crawler.archive.warc_writer import SUFFIX
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry
-from crawler.rules.meter import SILENT, Meter
+from crawler.rules.text import SILENT, Meter
 
 DRAFT_SUFFIX = ".pruning"  # of a new file until it is complete: no reader knows it
 COPY_BYTES = 1 << 20

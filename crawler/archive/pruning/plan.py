@@ -31,8 +31,8 @@ from crawler.archive.read_marks import OutputsRead
 from crawler.archive.repair import next_generation, session_of
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
-from crawler.rules.meter import SILENT, Meter
 from crawler.rules.retention import PruneRule
+from crawler.rules.text import SILENT, Meter
 
 BATCH_BYTES = 1_000_000_000  # of files that are copied before the old ones go: what a prune needs of the disk
 RUNNING, OUTPUTS, UNNAMED, DAMAGED = "running", "outputs", "unnamed", "damaged"
