@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from crawler import errors
 from crawler.cli.main import INTERRUPTED
-from crawler.frontier import script_library
+from crawler.frontier import scripts
 
 ROOT = Path(__file__).parent.parent
 README_LINES_MAX = 150
@@ -121,7 +121,7 @@ def test_every_fault_has_a_row_that_names_a_test_or_says_why_there_is_none() -> 
 def test_the_frontiers_page_has_a_row_for_every_script_and_no_other() -> None:
     page = (ROOT / "docs" / "internals" / "frontier-layout.md").read_text("utf-8")
     rows = page.partition("## Scripts")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(script_library.NAMES)
+    assert set(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == set(scripts.NAMES)
 
 
 def test_the_page_on_exit_codes_has_every_code_and_no_other() -> None:

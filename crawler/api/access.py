@@ -20,8 +20,8 @@ from crawler.api.hosts import is_loopback, is_ours
 from crawler.api.problem import ProblemError
 from crawler.api.rate_limit import RateLimit
 from crawler.errors import EngineError
-from crawler.frontier.api_tokens import NOBODY, ApiToken, ApiTokens, Role, id_of
-from crawler.frontier.operator_log import LogEntry
+from crawler.frontier.api_store import NOBODY, ApiToken, ApiTokens, Role, id_of
+from crawler.frontier.operator import LogEntry
 
 TOKENS_READ_EVERY_S = 0.5  # a token that was removed works this long, and its open streams twice as long
 READS = ("GET", "HEAD")

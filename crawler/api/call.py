@@ -18,7 +18,7 @@ from crawler.api.live_crawl import LiveCrawl
 from crawler.api.shared_answers import SharedAnswers
 from crawler.api.shares import Places
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.operator_log import Actor, Via
+from crawler.frontier.operator import Actor, Via
 from crawler.reports.ring_types import RingMembers
 from crawler.service.dead_letter_admin import LetterList
 

@@ -16,8 +16,8 @@ import msgspec
 from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
 from crawler.errors import EngineError
-from crawler.frontier.leases import Takeover, Takeovers
-from crawler.frontier.operator_log import ENTRIES_MAX, LogEntry
+from crawler.frontier.operator import ENTRIES_MAX, LogEntry
+from crawler.frontier.owner import Takeover, Takeovers
 from crawler.service.members import member_views
 from crawler.service.overview import overview_with_losses
 

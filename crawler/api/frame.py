@@ -19,7 +19,7 @@ from crawler.api.problem import ProblemError, of_aiohttp, problem_of, response_o
 from crawler.api.route import JSON, Route, decoded_body, decoded_query
 from crawler.api.shares import Turns
 from crawler.errors import CrawlerError
-from crawler.frontier.api_tokens import Role
+from crawler.frontier.api_store import Role
 from crawler.rules.text import one_line
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from aiohttp import web
 from crawler.api.access import Identity
 from crawler.api.problem import ProblemError
 from crawler.errors import EngineError
-from crawler.frontier.api_answers import BODY_MAX, ApiAnswers, StoredAnswer
+from crawler.frontier.api_store import BODY_MAX, ApiAnswers, StoredAnswer
 
 HEADER = "Idempotency-Key"
 KEY_MAX = 255  # characters

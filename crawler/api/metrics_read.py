@@ -8,11 +8,9 @@ import msgspec
 
 from crawler.app.crawl import OpenCrawl
 from crawler.engine.client import EngineInfo
-from crawler.frontier.busy import BusyQueue
-from crawler.frontier.lookup import Progress
+from crawler.frontier.lists import BusyQueue, Rates, Sample
 from crawler.frontier.members import Member
-from crawler.frontier.series import Rates, Sample
-from crawler.frontier.stats import DomainStats, Totals
+from crawler.frontier.reads import DomainStats, Progress, Totals
 from crawler.membership.nodes import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.runtime.clock import wall_s

@@ -10,7 +10,7 @@ from crawler.api.call import NoBody, NoQuery
 from crawler.api.idempotency import HEADER, KEY_MAX
 from crawler.api.problem import MEDIA_TYPE, Problem
 from crawler.api.route import JSON, Route
-from crawler.frontier.api_tokens import Role
+from crawler.frontier.api_store import Role
 from crawler.version import program_version
 
 TEMPLATE = "#/components/schemas/{name}"

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from crawler.api.call import Call, NoBody, NoQuery
-from crawler.frontier.leases import TAKEOVERS_MAX
+from crawler.frontier.owner import TAKEOVERS_MAX
 from crawler.service import partition_owners
 from crawler.service.partition_owners import PartitionOwners, TakeoversView
 

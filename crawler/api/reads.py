@@ -10,7 +10,7 @@ from msgspec import Meta
 from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.jobs import own_run
 from crawler.api.problem import ProblemError
-from crawler.frontier.operator_log import LogEntry
+from crawler.frontier.operator import LogEntry
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.explanation import Explanation, record_of
 from crawler.reports.history_view import ShownAttempt

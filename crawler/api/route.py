@@ -16,7 +16,7 @@ from crawler.api.access import READS
 from crawler.api.call import NoBody
 from crawler.api.limits import Limits
 from crawler.api.problem import ProblemError, bad_body, not_valid, too_large, too_slow
-from crawler.frontier.api_tokens import Role
+from crawler.frontier.api_store import Role
 
 JSON = "application/json"
 EVENTS = "text/event-stream"

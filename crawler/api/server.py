@@ -26,8 +26,7 @@ from crawler.api.shared_answers import SharedAnswers
 from crawler.api.shares import Places
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.api_answers import ApiAnswers
-from crawler.frontier.api_tokens import ApiTokens
+from crawler.frontier.api_store import ApiAnswers, ApiTokens
 
 BACKLOG = 1_024
 LETTER_SUMS_S = 3.0  # they are kept so long: each reads all dead letters

@@ -23,9 +23,9 @@ from crawler.archive.repair import recover_open_files
 from crawler.archive.session_lock import is_abandoned
 from crawler.archive.warc_writer import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.frontier.leases import Takeovers
 from crawler.frontier.members import Pins
-from crawler.frontier.spill import Spilling
+from crawler.frontier.owner import Takeovers
+from crawler.frontier.waiting import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.jobs.runner import JobRunner

@@ -21,26 +21,16 @@ from crawler.archive.session_lock import SessionLock
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
 from crawler.errors import ArchiveError
-from crawler.frontier.bulk_lookup import BulkLookup
-from crawler.frontier.crawl_record import CrawlRecord, Crawls
-from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.domain_lists import DomainLists
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.jobs import Jobs
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases
-from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.members import Member, Members
+from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.lists import DomainLists, Series
+from crawler.frontier.members import Member, Members, SupervisorRecords
 from crawler.frontier.messages import AddQuota
-from crawler.frontier.operator import OperatorCommands
-from crawler.frontier.operator_log import OperatorLog
-from crawler.frontier.placement import Placement
-from crawler.frontier.runs import Runs
-from crawler.frontier.script_library import library
-from crawler.frontier.seed_counts import Seeds
-from crawler.frontier.series import Series
-from crawler.frontier.stats import Stats
-from crawler.frontier.supervisors import SupervisorRecords
+from crawler.frontier.operator import OperatorCommands, OperatorLog
+from crawler.frontier.owner import Frontier, Leases
+from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
+from crawler.frontier.record import CrawlRecord, Crawls, Keys, Placement
+from crawler.frontier.restore import DeadLetters, Seeds
+from crawler.frontier.scripts import library
 from crawler.membership.nodes import Slots, host_id
 from crawler.recovery.crawl_identity import admit
 from crawler.rules.scope import is_limited

@@ -9,10 +9,9 @@ from pathlib import Path
 from crawler.app.crawl import OpenCrawl, leads_to
 from crawler.archive.index_reader import find_url
 from crawler.errors import InvalidUrl, NothingFetchedError
-from crawler.frontier.bulk_lookup import UrlState
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.deferred import ALLOW_PRIVATE
-from crawler.frontier.stats import SCRIPTED, SEED_LED_AWAY, Totals
+from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlState
+from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.model import NOT_ALLOWED, Candidate, FailureKind
 from crawler.reports.crawl_report import domain_table, finish_line, named, over_budget, pending_text
 from crawler.reports.domain_view import domain_view

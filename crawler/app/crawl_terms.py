@@ -22,7 +22,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.archive.crawl_binding import bound_to, holds_results
 from crawler.archive.crawl_folder import archive_error, is_crawl_folder, open_existing, replace_durably
 from crawler.errors import UsageError
-from crawler.frontier.crawl_record import Needs
+from crawler.frontier.record import Needs
 from crawler.settings import Settings
 from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown
 from crawler.settings.validate import complaints

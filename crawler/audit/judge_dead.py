@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.archive.inflight_log import beginning_of
 from crawler.audit.findings import Report
-from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.restore import DeadLetters
 from crawler.model import FailureKind
 from crawler.rules.health import GIVEN_UP_AT
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, Link
 from crawler.audit.origins import origins_of
-from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
+from crawler.frontier.reads import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.text import Meter
 from crawler.rules.urls import Fingerprints, origin_of

@@ -8,7 +8,7 @@ older was dropped.
 from collections.abc import Callable, Iterator
 
 from crawler.audit.findings import Report
-from crawler.frontier.job_books import JobBook, JobBooks
+from crawler.frontier.jobs import JobBook, JobBooks
 from crawler.rules.jobs import Job, Outcome, Row
 from crawler.rules.schedules import Schedule, as_iso
 from crawler.terminal.wording import counted

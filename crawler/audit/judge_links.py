@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.ledger import Commit
-from crawler.frontier.crawl_record import CrawlRecord, ScopeHistory
+from crawler.frontier.record import CrawlRecord, ScopeHistory
 from crawler.handlers.page import Followed
 from crawler.model import SITEMAP, Candidate, Claim
 from crawler.pipeline.recent_urls import RecentUrls

@@ -9,8 +9,8 @@ import msgspec
 from crawler.audit.findings import Closest, Report
 from crawler.audit.ledger import Ledger, LoggedRequest
 from crawler.audit.origins import OriginRobots, origins_of
-from crawler.frontier.bulk_lookup import BulkLookup
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import Overrides
+from crawler.frontier.reads import BulkLookup
 from crawler.pipeline.router import Router
 from crawler.rules.health import delay_ms
 from crawler.rules.urls import registrable_domain

@@ -8,7 +8,7 @@ from itertools import groupby
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, LoggedRequest
 from crawler.audit.origins import OriginRobots, origins_of
-from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.reads import BulkLookup
 from crawler.settings import Settings
 
 ROBOTS = "/robots.txt"

@@ -5,7 +5,7 @@ must be forgotten.
 from collections.abc import Collection, Mapping
 
 from crawler.audit.findings import Report
-from crawler.frontier.runs import Runs
+from crawler.frontier.jobs import Runs
 
 
 async def still_active(runs: Runs, asked: Collection[str]) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from crawler.audit.findings import Report
-from crawler.frontier.leases import Takeover
+from crawler.frontier.owner import Takeover
 from crawler.terminal.wording import counted, duration
 
 

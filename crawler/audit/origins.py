@@ -2,7 +2,7 @@
 
 import msgspec
 
-from crawler.frontier.bulk_lookup import BulkLookup
+from crawler.frontier.reads import BulkLookup
 from crawler.robots.cache import SharedRobots
 from crawler.rules.robots import RobotsRules
 from crawler.rules.urls import authority_of, host_of

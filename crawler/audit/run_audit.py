@@ -30,13 +30,11 @@ from crawler.audit.ledger import Ledger
 from crawler.audit.requests import judge_outcomes, judge_repeats, read_requests
 from crawler.audit.same_pages import judge_same_pages
 from crawler.errors import UsageError
-from crawler.frontier.bulk_lookup import BulkLookup
-from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.job_books import JobBooks
-from crawler.frontier.leases import Takeovers
-from crawler.frontier.overrides import OverrideStore
-from crawler.frontier.runs import Runs
-from crawler.frontier.stats import Stats
+from crawler.frontier.jobs import JobBooks, Runs
+from crawler.frontier.operator import OverrideStore
+from crawler.frontier.owner import Takeovers
+from crawler.frontier.reads import BulkLookup, Stats
+from crawler.frontier.restore import DeadLetters
 from crawler.reports.losses import losses_of
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.clock import wall_s

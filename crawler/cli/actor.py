@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawler.frontier.operator_log import Actor
+    from crawler.frontier.operator import Actor
 
 
 def actor(via: str = "cli") -> "Actor":
@@ -14,7 +14,7 @@ def actor(via: str = "cli") -> "Actor":
     """
     import pwd
 
-    from crawler.frontier.operator_log import Actor, Via
+    from crawler.frontier.operator import Actor, Via
 
     try:
         who = pwd.getpwuid(os.getuid()).pw_name

@@ -152,8 +152,8 @@ async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -
     from crawler.archive.crawl_folder import open_existing
     from crawler.audit.judge_links import CrawlRules
     from crawler.audit.run_audit import Subject
-    from crawler.frontier.job_books import JobBooks
-    from crawler.frontier.leases import Takeovers
+    from crawler.frontier.jobs import JobBooks
+    from crawler.frontier.owner import Takeovers
 
     return Subject(
         settings=msgspec.structs.replace(crawl.settings, scope=crawl.record.scope),

@@ -48,7 +48,7 @@ from crawler.terminal.wording import counted, program
 from crawler.web.address_guard import is_address, is_public
 
 if TYPE_CHECKING:
-    from crawler.frontier.lookup import Progress
+    from crawler.frontier.reads import Progress
     from crawler.outputs.target import Target
 
 SITES_SHOWN = 3

@@ -58,7 +58,7 @@ async def _checks(settings: "Settings") -> "list[Check]":
     import asyncio
 
     from crawler.engine.client import Engine
-    from crawler.frontier.script_library import library
+    from crawler.frontier.scripts import library
     from crawler.reports.doctor_checks import (
         Check,
         Level,

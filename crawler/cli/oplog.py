@@ -8,7 +8,7 @@ from crawler.cli.options import add_common, count_type, settings_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crawler.frontier.operator_log import LogEntry
+    from crawler.frontier.operator import LogEntry
     from crawler.settings import Settings
 
 SHOWN = 50

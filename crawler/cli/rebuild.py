@@ -14,7 +14,7 @@ from crawler.terminal.wording import counted
 if TYPE_CHECKING:
     from crawler.app.crawl import Entrance, OpenCrawl
     from crawler.archive.crawl_folder import CrawlFolder
-    from crawler.frontier.crawl_record import Crawls
+    from crawler.frontier.record import Crawls
     from crawler.recovery.replay import RebuildDeps, RebuildReport
     from crawler.rules.text import Meter
     from crawler.seeding.seeder import GivenUrl

@@ -10,7 +10,7 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.frontier.supervisors import SupervisorChild
+    from crawler.frontier.members import SupervisorChild
     from crawler.settings import Settings
     from crawler.supervisor.scale_requests import SupervisorStatus
 

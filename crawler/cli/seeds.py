@@ -7,7 +7,7 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.frontier.seed_counts import SeedCounts
+    from crawler.frontier.restore import SeedCounts
     from crawler.settings import Settings
 
 SHOWN = 50

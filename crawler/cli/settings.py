@@ -9,7 +9,7 @@ from crawler.terminal.printing import out, out_json, warn
 from crawler.terminal.wording import counted
 
 if TYPE_CHECKING:
-    from crawler.frontier.crawl_record import CrawlRecord
+    from crawler.frontier.record import CrawlRecord
     from crawler.settings import Settings
 
 EPILOG = """\

@@ -11,7 +11,7 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.frontier.stats import Totals
+    from crawler.frontier.reads import Totals
     from crawler.reports.domain_detail import DomainDetail
     from crawler.reports.overview import DomainRows
     from crawler.settings import Settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
-from crawler.frontier.supervisors import SupervisorRecord
+from crawler.frontier.members import SupervisorRecord
 from crawler.membership.nodes import host_id
 from crawler.reports.live_view import Quiet
 from crawler.supervisor.control import SupervisorControl

@@ -73,7 +73,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.frontier.api_tokens import ApiTokens, Role
+    from crawler.frontier.api_store import ApiTokens, Role
     from crawler.terminal.printing import out, say
 
     await crawl.operator_log.add(actor(), "token add", "", f"user {arguments.user}, role {arguments.role}")
@@ -85,7 +85,7 @@ async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
-    from crawler.frontier.api_tokens import ApiTokens
+    from crawler.frontier.api_store import ApiTokens
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.tables import table
 
@@ -102,7 +102,7 @@ async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.frontier.api_tokens import ApiTokens
+    from crawler.frontier.api_store import ApiTokens
     from crawler.terminal.printing import out
 
     tokens = ApiTokens(crawl.engine, crawl.keys)

@@ -1,20 +1,145 @@
-"""Operator commands on a crawl: overrides are stored for the instances, and applied to the queues in the engine.
+"""An operator's overrides: what is paused or blocked, domains with their own delay or boost, and users' weights.
 
-They work whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
-ArchiveError.
+They are stored in the engine, so they survive instances.
 """
 
+import enum
 import sys
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
 
+import msgspec
+
+from crawler.engine.client import Engine
 from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, read_stamp
-from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, DeferredUrls, QueueChange
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.overrides import OverrideKind, Overrides, OverrideStore
-from crawler.frontier.pending import SCHEDULED, Found, PendingUrls
-from crawler.frontier.spill import BlockFiles, NoFiles, Spilling
+from crawler.frontier.owner import Frontier
+from crawler.frontier.record import Keys
+from crawler.frontier.waiting import (
+    BLOCKED,
+    PAUSED,
+    SCHEDULED,
+    BlockFiles,
+    ChangeKind,
+    DeferredRow,
+    DeferredUrls,
+    Found,
+    NoFiles,
+    PendingUrls,
+    QueueChange,
+    Spilling,
+)
 from crawler.model import RefusalReason
+from crawler.rules.jobs import beyond_shares
 from crawler.rules.urls import partition_of, registrable_domain
+
+EVERYWHERE = "*"  # in place of a domain
+
+
+class OverrideKind(StrEnum):
+    """Kinds of overrides. LEAST is a note for audits: the shortest delay that a domain ever had (ms)."""
+
+    PAUSED = PAUSED
+    BLOCKED = BLOCKED
+    DELAY = "delay"
+    BOOST = "boost"
+    LEAST = "least"
+    WEIGHT = "weight"  # of a user, not of a domain
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """All overrides at one time; delays in ms, boosts from -9 to 9. `version` grows with each change.
+
+    `weights`: of the users that have another one than 1.
+    """
+
+    version: int = 0
+    paused: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
+    delays_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    least_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
+    boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    weights: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_paused(self) -> bool:
+        """Is the whole crawl paused?"""
+        return EVERYWHERE in self.paused
+
+    def has(self, domain: str) -> bool:
+        """Does any command hold for this domain?"""
+        return any(domain in some for some in (self.paused, self.blocked, self.delays_ms, self.boosts))
+
+    def stop_of(self, domain: str) -> str:
+        """The reason for which the queues of a domain are stopped, or ""."""
+        if domain in self.blocked:
+            return BLOCKED
+        return PAUSED if domain in self.paused else ""
+
+    def holds_back(self, domain: str) -> bool:
+        """Must no request to this domain start?"""
+        return self.is_paused or bool(self.stop_of(domain))
+
+
+class OverrideStore:
+    """The overrides of one crawl. Each call is safe to repeat; all raise EngineError."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    async def read(self) -> Overrides:
+        """All overrides; the version is read first, so it is never too new."""
+        version, raw = await self._engine.commands(
+            [("HGET", self._keys.crawl, "orders"), ("HGETALL", self._keys.overrides)]
+        )
+        found: dict[str, dict[str, int]] = {kind: {} for kind in OverrideKind}
+        weights: dict[str, float] = {}
+        for name, value in pairs_of(raw):
+            kind, _, domain = name.decode().partition(" ")
+            if kind == OverrideKind.WEIGHT:
+                weights[domain] = float(value)
+            else:
+                found[kind][domain] = int(value)
+        return Overrides(
+            version=int(version or 0),
+            paused=frozenset(found[OverrideKind.PAUSED]),
+            blocked=frozenset(found[OverrideKind.BLOCKED]),
+            delays_ms=found[OverrideKind.DELAY],
+            least_ms=found[OverrideKind.LEAST],
+            boosts=found[OverrideKind.BOOST],
+            weights=weights,
+        )
+
+    async def give(self, kind: OverrideKind, domain: str, value: float = 1) -> bool:
+        """Set an override; False when it had this value already. Instances read it within a second."""
+        before, *_ = await self._engine.commands(
+            [
+                ("HGET", self._keys.overrides, _name(kind, domain)),
+                ("HSET", self._keys.overrides, _name(kind, domain), value),
+                ("HINCRBY", self._keys.crawl, "orders", 1),
+            ]
+        )
+        return before is None or float(before) != value
+
+    async def cancel(self, kind: OverrideKind, domain: str) -> bool:
+        """Remove an override; False when there was none."""
+        gone, _ = await self._engine.commands(
+            [("HDEL", self._keys.overrides, _name(kind, domain)), ("HINCRBY", self._keys.crawl, "orders", 1)]
+        )
+        return bool(gone)
+
+
+def _name(kind: OverrideKind, domain: str) -> str:
+    return f"{kind} {domain}"
+
+
+# Operator commands on a crawl: overrides are stored for the instances, and applied to the queues in the engine.
+#
+# They work whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
+# ArchiveError.
+
 
 BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; quotas have others
 PURGE_MAX = 128  # URLs a call: a block
@@ -214,3 +339,114 @@ class Purge:
         f = self._frontier
         args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))
+
+
+# The operator log: who changed what in a crawl and when, the newest 1,000 entries or so.
+#
+# An entry is written before its command acts, so that no change goes unlogged. A command that fails is logged, too.
+# Users share the room: whoever has most entries loses the oldest. A command that is repeated is one entry.
+
+ENTRIES_MAX = 1_000  # some 250 bytes each
+DROPPED_AT_ONCE = 100  # more than are needed, so that not every command reads all
+LOOKED_AT = 50  # of the newest, for the same command
+TEXT_MAX = 200  # characters of each text: a URL may have thousands
+ID_MAX = 2**63
+FIELD = b"e"
+
+
+class Via(enum.StrEnum):
+    """Which program gave a command."""
+
+    CLI = "cli"
+    API = "api"
+    TOP = "top"
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who gives a command, and by which program."""
+
+    who: str  # a user of the operating system, or of the API
+    via: Via
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A command as it was given. Texts are cut to 200 characters."""
+
+    id: int  # grows by one with each command
+    at: float  # wall clock of the one who gave it, s
+    who: str
+    via: Via
+    action: str  # like "pause" or "dead retry"
+    target: str  # a domain, a URL, a node; "" for the whole crawl
+    detail: str  # what else was given, like "delay 5 s"
+    times: int = 1  # given in a row: the last `at`, the first `first_at`
+    first_at: float
+
+    @property
+    def told(self) -> str:
+        """Its detail, and how often it was given, for people."""
+        return ", ".join([self.detail] * bool(self.detail) + [f"{self.times:,} times"] * (self.times > 1))
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    at: float
+    who: str
+    via: Via
+    action: str
+    target: str = ""
+    detail: str = ""
+    times: int = 1
+    first_at: float = 0.0  # 0: `at`
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+class OperatorLog:
+    """The operator log of one crawl. All calls raise EngineError."""
+
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._key = keys.operator_log
+
+    async def add(self, actor: Actor, action: str, target: str = "", detail: str = "") -> int:
+        """Write an entry; its id. It works while the engine is full."""
+        who, target, detail = (_shortened(text) for text in (actor.who, target, detail))
+        entry = _Stored(at=time.time(), who=who, via=actor.via, action=action, target=target, detail=detail)
+        number, length = await self._engine.run("log_command", (self._key,), _encode(entry), LOOKED_AT)
+        if int(length) > ENTRIES_MAX:
+            await self._drop_old()
+        return int(number)
+
+    async def _drop_old(self) -> None:
+        found = await self._engine.command("XRANGE", self._key, "-", "+", "COUNT", 2 * ENTRIES_MAX)
+        entries = _entries(found)
+        gone = beyond_shares([(one.who, one.via) for one in entries], ENTRIES_MAX - DROPPED_AT_ONCE)
+        await self._engine.command("XDEL", self._key, *(found[place][0] for place in gone))
+
+    async def newest(self, limit: int = ENTRIES_MAX) -> list[LogEntry]:
+        """The newest entries, oldest first."""
+        found = await self._engine.command("XREVRANGE", self._key, "+", "-", "COUNT", limit)
+        return _entries(found[::-1])
+
+    async def read(self, after_id: int = 0, limit: int = ENTRIES_MAX) -> list[LogEntry]:
+        """Entries that came after one, oldest first; `after_id` may be any number."""
+        after = f"(0-{min(max(after_id, 0), ID_MAX)}"
+        return _entries(await self._engine.command("XRANGE", self._key, after, "+", "COUNT", limit))
+
+
+def _entries(found: Sequence[Any]) -> list[LogEntry]:
+    return [_entry(int(name.partition(b"-")[2]), dict(pairs_of(fields))[FIELD]) for name, fields in found]
+
+
+def _entry(number: int, packed: bytes) -> LogEntry:
+    one = _decode(packed)
+    return LogEntry(
+        id=number, at=one.at, who=one.who, via=one.via, action=one.action, target=one.target, detail=one.detail,
+        times=one.times, first_at=one.first_at or one.at,
+    )  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX - 3]}..."

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.errors import CrawlerError, EngineError
-from crawler.frontier.frontier import Fence
-from crawler.frontier.jobs import Changed, Jobs, StoredJob
-from crawler.frontier.runs import Runs
+from crawler.frontier.jobs import Changed, Jobs, Runs, StoredJob
+from crawler.frontier.owner import Fence
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided

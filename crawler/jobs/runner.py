@@ -10,9 +10,8 @@ from collections.abc import AsyncGenerator, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError, UsageError
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.jobs import Jobs
-from crawler.frontier.runs import Runs
+from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.owner import Frontier
 from crawler.jobs.clock_check import ClockCheck
 from crawler.jobs.run_watch import RunWatch
 from crawler.jobs.triggers import Triggers

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Jobs, StoredJob
+from crawler.frontier.owner import Fence
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, plan
 from crawler.runtime.clock import monotonic_ms, wall_s

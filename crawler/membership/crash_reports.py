@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from crawler.archive.inflight_log import DeadSession, dead_sessions
-from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
+from crawler.frontier.owner import Frontier
 from crawler.rules.health import GIVEN_UP_AT
 
 log = logging.getLogger(__name__)

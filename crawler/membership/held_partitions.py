@@ -10,8 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from crawler.frontier.frontier import Fence
-from crawler.frontier.leases import Acquired, Lease
+from crawler.frontier.owner import Acquired, Fence, Lease
 from crawler.model import Claim
 from crawler.runtime.clock import monotonic_ms
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from crawler.errors import EngineError
-from crawler.frontier.leases import Acquired, Lease, Leases, Takeover, Takeovers
 from crawler.frontier.members import Member
+from crawler.frontier.owner import Acquired, Lease, Leases, Takeover, Takeovers
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.peers import Peers
 from crawler.rules.membership import Liveness

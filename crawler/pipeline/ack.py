@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from crawler.engine.client import Call
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.frontier import Ack, Fence, Frontier
 from crawler.frontier.messages import AckReply
+from crawler.frontier.owner import Ack, Fence, Frontier
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline.outcome import Deferred, Failed, Refused

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from crawler.frontier.codec import pack
-from crawler.frontier.script_args import ActivityHead, ActivityItem
-from crawler.frontier.series import FINE, busiest_max
+from crawler.frontier.lists import FINE, busiest_max
+from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim
 from crawler.runtime.clock import monotonic_ms, wall_s
 

@@ -16,7 +16,7 @@ from crawler.archive.items import ItemWriter
 from crawler.archive.warc_record import payload_digest
 from crawler.archive.warc_writer import WarcWriter
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.owner import Frontier
 from crawler.handlers.page import Followed
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.frontier import ClaimRequest, Fence, Frontier
-from crawler.frontier.keys import Keys
 from crawler.frontier.messages import ClaimReply, FetchQuota
+from crawler.frontier.owner import ClaimRequest, Fence, Frontier
+from crawler.frontier.record import Keys
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.schedule import Scheduler

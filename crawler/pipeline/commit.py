@@ -12,9 +12,9 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from crawler.errors import may_be_of_content
-from crawler.frontier.frontier import Ack, Fence
 from crawler.frontier.messages import AckReply
-from crawler.frontier.stats import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
+from crawler.frontier.owner import Ack, Fence
+from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
 from crawler.pipeline.ack import AckStage

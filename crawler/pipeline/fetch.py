@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
-from crawler.frontier.deferred import ALLOW_PRIVATE
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
+from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions

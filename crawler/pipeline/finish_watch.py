@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.crawl_record import CrawlRecord, Crawls
+from crawler.frontier.jobs import Runs
 from crawler.frontier.members import Member, Members
-from crawler.frontier.runs import Runs
+from crawler.frontier.record import CrawlRecord, Crawls
 from crawler.pipeline.archive import ArchiveStage
 from crawler.rules.membership import Pass, is_finished
 

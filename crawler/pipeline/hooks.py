@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineError
-from crawler.frontier.stats import Stats
+from crawler.frontier.reads import Stats
 from crawler.handlers.boundary import call_asynchronous, call_plain
 from crawler.handlers.calling import Stream, is_plain, name_of, stream_of
 from crawler.handlers.crawler import Crawler, Event

@@ -14,7 +14,7 @@ from typing import TypeVar
 from crawler.archive.crawl_folder import open_private
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import may_be_of_content
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.model import Claim, FailureKind
 from crawler.pipeline.outcome import Committable, Failed
 from crawler.redaction import redact

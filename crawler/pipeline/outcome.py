@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.handlers.failing import storable
 from crawler.handlers.run_handler import NOTHING_HANDLED, Handled
 from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response

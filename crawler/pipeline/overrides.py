@@ -8,8 +8,7 @@ import contextlib
 import logging
 
 from crawler.errors import EngineError
-from crawler.frontier.operator import OperatorCommands
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import OperatorCommands, Overrides
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.due_partitions import DuePartitions

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.model import Claim, FetchResult, Response
 from crawler.pipeline.schedule import QueueSlot
 from crawler.runtime.clock import monotonic_ms

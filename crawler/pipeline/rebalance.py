@@ -9,7 +9,7 @@ from typing import Any
 
 from crawler.engine.client import Call
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Aside, Fence, Frontier, Settlement
+from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog

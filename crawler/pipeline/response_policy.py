@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Response
 from crawler.pipeline.outcome import Failed
 from crawler.pipeline.schedule import DOUBTS, QueueSlot

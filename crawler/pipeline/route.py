@@ -8,9 +8,9 @@ from functools import partial
 from itertools import chain
 
 from crawler.errors import EngineFull
-from crawler.frontier.crawl_record import Crawls
-from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
+from crawler.frontier.owner import Frontier
+from crawler.frontier.record import Crawls
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.pipeline import url_lines

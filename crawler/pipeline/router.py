@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from crawler.frontier.crawl_record import CrawlRecord
-from crawler.frontier.deferred import CRAWL_URLS, DEPTH
-from crawler.frontier.placement import Placement
+from crawler.frontier.record import CrawlRecord, Placement
+from crawler.frontier.waiting import CRAWL_URLS, DEPTH
 from crawler.handlers.page import Followed
 from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, RefusalReason
 from crawler.pipeline.recent_urls import RecentUrls

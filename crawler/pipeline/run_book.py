@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from crawler.frontier.runs import ActiveRun, Runs, with_roots
+from crawler.frontier.jobs import ActiveRun, Runs, with_roots
 from crawler.model import Claim
 from crawler.pipeline.router import Router
 from crawler.rules.jobs import URLS, RunRecord, with_limits

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 from crawler.errors import EngineError
-from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.series import Sample, Series
+from crawler.frontier.lists import Sample, Series
+from crawler.frontier.reads import UrlLookup
 from crawler.runtime.clock import wall_s
 
 CHECK_S = 1.0

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.crawl_record import CrawlRecord, Crawls
+from crawler.frontier.record import CrawlRecord, Crawls
 from crawler.pipeline.overrides import OverrideFollower
 from crawler.pipeline.router import Router
 

@@ -13,7 +13,7 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
-from crawler.frontier.spill import NoFiles, Spilling, Stub, Urls, urls_of
+from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms

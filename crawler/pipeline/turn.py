@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.internal_errors import InternalErrors

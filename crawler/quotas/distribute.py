@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection
 import msgspec
 
 from crawler.errors import ArchiveError
-from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, DeferredRow, DeferredUrls
+from crawler.frontier.waiting import BLOCKED, CRAWL_URLS, DeferredRow, DeferredUrls
 
 PARTITIONS_MAX = 128  # a pipeline
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import unpack_queue
-from crawler.frontier.deferred import (
+from crawler.frontier.messages import FetchQuota
+from crawler.frontier.owner import Frontier
+from crawler.frontier.waiting import (
     ALLOW_PRIVATE,
     BLOCKED,
     DEPTH,
@@ -21,11 +23,9 @@ from crawler.frontier.deferred import (
     ChangeKind,
     DeferredRow,
     DeferredUrls,
+    PendingUrls,
     QueueChange,
 )
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.messages import FetchQuota
-from crawler.frontier.pending import PendingUrls
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.order import grown, is_left, is_within, room_of
 from crawler.rules.urls import host_of, label_of

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 
 from crawler.errors import EngineError
-from crawler.frontier.crawl_record import Crawls
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.stats import Stats, Totals
+from crawler.frontier.reads import Stats, Totals
+from crawler.frontier.record import Crawls
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.quotas.admit import QuotaAdmission
 from crawler.runtime.clock import monotonic_ms, wall_s

@@ -19,7 +19,7 @@ from crawler.archive.crawl_binding import (
 )
 from crawler.archive.crawl_folder import CrawlFolder
 from crawler.errors import ConflictError, NoCrawlError, UsageError
-from crawler.frontier.crawl_record import CrawlRecord, Crawls, record_of
+from crawler.frontier.record import CrawlRecord, Crawls, record_of
 from crawler.settings import Settings
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from crawler.archive.scratch_db import open_scratch
-from crawler.frontier.stats import SEED_LED_AWAY
+from crawler.frontier.reads import SEED_LED_AWAY
 from crawler.model import CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun
 from crawler.rules.jobs import name_of

@@ -38,7 +38,7 @@ from crawler.archive.repair import recover_open_files, take_damage_out
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.archive.session_lock import is_abandoned
 from crawler.errors import ArchiveError
-from crawler.frontier.stats import lost_of
+from crawler.frontier.reads import lost_of
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
 from crawler.pipeline.router import parent_of

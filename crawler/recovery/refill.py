@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.jobs import Runs
+from crawler.frontier.owner import Frontier
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.runs import Runs
 from crawler.model import Candidate
 from crawler.pipeline.router import Router
 

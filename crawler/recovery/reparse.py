@@ -8,7 +8,7 @@ import msgspec
 from crawler.archive.warc_reader import StoredResponse
 from crawler.content.coding import RATIO_MAX, inflate
 from crawler.content.html import redirect_target
-from crawler.frontier.crawl_record import CrawlRecord
+from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
 from crawler.pipeline.commit import lost_parts
 from crawler.pipeline.parse import PageParser

@@ -15,13 +15,11 @@ from crawler.archive.folder_scan import ArchivedResponse, ArchiveSize, Flaw, wal
 from crawler.archive.repair import TakenOut
 from crawler.archive.warc_reader import StoredResponse, read_record
 from crawler.errors import ArchiveError
-from crawler.frontier.bulk_lookup import BulkLookup, UrlState
-from crawler.frontier.crawl_record import Crawls
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.jobs import Jobs
-from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.runs import Runs
-from crawler.frontier.seed_counts import Seeds
+from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.owner import Frontier
+from crawler.frontier.reads import BulkLookup, UrlState
+from crawler.frontier.record import Crawls
+from crawler.frontier.restore import DoneUrl, Restoring, Seeds
 from crawler.model import SITEMAP, Candidate, Claim
 from crawler.pipeline.parse import ParseKilledError
 from crawler.pipeline.router import Router, parent_of, with_sitemaps

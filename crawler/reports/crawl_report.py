@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.stats import Totals
+from crawler.frontier.reads import Totals
+from crawler.frontier.waiting import CRAWL_URLS
 from crawler.reports.domain_columns import told_columns
 from crawler.reports.domain_view import DomainView
 from crawler.reports.losses import Loss, is_asked, losses_text

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from crawler.frontier.series import Rates
+from crawler.frontier.lists import Rates
 from crawler.reports.crawl_report import (
     boost_text,
     classes_text,

@@ -6,11 +6,10 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import asdict
 
-from crawler.frontier.busy import BusyQueue
-from crawler.frontier.deferred import BLOCKED, PAUSED
-from crawler.frontier.overrides import Overrides
-from crawler.frontier.series import FINE, Rates
-from crawler.frontier.stats import DomainStats
+from crawler.frontier.lists import FINE, BusyQueue, Rates
+from crawler.frontier.operator import Overrides
+from crawler.frontier.reads import DomainStats
+from crawler.frontier.waiting import BLOCKED, PAUSED
 from crawler.rules.urls import registrable_domain
 
 WAIT_SHOWN_MS = 50  # a shorter wait is none

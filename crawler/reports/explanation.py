@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.frontier.deferred import kind_of
-from crawler.frontier.lookup import UrlLocation
 from crawler.frontier.messages import QuotaReached
+from crawler.frontier.reads import UrlLocation
+from crawler.frontier.waiting import kind_of
 from crawler.model import CommitEntry
 from crawler.reports.crawl_report import DEFERRED, boost_text, stop_text
 from crawler.rules.robots import RobotsVerdict

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from crawler.frontier.stats import (
+from crawler.frontier.reads import (
     CUT_BODY,
     DEAD,
     DEFERRED,

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import msgspec
 
+from crawler.frontier.lists import Rates, Sample, Samples
 from crawler.frontier.members import Awaited, Member
-from crawler.frontier.series import Rates, Sample, Samples
-from crawler.frontier.stats import Totals
+from crawler.frontier.reads import Totals
 from crawler.reports.domain_view import DomainView
 from crawler.reports.losses import Loss
 

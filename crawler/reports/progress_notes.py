@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from crawler.frontier.lists import FINE, STALE_SLOTS, Sample, Samples
 from crawler.frontier.members import Awaited, Awaits
-from crawler.frontier.series import FINE, STALE_SLOTS, Sample, Samples
 from crawler.terminal.wording import counted, duration, number
 
 STALL_S = 10.0  # without any progress, before it is explained

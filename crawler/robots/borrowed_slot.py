@@ -12,8 +12,8 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.keys import Keys
+from crawler.frontier.owner import Frontier
+from crawler.frontier.record import Keys
 from crawler.runtime.clock import monotonic_ms
 
 COMMAND_PATIENCE_MS = 30_000  # of commands, for a slot on the clock of a host

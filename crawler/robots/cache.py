@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.owner import Frontier
 from crawler.model import NOT_ALLOWED, FailureKind, FetchResult
 from crawler.rules.robots import RobotsRules, is_cut_at_limit, policy_of
 from crawler.runtime.clock import monotonic_ms, wall_s

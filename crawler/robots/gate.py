@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Frontier, Settlement
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import Overrides
+from crawler.frontier.owner import Frontier, Settlement
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import Claim
 from crawler.robots.cache import RobotsCache, RobotsEntry

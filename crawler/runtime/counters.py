@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from crawler.errors import InvariantError
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import Overrides
 from crawler.model import Claim
 from crawler.runtime.clock import wall_s
 from crawler.terminal.wording import failure_reason

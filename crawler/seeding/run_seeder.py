@@ -7,8 +7,8 @@ Nothing here says when a run starts, or that all its seeds were added.
 from collections.abc import Iterable, Sequence
 
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.runs import Runs
+from crawler.frontier.jobs import Runs
+from crawler.frontier.owner import Frontier
 from crawler.model import AddOutcome, Candidate
 from crawler.pipeline.router import Router
 from crawler.rules.jobs import RunRecord

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
-from crawler.frontier.bulk_lookup import BulkLookup, UrlState
-from crawler.frontier.crawl_record import Crawls
-from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.frontier import Frontier
 from crawler.frontier.messages import AddReply
-from crawler.frontier.seed_counts import Seeds
+from crawler.frontier.owner import Frontier
+from crawler.frontier.reads import BulkLookup, UrlState
+from crawler.frontier.record import Crawls
+from crawler.frontier.restore import DeadLetters, Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind
 from crawler.pipeline.router import Router, parent_of
 from crawler.rules.order import NO_SIGNALS, Signals

@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.frontier.operator_log import Actor
-from crawler.frontier.overrides import EVERYWHERE, OverrideKind
+from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
 from crawler.service.command_input import DELAY_MAX_S, boost_of, check_release
 from crawler.terminal.wording import counted, duration
 

@@ -6,10 +6,9 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, NoCrawlError
-from crawler.frontier.crawl_list import CrawlList, ListedCrawl
-from crawler.frontier.keys import Keys
-from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Members
+from crawler.frontier.reads import UrlLookup
+from crawler.frontier.record import CrawlList, Keys, ListedCrawl
 from crawler.membership.nodes import is_lock_free
 from crawler.service.ring_view import observed_members
 from crawler.settings import MembershipSettings

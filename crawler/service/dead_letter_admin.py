@@ -11,8 +11,8 @@ import msgspec
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import NotMetError, UsageError
-from crawler.frontier.dead_letters import StoredLetter
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
+from crawler.frontier.restore import StoredLetter
 from crawler.model import RefusalReason
 from crawler.reports.dead_letters_view import Letter
 

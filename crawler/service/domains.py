@@ -5,9 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import NotMetError, UsageError
-from crawler.frontier.busy import Slot
-from crawler.frontier.domain_lists import SORTS, DomainRow
-from crawler.frontier.series import COARSE, FINE, Rates, Resolution
+from crawler.frontier.lists import COARSE, FINE, SORTS, DomainRow, Rates, Resolution, Slot
 from crawler.reports.crawl_report import stop_text
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, with_facts
 from crawler.reports.domain_view import DomainView, domain_view

@@ -12,7 +12,7 @@ import msgspec
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import NotMetError
 from crawler.frontier.jobs import Changed
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
 from crawler.reports.job_view import FailedRun, failed_run
 from crawler.rules.job_plan import Plan, dismissed, retried
 from crawler.rules.jobs import Job, Row

@@ -16,7 +16,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.archive.job_journal import JobJournal, JobLine, line_of, seed_lines
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
 from crawler.jobs.clock_check import ClockCheck
 from crawler.reports.job_view import (
     HistoryPage,

@@ -1,7 +1,7 @@
 """Reads the robots.txt files that the owner of a queue has stored for the others."""
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.pending import PendingUrls
+from crawler.frontier.waiting import PendingUrls
 from crawler.robots.cache import SharedRobots
 
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.series import Sample
-from crawler.frontier.stats import Totals
+from crawler.frontier.lists import Sample
+from crawler.frontier.reads import Totals
 from crawler.reports.losses import Loss, losses_of
 from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, jobs_ahead, series_view
 from crawler.reports.overview_text import with_notes

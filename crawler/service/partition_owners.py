@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.leases import Takeover, Takeovers
+from crawler.frontier.owner import Takeover, Takeovers
 from crawler.service.ring_view import ring_of, weights_of
 
 NOBODY = -1

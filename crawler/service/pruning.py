@@ -21,7 +21,7 @@ from crawler.archive.rehandling import FILE as REHANDLE_FILE
 from crawler.archive.repair import recover_open_files
 from crawler.archive.session_lock import Life, is_abandoned, life_of, sessions
 from crawler.errors import ConflictError, EngineDown, UsageError
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
 from crawler.model import CommitEntry
 from crawler.rules.retention import PruneRule, runs_beyond
 from crawler.rules.text import SILENT, Meter

@@ -38,7 +38,7 @@ from crawler.archive.repair import recover_open_files
 from crawler.archive.session_lock import is_abandoned
 from crawler.archive.warc_reader import read_record
 from crawler.errors import ArchiveError, ConflictError, may_be_of_content
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
 from crawler.frontier.restore import Restoring
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
 from crawler.reports.ring_types import Eviction, NewPin, Pin, PinList, RemovedPin
 from crawler.rules.urls import partition_of
 from crawler.service.ring_view import located, pins_of, weights_of

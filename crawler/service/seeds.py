@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.app.crawl import OpenCrawl, make_seeder, member_of
 from crawler.errors import EngineError
-from crawler.frontier.operator_log import Actor
+from crawler.frontier.operator import Actor
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.runtime.tasks import first_error
 from crawler.seeding.seeder import GivenUrl, SeedReport

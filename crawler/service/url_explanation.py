@@ -10,7 +10,7 @@ from crawler.app.polite_client import robots_fact
 from crawler.archive.index_reader import find_url, sitemaps_beside
 from crawler.archive.warc_reader import read_record
 from crawler.errors import ArchiveError, NotMetError
-from crawler.frontier.stats import LINKS
+from crawler.frontier.reads import LINKS
 from crawler.model import CommitEntry
 from crawler.pipeline.parse import ParseKilledError
 from crawler.pipeline.router import Router

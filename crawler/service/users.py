@@ -6,8 +6,7 @@ import msgspec
 
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.operator_log import Actor
-from crawler.frontier.overrides import OverrideKind
+from crawler.frontier.operator import Actor, OverrideKind
 from crawler.rules.jobs import CRAWL, check_user, check_weight
 
 

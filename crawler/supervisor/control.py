@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from crawler.errors import EngineError, EngineFull
-from crawler.frontier.members import Member, Members
-from crawler.frontier.supervisors import SupervisorChild, SupervisorRecord, SupervisorRecords
+from crawler.frontier.members import Member, Members, SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.nodes import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.settings import MembershipSettings

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
-from crawler.frontier.domain_lists import SORTS
+from crawler.frontier.lists import SORTS
 from crawler.reports.domain_columns import domain_grid
 from crawler.reports.domain_view import DomainState, DomainView
 from crawler.reports.overview import SeriesView, Snapshot

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.operator_log import Actor, LogEntry
+from crawler.frontier.operator import Actor, LogEntry
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.history_view import ShownAttempt
 from crawler.reports.overview import DomainRows, Overview, SeriesView, Snapshot

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from crawler.frontier.operator_log import LogEntry
+from crawler.frontier.operator import LogEntry
 from crawler.reports.history_view import ShownAttempt, history_table
 from crawler.rules.text import printable
 from crawler.service.dead_letter_admin import LetterList

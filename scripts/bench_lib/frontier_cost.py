@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from crawler.frontier.frontier import Ack, Settlement
+from crawler.frontier.owner import Ack, Settlement
 from crawler.model import Candidate, Claim
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, candidate, claims_in, embedded_engine

@@ -14,12 +14,10 @@ from typing import Any, cast
 import msgspec
 
 from crawler.engine.client import Call, Engine
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.jobs import Jobs
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Acquired, Leases
-from crawler.frontier.runs import Runs
-from crawler.frontier.script_args import FenceArgs, JobChange
+from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.owner import Acquired, Frontier, Leases
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.jobs.runner import JobRunner
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord

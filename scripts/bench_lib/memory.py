@@ -15,8 +15,8 @@ from pathlib import Path
 import redis
 
 from crawler.archive.spill_files import SpillFiles
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.spill import Spilling
+from crawler.frontier.owner import Settlement
+from crawler.frontier.waiting import Spilling
 from crawler.model import Claim
 from crawler.rules.urls import partition_of
 from scripts.bench_lib import arguments

@@ -33,7 +33,7 @@ from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Engine
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.owner import Frontier
 from crawler.model import Candidate
 from crawler.rules.urls import partition_of
 from crawler.settings import load

@@ -16,7 +16,7 @@ from crawler.api.limits import Limits
 from crawler.api.routes import ROUTES
 from crawler.api.server import check_tokens, listen
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.api_tokens import ApiTokens, Role
+from crawler.frontier.api_store import ApiTokens, Role
 from tests.api.api_lab import PROBLEM, QUICK, Served, served, served_crawl
 from tests.service.service_lab import all_keys, seeded
 from tests.support.engine import Engine

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from crawler.api.limits import Limits
 from crawler.api.problem import ProblemError
 from crawler.api.shares import Places, Turns
-from crawler.frontier.api_answers import ANSWERS_MAX
-from crawler.frontier.api_tokens import Role
-from crawler.frontier.operator_log import ENTRIES_MAX, Actor, Via
+from crawler.frontier.api_store import ANSWERS_MAX, Role
+from crawler.frontier.operator import ENTRIES_MAX, Actor, Via
 from tests.api.api_lab import QUICK, Served, served, served_crawl
 from tests.service.service_lab import DOMAIN, seeded
 from tests.support.engine import Engine

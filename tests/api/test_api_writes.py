@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from crawler.api.limits import Limits
-from crawler.frontier.api_answers import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, StoredAnswer
-from crawler.frontier.api_tokens import Role
+from crawler.frontier.api_store import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, Role, StoredAnswer
 from crawler.service import commands
 from tests.api.api_lab import Served, served
 from tests.service.service_lab import DOMAIN, URLS, give_up, seeded

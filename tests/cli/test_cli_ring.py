@@ -12,9 +12,9 @@ import pytest
 from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Door
-from crawler.frontier.keys import Keys
 from crawler.frontier.members import Member, Members
-from crawler.frontier.script_library import library
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.reports.ring_text import members_text
 from crawler.rules.urls import partition_of
 from crawler.service.ring_view import disagreeing, members

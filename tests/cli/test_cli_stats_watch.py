@@ -5,13 +5,13 @@ import io
 import pytest
 
 from crawler.cli.stats import SORTS
-from crawler.frontier import domain_lists
+from crawler.frontier import lists
 from crawler.terminal import printing
 
 
 def test_the_command_offers_all_orders_that_there_are() -> None:
     """It names them itself, to begin without the imports that reading takes."""
-    assert {*SORTS} == {*domain_lists.SORTS}
+    assert {*SORTS} == {*lists.SORTS}
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.series import Rates
+from crawler.frontier.lists import Rates
 from crawler.reports.crawl_report import domain_table, named
 from crawler.reports.live_view import PlainLines, Quiet, Shown, summary_line, view_for
 from crawler.runtime.log_files import start_logging

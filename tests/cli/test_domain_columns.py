@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.frontier.series import Rates
+from crawler.frontier.lists import Rates
 from crawler.reports.crawl_report import domain_table
 from crawler.reports.domain_columns import COLUMNS, NAME_WIDTH_MAX, domain_grid
 from crawler.reports.domain_view import DomainState

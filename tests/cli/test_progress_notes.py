@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from crawler.frontier.lists import Sample, Samples
 from crawler.frontier.members import Awaited, Awaits, Member
-from crawler.frontier.series import Sample, Samples
 from crawler.reports.live_view import PlainLines, Shown
 from crawler.reports.overview import CrawlState, JobsAhead, jobs_ahead
 from crawler.reports.overview_text import notes, overview_parts, sentence, state_text

@@ -16,7 +16,7 @@ from crawler.archive.cdxj import to_entry, with_footer
 from crawler.archive.crawl_folder import CrawlFolder, open_or_create
 from crawler.cli.main import main
 from crawler.cli.rebuild import doors_of, entrance
-from crawler.frontier.stats import Totals
+from crawler.frontier.reads import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport
 from crawler.rules.text import SILENT, Meter

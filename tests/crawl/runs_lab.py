@@ -9,7 +9,7 @@ from unittest.mock import patch
 import msgspec
 
 from crawler.app.crawl import OpenCrawl, make_router
-from crawler.frontier.runs import Runs
+from crawler.frontier.jobs import Runs
 from crawler.pipeline.finish_watch import FinishWatcher
 from crawler.rules.jobs import Job, JobSpec, Revision, Row, RunCounts, RunRecord, RunSpec, State, job_of, total_of
 from crawler.rules.membership import RunPass, is_run_finished

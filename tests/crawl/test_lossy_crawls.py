@@ -11,7 +11,7 @@ import pytest
 
 from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
-from crawler.frontier.deferred import CRAWL_URLS
+from crawler.frontier.waiting import CRAWL_URLS
 from crawler.reports.losses import Kind, Loss
 from crawler.service.overview import losses
 from crawler.settings import Settings

@@ -10,10 +10,10 @@ import pytest
 
 from crawler.app.crawl import make_seeder
 from crawler.errors import ConflictError, EngineDown, UsageError
-from crawler.frontier.frontier import Frontier
 from crawler.frontier.members import Member
-from crawler.frontier.pending import PendingUrls
+from crawler.frontier.owner import Frontier
 from crawler.frontier.restore import Restoring
+from crawler.frontier.waiting import PendingUrls
 from crawler.membership.nodes import check_no_instance_runs
 from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl, lab_names

@@ -9,8 +9,8 @@ import pytest
 from crawler.app.crawl import make_seeder
 from crawler.app.crawl_summary import summary
 from crawler.app.open_crawl import open_crawl
-from crawler.frontier.crawl_record import record_of
-from crawler.frontier.stats import SEED_LED_AWAY
+from crawler.frontier.reads import SEED_LED_AWAY
+from crawler.frontier.record import record_of
 from crawler.recovery.crawl_identity import bound_of
 from crawler.reports.losses import losses_of
 from crawler.service.url_explanation import explain

@@ -14,7 +14,7 @@ from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import NotMetError
-from crawler.frontier.operator_log import Actor, Via
+from crawler.frontier.operator import Actor, Via
 from crawler.jobs import run_watch
 from crawler.model import CommitEntry
 from crawler.reports.explanation import explanation, state_of

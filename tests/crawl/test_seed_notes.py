@@ -10,7 +10,7 @@ from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.seed_journal import SeedJournal, SeedLine
 from crawler.errors import ConflictError, EngineDown
-from crawler.frontier.frontier import Frontier
+from crawler.frontier.owner import Frontier
 from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine

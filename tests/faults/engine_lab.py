@@ -23,10 +23,10 @@ from crawler.app.crawl import make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.engine.client import Engine
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Acquired, Leases
-from crawler.frontier.script_library import library
-from crawler.frontier.stats import Stats, Totals
+from crawler.frontier.owner import Acquired, Leases
+from crawler.frontier.reads import Stats, Totals
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, lab_names, settings_of

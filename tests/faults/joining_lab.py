@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crawler.engine.client import Engine
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member, Members, Pins
-from crawler.frontier.script_library import library
+from crawler.frontier.owner import Leases, Takeovers
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.nodes import join

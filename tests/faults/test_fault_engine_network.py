@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.instance import Instance
-from crawler.frontier.script_library import script
+from crawler.frontier.scripts import script
 from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl
 from tests.faults.engine_lab import HASTY, committed, counted, is_crawling, lab, shared, spy_on_acquires

@@ -7,11 +7,10 @@ from redis.crc import key_slot
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
-from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Acquired, Lease, Leases
 from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
-from crawler.frontier.script_library import library
+from crawler.frontier.owner import Ack, Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.robots.borrowed_slot import SlotQueue
 from crawler.rules.urls import Fingerprints

@@ -11,13 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from msgspec.structs import replace
 
 from crawler.engine.client import Engine
-from crawler.frontier.deferred import CRAWL_URLS
-from crawler.frontier.frontier import ClaimRequest, Fence, Frontier, Settlement
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Acquired, Lease, Leases
+from crawler.frontier.jobs import Runs
 from crawler.frontier.messages import AddQuota, ClaimReply
-from crawler.frontier.runs import Runs
-from crawler.frontier.spill import Block, Place, Urls
+from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement
+from crawler.frontier.record import Keys
+from crawler.frontier.waiting import CRAWL_URLS, Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.robots.borrowed_slot import SlotQueue
 from crawler.rules.urls import origin_of

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from crawler.frontier.frontier import Aside
+from crawler.frontier.owner import Aside
 from crawler.model import AckOutcome
 from crawler.rules.urls import origin_of
 from tests.frontier.machine import FrontierSteps, deliveries, moments, partitions, some

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from crawler.frontier.bulk_lookup import MOVING
+from crawler.frontier.reads import MOVING
 from crawler.rules.urls import origin_of
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import (

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.codec import DeadLetter, unpack_letter
-from crawler.frontier.dead_letters import DeadLetters, StoredLetter
+from crawler.frontier.restore import DeadLetters, StoredLetter
 from tests.frontier.machine import FrontierSteps, sessions, some
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import State

@@ -3,8 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.operator import Purge
+from crawler.frontier.waiting import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.machine import HOSTS, Disk, partitions, sessions
 from tests.frontier.machine_dead_letters import LetterSteps
 from tests.frontier.model_urls import State

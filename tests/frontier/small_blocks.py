@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crawler.frontier import script_library
+from crawler.frontier import scripts
 from tests.frontier.model_urls import BLOCK, IDLE_MS, NAMES_MAX, PER_STORE, QUICK_MAX, TOP_MAX
 
 SMALLER = (  # file, line, what stands there instead
@@ -34,12 +34,12 @@ def small_blocks() -> Iterator[None]:
             source = source.replace(wanted, instead)
         return source
 
-    whole = script_library._read
+    whole = scripts._read
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script_library, "_read", read)
-        script_library.forget()
+        patch.setattr(scripts, "_read", read)
+        scripts.forget()
         try:
             yield
         finally:
             patch.undo()
-            script_library.forget()
+            scripts.forget()

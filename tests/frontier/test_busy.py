@@ -5,10 +5,9 @@ from collections import Counter
 
 import pytest
 
-from crawler.frontier.busy import BusyQueue, BusyQueues, Slot
 from crawler.frontier.codec import pack
-from crawler.frontier.script_args import ActivityHead, ActivityItem
-from crawler.frontier.series import COARSE, FINE, Rates
+from crawler.frontier.lists import COARSE, FINE, BusyQueue, BusyQueues, Rates, Slot
+from crawler.frontier.scripts import ActivityHead, ActivityItem
 from tests.frontier.door import Door, found
 
 T = 360_000_000  # a fine slot, the first of a coarse one

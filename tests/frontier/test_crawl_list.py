@@ -10,11 +10,9 @@ import pytest
 from crawler.engine import client
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown, NoCrawlError
-from crawler.frontier.crawl_list import CrawlList
-from crawler.frontier.crawl_record import Crawls
-from crawler.frontier.frontier import Frontier
-from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.members import Member, Members
+from crawler.frontier.owner import Frontier
+from crawler.frontier.record import CRAWLS, LAYOUT, CrawlList, Crawls, Keys
 from crawler.rules.urls import Fingerprints, partition_of
 from crawler.service.crawl_list_view import CrawlCondition, crawl_row, crawl_rows, remove_crawl
 from crawler.settings import MembershipSettings, Settings, load

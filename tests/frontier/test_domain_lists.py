@@ -2,14 +2,12 @@
 
 import pytest
 
-from crawler.frontier.busy import Slot
 from crawler.frontier.codec import pack
-from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.domain_lists import SORTS, DomainLists, DomainRow
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.script_args import ActivityHead, ActivityItem
-from crawler.frontier.series import Rates
-from crawler.frontier.stats import Stats
+from crawler.frontier.lists import SORTS, DomainLists, DomainRow, Rates, Slot
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import Stats
+from crawler.frontier.scripts import ActivityHead, ActivityItem
+from crawler.frontier.waiting import ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.door import Door, found
 
 SLOT = 360_000_000

@@ -4,14 +4,12 @@ import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.engine.client import Call
-from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.frontier import Aside, Settlement
 from crawler.frontier.messages import ClaimReply, Probe
 from crawler.frontier.operator import Purge
-from crawler.frontier.pending import PendingUrls
-from crawler.frontier.stats import Stats
+from crawler.frontier.owner import Aside, Settlement
+from crawler.frontier.reads import BulkLookup, Stats
+from crawler.frontier.waiting import ChangeKind, DeferredUrls, PendingUrls, QueueChange
 from crawler.model import AckOutcome, Candidate, Claim
 from tests.frontier.door import Door, fingerprint, found
 from tests.frontier.test_frontier_restore import done, restore

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 
 from crawler.errors import ConflictError
-from crawler.frontier.frontier import Settlement
 from crawler.frontier.members import BeatAnswer, Member, Members
+from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome
 from tests.frontier.door import Door, found
 

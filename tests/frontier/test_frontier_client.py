@@ -12,7 +12,7 @@ import uvloop
 from crawler.engine.client import Engine, translate
 from crawler.engine.topology import CONNECTIONS_MAX
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
-from crawler.frontier.script_library import library
+from crawler.frontier.scripts import library
 from tests.frontier.resp_server import engine_like, serving
 
 

@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome
 from crawler.robots.borrowed_slot import SlotQueue, SlotRequest
 from tests.frontier.door import Door, found

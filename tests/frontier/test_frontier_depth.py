@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
-from crawler.frontier.bulk_lookup import BulkLookup, Tally
-from crawler.frontier.deferred import DeferredUrls
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import FetchQuota
 from crawler.frontier.operator import Purge
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import BulkLookup, Tally, UrlLookup
+from crawler.frontier.waiting import DeferredUrls
 from crawler.model import Candidate
 from crawler.quotas.raise_limits import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found

@@ -5,9 +5,8 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.crawl_record import Crawls
-from crawler.frontier.keys import LAYOUT, Keys
-from crawler.frontier.script_library import library
+from crawler.frontier.record import LAYOUT, Crawls, Keys
+from crawler.frontier.scripts import library
 from crawler.settings import Settings
 from tests.support.engine import Engine as RunningEngine
 

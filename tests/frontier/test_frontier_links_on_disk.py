@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.bulk_lookup import BulkLookup
-from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota
+from crawler.frontier.reads import BulkLookup
+from crawler.frontier.waiting import DeferredUrls
 from crawler.quotas import raise_limits
 from crawler.quotas.raise_limits import RaisedQuotasWatcher
 from crawler.settings import BudgetSettings

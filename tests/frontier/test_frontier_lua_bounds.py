@@ -107,6 +107,6 @@ def test_a_bucket_is_deleted_after_it_was_moved() -> None:
 
 def test_no_operation_is_of_two_names() -> None:
     """All that is read here is what the engine gets."""
-    from crawler.frontier.script_library import NAMES, SHARED
+    from crawler.frontier.scripts import NAMES, SHARED
 
     assert sorted(SOURCES) == sorted([*NAMES, *SHARED])

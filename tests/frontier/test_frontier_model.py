@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.frontier import Ack, ClaimRequest, Fence, Settlement
-from crawler.frontier.script_library import library
+from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement
+from crawler.frontier.scripts import library
 from crawler.model import AckOutcome, CommitEntry
 from crawler.robots.borrowed_slot import SlotRequest
 from tests.frontier.door import CALL_S

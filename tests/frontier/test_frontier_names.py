@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from crawler.engine.client import Call, Engine
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.stats import NAMES_MAX, Stats
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import NAMES_MAX, Stats
 from crawler.model import Candidate
 from crawler.rules.urls import partition_of
 from tests.frontier.door import Door, found

@@ -7,9 +7,9 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
-from crawler.frontier.keys import Keys
 from crawler.frontier.members import Pins, by_partition
-from crawler.frontier.script_library import library
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.rules.urls import partition_of
 
 PARTITIONS = 16

@@ -4,12 +4,10 @@ import contextlib
 
 from msgspec.structs import replace
 
-from crawler.frontier.bulk_lookup import BulkLookup, Tally, UrlState
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import UrlLookup
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import BulkLookup, Stats, Tally, UrlLookup, UrlState
 from crawler.frontier.restore import RESTORE_MAX, DoneUrl, Restoring
-from crawler.frontier.stats import Stats
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY, Door, found
 

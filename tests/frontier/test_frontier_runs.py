@@ -5,17 +5,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from crawler.frontier.bulk_lookup import BulkLookup
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import UrlLookup
+from crawler.frontier.jobs import Runs
 from crawler.frontier.messages import AddQuota
-from crawler.frontier.restore import Restoring
-from crawler.frontier.runs import Runs
-from crawler.frontier.seed_counts import Seeds
-from crawler.frontier.stats import Stats
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
+from crawler.frontier.restore import DeadLetters, Restoring, Seeds
+from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.model import AddOutcome
 from crawler.rules.jobs import RunCounts, RunRecord, RunSpec, total_of
 from crawler.rules.membership import RunPass, is_run_finished

@@ -7,9 +7,8 @@ import pytest
 
 from crawler.engine.client import Engine as Connection
 from crawler.errors import ConflictError
-from crawler.frontier.crawl_record import Crawls, ScopeHistory, record_of
-from crawler.frontier.keys import Keys
-from crawler.frontier.script_library import library
+from crawler.frontier.record import Crawls, Keys, ScopeHistory, record_of
+from crawler.frontier.scripts import library
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router
 from crawler.rules.scope import ScopeRules

@@ -10,9 +10,9 @@ from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineFull
 from crawler.frontier.codec import DeadLetter, FailedAttempt
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import UrlLookup
-from crawler.frontier.pending import PendingUrls
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import UrlLookup
+from crawler.frontier.waiting import PendingUrls
 from crawler.model import AckOutcome, AddOutcome, Claim, RefusalReason
 from tests.frontier.door import DELAY_MS, Door, fingerprint, found
 

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.frontier.bulk_lookup import BulkLookup
-from crawler.frontier.deferred import ChangeKind, QueueChange
-from crawler.frontier.frontier import Settlement
-from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.operator import OperatorCommands
-from crawler.frontier.pending import PendingUrls
-from crawler.frontier.stats import Stats
+from crawler.frontier.owner import Settlement
+from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
+from crawler.frontier.waiting import ChangeKind, PendingUrls, QueueChange
 from crawler.model import Candidate, Claim
 from tests.frontier.door import DELAY_MS, FINGERPRINTS, Door, found
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from crawler.audit.findings import Report
 from crawler.audit.findings_text import report_json, report_text
 from crawler.audit.judge_jobs import judge_jobs
-from crawler.frontier.job_books import JobBooks
-from crawler.frontier.jobs import Jobs, StoredJob, job_id
+from crawler.frontier.jobs import JobBooks, Jobs, StoredJob, job_id
 from crawler.rules.job_plan import Plan, RunResult, created, edited, ended, paused, plan, requested, resumed, retried
 from crawler.rules.jobs import Job, JobSpec, Row
 from crawler.rules.schedules import Schedule

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import ConflictError, NotMetError
-from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Changed, Jobs, StoredJob, job_id
+from crawler.frontier.owner import Fence
 from crawler.rules.job_plan import (
     Plan,
     RunResult,

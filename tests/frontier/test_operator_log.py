@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.frontier.operator_log import (
+from crawler.frontier.operator import (
     DROPPED_AT_ONCE,
     ENTRIES_MAX,
     LOOKED_AT,

@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.frontier.codec import item_of
-from crawler.frontier.script_args import AckItem, UrlItem, with_positions
+from crawler.frontier.scripts import AckItem, UrlItem, with_positions
 from tests.frontier.door import found
 
 

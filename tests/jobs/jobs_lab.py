@@ -15,7 +15,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
-from crawler.frontier.operator_log import Actor, Via
+from crawler.frontier.operator import Actor, Via
 from crawler.jobs import run_watch, runner, triggers
 from crawler.model import CommitEntry
 from crawler.rules.jobs import JobSpec, Row, RunSpec

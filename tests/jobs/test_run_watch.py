@@ -8,9 +8,8 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.frontier import Fence
-from crawler.frontier.jobs import Jobs, StoredJob
-from crawler.frontier.runs import Runs
+from crawler.frontier.jobs import Jobs, Runs, StoredJob
+from crawler.frontier.owner import Fence
 from crawler.jobs import run_watch
 from crawler.jobs.clock_check import ClockCheck
 from crawler.jobs.run_watch import RunWatch

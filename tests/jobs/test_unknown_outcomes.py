@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import Fence
 from crawler.frontier.jobs import Jobs, StoredJob, job_id
-from crawler.frontier.keys import Keys
+from crawler.frontier.owner import Fence
+from crawler.frontier.record import Keys
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.schedules import Schedule

@@ -3,8 +3,8 @@
 import contextlib
 
 from crawler.engine.client import Engine as Client
-from crawler.frontier.keys import Keys
-from crawler.frontier.script_library import library
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.settings import MembershipSettings
 from tests.faults.joining_lab import Ledger, VirtualInstance
 from tests.support.engine import Engine

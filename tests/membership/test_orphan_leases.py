@@ -7,10 +7,10 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
-from crawler.frontier.keys import Keys
-from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member
-from crawler.frontier.script_library import library
+from crawler.frontier.owner import Leases, Takeovers
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.membership.ownership import Ownership
 from crawler.rules.membership import Liveness, Ring

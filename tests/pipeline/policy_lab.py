@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.pipeline import response_policy
 from crawler.pipeline.response_policy import ResponsePolicy

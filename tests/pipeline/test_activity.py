@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.frontier.script_args import ActivityHead, ActivityItem
+from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim
 from crawler.pipeline import activity as module
 from crawler.pipeline.activity import SEND_EVERY_MS, Activity

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.archive.history import Attempt, Became, status_of
-from crawler.frontier.frontier import Fence, Settlement
+from crawler.frontier.owner import Fence, Settlement
 from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.attempt_notes import AttemptNotes

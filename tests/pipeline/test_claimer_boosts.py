@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.messages import ClaimReply
+from crawler.frontier.owner import ClaimRequest, Fence
 from crawler.pipeline.claim import Claimer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.counters import Counters, OpenClaims

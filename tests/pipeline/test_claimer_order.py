@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.messages import ClaimReply
-from crawler.frontier.overrides import EVERYWHERE, Overrides
+from crawler.frontier.operator import EVERYWHERE, Overrides
+from crawler.frontier.owner import ClaimRequest, Fence
 from crawler.pipeline import claim as claimer_module
 from crawler.pipeline.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
 from crawler.pipeline.due_partitions import LEAD_MS, DuePartitions

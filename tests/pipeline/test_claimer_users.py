@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.frontier.frontier import ClaimRequest, Fence
 from crawler.frontier.messages import ClaimReply, QueueBatch
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import Overrides
+from crawler.frontier.owner import ClaimRequest, Fence
 from crawler.pipeline.claim import URLS_PER_CALL, Claimer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from crawler.frontier.frontier import ClaimReply
+from crawler.frontier.owner import ClaimReply
 from crawler.pipeline.claim import SWEEP_MS, Claimer
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.frontier import Settlement
+from crawler.frontier.owner import Settlement
 from crawler.model import Claim, ParsedPage
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.commit import Committer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineFull
-from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AckReply, AddReply
+from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome, AddOutcome, Candidate, Claim, ParsedPage
 from crawler.pipeline import held_back, route
 from crawler.pipeline.activity import Activity

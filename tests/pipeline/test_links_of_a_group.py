@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.crawl_record import CrawlRecord
-from crawler.frontier.frontier import Settlement
 from crawler.frontier.messages import AddReply
+from crawler.frontier.owner import Settlement
+from crawler.frontier.record import CrawlRecord
 from crawler.model import AddOutcome, Candidate, Claim, ParsedPage, RefusalReason
 from crawler.pipeline.outcome import Committable
 from crawler.pipeline.recent_urls import RecentUrls

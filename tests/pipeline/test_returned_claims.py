@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.frontier import Aside, Fence, Settlement
-from crawler.frontier.leases import Acquired
+from crawler.frontier.owner import Acquired, Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline import rebalance as work_module
 from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks

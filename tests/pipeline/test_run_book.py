@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from crawler.errors import EngineDown
-from crawler.frontier.runs import ActiveRun
+from crawler.frontier.jobs import ActiveRun
 from crawler.model import Claim
 from crawler.pipeline import run_book
 from crawler.pipeline.recent_urls import RecentUrls

@@ -8,8 +8,8 @@ import pytest
 
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Memory
-from crawler.frontier.frontier import Fence
-from crawler.frontier.spill import Spilling, Stub, urls_of
+from crawler.frontier.owner import Fence
+from crawler.frontier.waiting import Spilling, Stub, urls_of
 from crawler.pipeline import spiller
 from crawler.pipeline.spiller import KEEP_MS, Spiller
 from crawler.runtime.counters import Counters, OpenClaims

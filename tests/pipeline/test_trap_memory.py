@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.frontier.crawl_record import CrawlRecord
+from crawler.frontier.record import CrawlRecord
 from crawler.model import Candidate, Claim
 from crawler.pipeline.recent_urls import RecentUrls
 from crawler.pipeline.router import Router

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.frontier.messages import QueueBatch
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import Overrides
 from crawler.model import Claim
 from crawler.pipeline.fetch import FetchStage
 from crawler.pipeline.schedule import Scheduler

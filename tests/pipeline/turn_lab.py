@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from crawler.archive.inflight_log import InflightMark
-from crawler.frontier.leases import Acquired
+from crawler.frontier.owner import Acquired
 from crawler.membership.held_partitions import Dependent, HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.address_limit import AddressLimiter

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
-from crawler.frontier.deferred import DeferredRow
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.stats import Totals
+from crawler.frontier.reads import Totals
+from crawler.frontier.waiting import DeferredRow
 from crawler.quotas.admit import QuotaAdmission
 from crawler.quotas.distribute import DeferredShare
 from crawler.quotas.usage import QuotaUsage

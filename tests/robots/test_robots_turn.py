@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import EngineDown
-from crawler.frontier.frontier import Fence, Settlement
 from crawler.frontier.messages import QueueBatch
-from crawler.frontier.overrides import Overrides
+from crawler.frontier.operator import Overrides
+from crawler.frontier.owner import Fence, Settlement
 from crawler.model import Claim
 from crawler.pipeline.outcome import NotEntitledError
 from crawler.pipeline.response_policy import ResponsePolicy

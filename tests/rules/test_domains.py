@@ -11,8 +11,7 @@ import pytest
 import tldextract
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
-from crawler.frontier.crawl_record import CrawlRecord
-from crawler.frontier.placement import Placement
+from crawler.frontier.record import CrawlRecord, Placement
 from crawler.rules.urls import Fingerprints, canonicalize, host_of, is_ip, partition_of, registrable_domain
 from crawler.settings import ScopeSettings
 

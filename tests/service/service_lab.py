@@ -11,9 +11,8 @@ from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import EngineError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.frontier import ClaimRequest, Fence, Settlement
-from crawler.frontier.leases import Acquired
-from crawler.frontier.operator_log import Actor, OperatorLog, Via
+from crawler.frontier.operator import Actor, OperatorLog, Via
+from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Settlement
 from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine

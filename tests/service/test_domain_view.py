@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.busy import BusyQueue, Slot
-from crawler.frontier.overrides import EVERYWHERE, Overrides
-from crawler.frontier.stats import DomainStats
+from crawler.frontier.lists import BusyQueue, Slot
+from crawler.frontier.operator import EVERYWHERE, Overrides
+from crawler.frontier.reads import DomainStats
 from crawler.reports.domain_detail import sentence
 from crawler.reports.domain_view import DomainState, DomainView, domain_view
 

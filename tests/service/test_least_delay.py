@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.frontier.frontier import Fence, Settlement
-from crawler.frontier.leases import Acquired
+from crawler.frontier.owner import Acquired, Fence, Settlement
 from crawler.robots.cache import SharedRobots
 from crawler.rules.robots import RobotsRules
 from crawler.service.commands import set_delay

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.stats import Totals
+from crawler.frontier.reads import Totals
 from crawler.model import FailureKind
 from crawler.reports.losses import (
     ADVICE,

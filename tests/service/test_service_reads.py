@@ -12,9 +12,8 @@ from crawler.app.crawl import OpenCrawl, member_of
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import UsageError
-from crawler.frontier.domain_lists import SORTS
-from crawler.frontier.overrides import OverrideKind
-from crawler.frontier.series import Sample
+from crawler.frontier.lists import SORTS, Sample
+from crawler.frontier.operator import OverrideKind
 from crawler.pipeline import activity, archive
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.domain_view import DomainState

@@ -9,9 +9,9 @@ from crawler.audit.findings import Report
 from crawler.audit.judge_frontier import Committed, disagreements, missing_of
 from crawler.audit.judge_jobs import judge_jobs
 from crawler.engine.client import Engine
-from crawler.frontier.bulk_lookup import BulkLookup, Tally
-from crawler.frontier.job_books import JobBooks
-from crawler.frontier.keys import Keys
+from crawler.frontier.jobs import JobBooks
+from crawler.frontier.reads import BulkLookup, Tally
+from crawler.frontier.record import Keys
 from tests.simulation.engine import Server
 
 PAUSE_S = 0.2  # between two commands, at most; for most there is none

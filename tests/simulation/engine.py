@@ -14,7 +14,7 @@ import redis.exceptions as rex
 
 from crawler.engine.client import Call, Engine, EngineInfo, Memory, RestartSignal, translate
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.script_library import script
+from crawler.frontier.scripts import script
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
 from tests.simulation.weather import Weather

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from crawler.frontier.keys import Keys
-from crawler.frontier.script_library import script
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import script
 from crawler.rules.jobs import Job, Row, job_of
 from tests.simulation.census import Census
 from tests.simulation.wire import RealEngine

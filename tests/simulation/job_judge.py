@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Call
-from crawler.frontier.script_args import FenceArgs, JobChange
+from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.jobs.clock_check import OFFSET_MAX_S
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, RunRecord, State
 from tests.simulation.clocks import EPOCH_NS

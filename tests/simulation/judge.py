@@ -11,9 +11,8 @@ import hiredis
 import msgspec
 
 from crawler.engine.client import Call
-from crawler.frontier.keys import Keys
-from crawler.frontier.script_args import AckArgs
-from crawler.frontier.script_library import NAMES, script
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import NAMES, AckArgs, script
 from crawler.rules.urls import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.clocks import EPOCH_NS

@@ -20,8 +20,8 @@ from crawler.app.instance import Instance
 from crawler.archive.session_lock import SessionLock
 from crawler.content.html import parse_page
 from crawler.errors import CrawlerError
-from crawler.frontier import crawl_record
 from crawler.frontier import jobs as stored_jobs
+from crawler.frontier import record
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run_handler import Handled, run_handler
@@ -279,7 +279,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (open_crawl, "secrets", _Tokens()),
         (stored_jobs, "secrets", _Tokens()),
         (service_jobs, "secrets", _Tokens()),
-        (crawl_record, "secrets", _Keys()),
+        (record, "secrets", _Keys()),
         (app_crawl, "host_id", host_id),
         (build, "host_id", host_id),
         (nodes, "host_id", host_id),

@@ -14,11 +14,10 @@ import msgspec
 
 from crawler.archive.items import ItemWriter
 from crawler.errors import EngineError
-from crawler.frontier import script_library
-from crawler.frontier.frontier import Frontier, Settlement
-from crawler.frontier.leases import Acquired, Leases
-from crawler.frontier.runs import Runs
-from crawler.frontier.script_args import with_positions
+from crawler.frontier import scripts
+from crawler.frontier.jobs import Runs
+from crawler.frontier.owner import Acquired, Frontier, Leases, Settlement
+from crawler.frontier.scripts import with_positions
 from crawler.jobs import run_watch
 from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.engine_restarts import EngineRestarts
@@ -56,15 +55,15 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _scripts_without(wanted: str, instead: str) -> Iterator[None]:
     """Replace a text in the Lua scripts; at least one must contain it."""
-    before = script_library._read
-    names = (*script_library.SHARED, *script_library.NAMES)
+    before = scripts._read
+    names = (*scripts.SHARED, *scripts.NAMES)
     assert any(wanted in before(name) for name in names), f"the scripts have changed: {wanted}"
-    script_library.forget()
+    scripts.forget()
     try:
-        with _patched(script_library, "_read", lambda name: before(name).replace(wanted, instead)):
+        with _patched(scripts, "_read", lambda name: before(name).replace(wanted, instead)):
             yield
     finally:
-        script_library.forget()
+        scripts.forget()
 
 
 def no_hold() -> contextlib.AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import CrawlerError
-from crawler.frontier.operator_log import Actor, Via
+from crawler.frontier.operator import Actor, Via
 from crawler.runtime.clock import wall_s
 from crawler.service import failed_runs
 from crawler.service import jobs as service

@@ -7,7 +7,7 @@ from typing import Any
 
 import hiredis
 
-from crawler.frontier.script_library import library
+from crawler.frontier.scripts import library
 from tests.support.engine import running_engine
 
 # Hashes and sorted sets keep the order in which they were filled, instead of one that a random seed gave them.

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from crawler.frontier.overrides import Overrides
-from crawler.frontier.series import Rates
-from crawler.frontier.stats import DomainStats
+from crawler.frontier.lists import Rates
+from crawler.frontier.operator import Overrides
+from crawler.frontier.reads import DomainStats
 from crawler.reports.domain_view import DomainState, DomainView, domain_view
 from crawler.reports.overview import CrawlState, DomainRows, Overview, Snapshot
 from crawler.reports.overview_text import with_notes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.frontier.series import Rates
+from crawler.frontier.lists import Rates
 from crawler.reports.overview import Point
 from crawler.tui.charts import bars, columns_of
 

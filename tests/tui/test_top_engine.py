@@ -5,7 +5,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from crawler.app.crawl import OpenCrawl
-from crawler.frontier.operator_log import Actor, Via
+from crawler.frontier.operator import Actor, Via
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource
 from tests.service.service_lab import DOMAIN, seeded

@@ -5,8 +5,8 @@ from typing import Any
 
 from crawler.archive.history import Became
 from crawler.errors import EngineDown, UsageError
-from crawler.frontier.operator_log import LogEntry, Via
-from crawler.frontier.series import Rates
+from crawler.frontier.lists import Rates
+from crawler.frontier.operator import LogEntry, Via
 from crawler.reports.dead_letters_view import Letter, LetterFailure
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, with_facts
 from crawler.reports.domain_view import DomainState, DomainView

@@ -36,7 +36,7 @@ def note(step: str) -> None:
 
 if STEP or NOTES:
     from crawler.engine.client import Engine
-    from crawler.frontier.script_library import NAMES
+    from crawler.frontier.scripts import NAMES
 
     whole = Engine._pipeline
 

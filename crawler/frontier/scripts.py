@@ -5,9 +5,15 @@ becomes the position of the field, from 1, and `AckItem.size` the number of fiel
 Times in ms; the scripts' heads tell what the values mean.
 """
 
+import hashlib
 import re
+from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
+import msgspec
+
+from crawler.engine.client import Library
 from crawler.rules.jobs import RunCounts
 
 
@@ -248,3 +254,86 @@ def with_positions(source: str) -> str:
         return str(fields.index(found[2]) + 1)
 
     return _NAMED.sub(position, source)
+
+
+# The Lua scripts as the engine gets them: one library of functions, named as the methods that call them.
+#
+# The files that begin with an underscore are shared. Their functions are made once, when the library is loaded
+# (docs/internals/decisions/scripts.md), so what they keep during a call is in the table `ctx` of _partition.lua, which
+# is made again for each call. An operation's file is what one call does; if it has functions of its own, from `--@call`
+# on.
+
+
+NAMES = (
+    "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_job", "change_queues", "claim",
+    "close_run", "count_items", "dead_letter", "defer", "depths", "discard_dead", "drain_log", "extend_claims",
+    "heartbeat", "join", "leave", "locate", "log_command", "names_after", "purge", "read_queues", "recall",
+    "record_crash", "refuse", "release_lease", "reopen", "replace_record", "requeue_dead", "restore", "retry",
+    "return_claims", "return_slot", "spill", "touch_run", "unspill", "url_states", "withdraw",
+)  # fmt: skip
+SHARED = (  # each uses only what is in those before it
+    "_partition", "_pending_url", "_buckets", "_compact", "_counts", "_turns", "_queue", "_borrowed", "_block",
+    "_losses", "_deferred", "_scheduled", "_aside", "_seen", "_admission", "_stats", "_names", "_add", "_restored",
+    "_claims",
+)  # fmt: skip
+
+_CALL = "--@call\n"
+_FLAGS = re.compile(r"#!lua(?: flags=(\S+))?")
+
+
+class Script(msgspec.Struct, frozen=True):
+    """One operation: its source, and the name of its function in the engine."""
+
+    name: str
+    source: str
+    function: str
+
+
+def _read(name: str) -> str:
+    source = (files("crawler.frontier") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return with_positions(source)
+
+
+def _code_only(source: str) -> str:
+    """Without whole-line comments: the engine compiles the library once but stores and replicates its text."""
+    return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith(("--", "#!")))
+
+
+def _shared() -> str:
+    sources = [_read(name) for name in SHARED]
+    return "\n".join(map(_code_only, sources))
+
+
+def _registered(name: str) -> str:
+    source = _read(name)
+    head = _FLAGS.match(source)
+    assert head is not None, f"{name}.lua: its first line says its flags"
+    flags = ", ".join(f"'{flag}'" for flag in (head[1] or "").split(",") if flag)
+    before, _, called = source.rpartition(_CALL)
+    return (
+        f"(function()\n{_code_only(before)}\n"
+        f"redis.register_function{{function_name = PREFIX .. '{name}', flags = {{{flags}}}, callback = "
+        f"function(KEYS, ARGV)\nnew_call(KEYS)\n{_code_only(called)}\nend}}\nend)();"
+    )
+
+
+@cache
+def library() -> Library:
+    """The library of this release."""
+    text = "\n".join([_shared(), *map(_registered, NAMES)])
+    name = "crawler_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{text}\n")
+
+
+@cache
+def script(name: str) -> Script:
+    """The script of that name; raises KeyError for a name that is none."""
+    if name not in NAMES:
+        raise KeyError(name)
+    return Script(name, _read(name), library().function_of(name))
+
+
+def forget() -> None:
+    """Read the files again, for tests that change them."""
+    library.cache_clear()
+    script.cache_clear()

@@ -1,9 +1,14 @@
-"""The record of a crawl, which all instances must agree on: layout, partitions, scope, order. And its counters."""
+"""Every key of the engine, made in one place.
+
+All keys of a partition share the hash tag {crawl:partition}, all crawl-wide keys the tag {crawl}: one script touches
+one slot. The scripts build further keys from the meta key's prefix (lua/_partition.lua).
+"""
 
 import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -11,13 +16,72 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineFull
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.keys import CRAWLS, LAYOUT, Keys
 from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
-from crawler.rules.urls import HASH_KEY_BYTES, Fingerprints
+from crawler.rules.urls import (
+    HASH_KEY_BYTES,
+    Fingerprints,
+    authority_of,
+    host_of,
+    partition_of,
+    queue_of,
+    registrable_domain,
+)
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
+
+LAYOUT = 8  # version of what is stored under these keys; another one is refused
+CRAWLS = "crawler:crawls"  # the set of all crawls of the engine, by name; the one key that belongs to no crawl
+
+
+class Keys:
+    """The keys of one crawl."""
+
+    def __init__(self, crawl: str) -> None:
+        self.crawl_name = crawl
+        self.crawl = f"{{{crawl}}}:crawl"
+        self.members = f"{{{crawl}}}:members"
+        self.nodes = f"{{{crawl}}}:nodes"
+        self.returns = f"{{{crawl}}}:returns"
+        self.evicted = f"{{{crawl}}}:evicted"
+        self.takeovers = f"{{{crawl}}}:takeovers"
+        self.pins = f"{{{crawl}}}:pins"
+        self.overrides = f"{{{crawl}}}:orders"
+        self.operator_log = f"{{{crawl}}}:oplog"
+        self.api_tokens = f"{{{crawl}}}:tokens"
+        self.api_answers = f"{{{crawl}}}:answers"
+        self.supervisors = f"{{{crawl}}}:fleets"
+        self.wanted = f"{{{crawl}}}:wanted"
+        self.scope = f"{{{crawl}}}:scope"
+        self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows
+        self.series = f"{{{crawl}}}:series"
+        self.history = f"{{{crawl}}}:history"
+        self.jobs = f"{{{crawl}}}:jobs"
+        self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
+        self._prefix = f"{{{crawl}:"
+        self.meta = lru_cache(maxsize=None)(self._meta)  # at most one entry per partition
+
+    def _meta(self, partition: int) -> str:
+        return f"{self._prefix}{partition}}}:m"
+
+    def of(self, partition: int, name: str) -> str:
+        """Key `name` of a partition, like u, x, ready or q:QUEUE (docs/internals/frontier-layout.md)."""
+        return f"{self._prefix}{partition}}}:{name}"
+
+    @property
+    def pattern(self) -> str:
+        """A glob pattern that all keys of this crawl match, and no key of another one."""
+        literally = "".join(f"\\{c}" if c in "*?[]\\" else c for c in self.crawl_name)
+        return f"{{{literally}[:}}]*"
+
+    @staticmethod
+    def partition_of_meta(key: str) -> int:
+        """The partition that a meta key names (hints carry it)."""
+        return int(key[key.rindex(":", 0, key.index("}")) + 1 : key.index("}")])
+
+
+# The record of a crawl, which all instances must agree on: layout, partitions, scope, order. And its counters.
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -356,3 +420,130 @@ class Crawls:
             )
             for p, (added, done, run_added, run_done) in enumerate(numbers)
         ]
+
+
+# Where a URL belongs: its domain, its queue, and the partition that both are in.
+
+
+PLACES_MAX = 50_000  # hosts whose place is cached; about 400 bytes each
+
+
+class Placement:
+    """The placement of one crawl: its number of partitions and `queue_by` never change."""
+
+    def __init__(self, record: CrawlRecord) -> None:
+        self._partitions = record.partitions
+        self._by_domain = record.queue_by == "domain"
+        self._place = lru_cache(maxsize=PLACES_MAX)(self._place_of)
+
+    def of(self, url: str) -> tuple[str, str, int]:
+        """(domain, queue, partition) of a canonical URL."""
+        return self._place(authority_of(url))
+
+    def _place_of(self, authority: str) -> tuple[str, str, int]:
+        host = host_of(f"http://{authority}/")
+        domain = registrable_domain(host)
+        return domain, queue_of(host, by_domain=self._by_domain), partition_of(domain, self._partitions)
+
+
+# The crawls of an engine: their list, and the removal of one, which a crash may interrupt anywhere.
+#
+# Removal replaces the record by a mark, so that nobody opens the crawl any more. Then it deletes the keys, the record
+# last. While the mark is there, the same removal again finishes what an interrupted one has left.
+
+
+class ListedCrawl(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl of the list. `record` is None for one of another layout, and for one that is being removed."""
+
+    name: str
+    layout: int
+    begun_at: float  # wall clock, s; 0.0 where the record does not tell
+    record: CrawlRecord | None = None
+
+    @property
+    def is_being_removed(self) -> bool:
+        return self.layout == REMOVED
+
+
+class CrawlList:
+    """The crawls of one engine. A crawl of an earlier release is on the list once it was opened by this one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def read(self) -> list[ListedCrawl]:
+        """All crawls on the list, by name."""
+        names = sorted(name.decode() for name in await self._engine.command("SMEMBERS", CRAWLS))
+        raw = await self._engine.commands([("HGET", Keys(name).crawl, "record") for name in names])
+        return [_listed(name, record) for name, record in zip(names, raw, strict=True) if record is not None]
+
+    async def find(self, name: str) -> ListedCrawl | None:
+        """A crawl by its name, whether or not it is on the list."""
+        raw = await self._record(name)
+        return None if raw is None else _listed(name, raw)
+
+    async def mark(self, name: str) -> bool:
+        """From now on nobody can open the crawl, and instances that come to it stop. False: it is marked already.
+
+        Raises ConflictError when its record changes at this moment.
+        """
+        raw = await self._record(name)
+        if raw is None or _is_mark(raw):
+            return False
+        await self._replace(name, raw, _encode(RemovalMark(layout=REMOVED, was=raw.decode())))
+        return True
+
+    async def unmark(self, name: str) -> None:
+        """The crawl is as it was before `mark`. Only for the caller to whom that returned True, and before `erase`."""
+        raw = await self._record(name)
+        if raw is not None and _is_mark(raw):
+            await self._replace(name, raw, msgspec.json.decode(raw, type=RemovalMark).was.encode())
+
+    async def erase(self, name: str) -> int:
+        """Delete all keys of a marked crawl; how many those were. It ends early where another removal finished first.
+
+        The keys are read again until there are none: a command that had the crawl open may have written meanwhile.
+        """
+        erased = 0
+        while found := await self._erase_once(name):
+            erased += found
+        if await self._is_marked(name):
+            await self._engine.command("SREM", CRAWLS, name)  # first: the mark keeps the name until all is done
+            erased += int(await self._engine.command("UNLINK", Keys(name).crawl))
+        return erased
+
+    async def _erase_once(self, name: str) -> int:
+        keys, erased = Keys(name), 0
+        async for some in self._engine.scan(keys.pattern):
+            if not await self._is_marked(name):
+                break  # what is here now belongs to a new crawl
+            others = [key for key in some if key != keys.crawl.encode()]
+            erased += sum(await self._engine.commands([("UNLINK", key) for key in others]))
+        return erased
+
+    async def _is_marked(self, name: str) -> bool:
+        raw = await self._record(name)
+        return raw is not None and _is_mark(raw)
+
+    async def _record(self, name: str) -> bytes | None:
+        raw: bytes | None = await self._engine.command("HGET", Keys(name).crawl, "record")
+        return raw
+
+    async def _replace(self, name: str, seen: bytes, record: bytes) -> None:
+        (reply,) = await self._engine.run("replace_record", (Keys(name).crawl,), seen, record)
+        if reply != b"COMMITTED":
+            raise ConflictError(f"the record of crawl {name!r} was changed at this moment: try again")
+
+
+def _is_mark(raw: bytes) -> bool:
+    return bool(msgspec.json.decode(raw).get("layout") == REMOVED)
+
+
+def _listed(name: str, raw: bytes) -> ListedCrawl:
+    found = msgspec.json.decode(raw)
+    if found.get("layout") == REMOVED:
+        found = {**msgspec.json.decode(found["was"]), "layout": REMOVED}
+    layout = int(found["layout"])
+    record = record_of(found) if layout == LAYOUT else None
+    begun_at = float(found.get("origin") or found.get("begun_at") or 0.0)
+    return ListedCrawl(name=name, layout=layout, begun_at=begun_at, record=record)
