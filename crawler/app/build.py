@@ -15,13 +15,13 @@ from crawler import process_tuning
 from crawler.app.crawl import OpenCrawl, make_router, member_of
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import ensure_engine
+from crawler.archive.folder import is_abandoned
 from crawler.archive.history import HistoryWriter
-from crawler.archive.index_writer import IndexWriter
+from crawler.archive.index import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.repair import recover_open_files
-from crawler.archive.session_lock import is_abandoned
-from crawler.archive.warc_writer import WarcWriter
+from crawler.archive.warc import WarcWriter
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.frontier.members import Pins
 from crawler.frontier.owner import Takeovers

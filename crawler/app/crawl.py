@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.session_lock import SessionLock
+from crawler.archive.folder import CrawlFolder, SessionLock
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
 from crawler.errors import ArchiveError
@@ -178,7 +177,7 @@ def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: T
 async def leads_to(crawl: OpenCrawl, url: str) -> tuple[Sequence[str], str] | None:
     """The links of a committed page, and the target of its redirect; None if its record is not in this folder."""
     from crawler.archive.index_reader import find_url
-    from crawler.archive.warc_reader import read_record
+    from crawler.archive.warc import read_record
     from crawler.pipeline.parse import ParseKilledError
     from crawler.recovery.reparse import Rereader
 
@@ -197,7 +196,7 @@ async def leads_to(crawl: OpenCrawl, url: str) -> tuple[Sequence[str], str] | No
 
 def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = None) -> "Seeder":
     """Adds seeds to this crawl."""
-    from crawler.archive.seed_journal import SeedJournal
+    from crawler.archive.journals import SeedJournal
     from crawler.seeding.seeder import Seeder
 
     return Seeder(

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl
 from crawler.archive.crawl_binding import bound_to, holds_results
-from crawler.archive.crawl_folder import archive_error, is_crawl_folder, open_existing, replace_durably
+from crawler.archive.folder import archive_error, is_crawl_folder, open_existing, replace_durably
 from crawler.errors import UsageError
 from crawler.frontier.record import Needs
 from crawler.settings import Settings

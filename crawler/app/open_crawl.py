@@ -11,15 +11,18 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING
 
-from crawler.archive.crawl_folder import (
+from crawler.archive.folder import (
     CrawlFolder,
+    Life,
+    SessionLock,
     is_there,
+    life_of,
     open_existing,
     open_or_borrow,
     open_or_create,
     open_temporary,
+    sessions,
 )
-from crawler.archive.session_lock import Life, SessionLock, life_of, sessions
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import CrawlerError, UsageError
 from crawler.settings import Settings

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from crawler.archive.crawl_folder import archive_error, open_private, sync_directory
+from crawler.archive.folder import archive_error, open_private, sync_directory
 from crawler.errors import ArchiveError
 
 OPEN_SUFFIX = ".open"

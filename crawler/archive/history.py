@@ -19,8 +19,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.archive.checked_lines import is_right, with_checksum
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
-from crawler.archive.session_lock import Life, life_of, sessions
+from crawler.archive.folder import CrawlFolder, Life, archive_error, life_of, open_private, sessions
 from crawler.errors import ArchiveError
 
 SUFFIX = ".jsonl"

@@ -22,11 +22,12 @@ from typing import IO
 
 import msgspec
 
-from crawler.archive import cdxj, index_writer
+from crawler.archive import index
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.cdxj import surt, to_entry
-from crawler.archive.checked_lines import DamagedLine, is_right
-from crawler.archive.crawl_folder import CrawlFolder, archive_error
+from crawler.archive.checked_lines import DamagedLine, is_right, with_checksum
+from crawler.archive.folder import CrawlFolder, archive_error, replace_durably
+from crawler.archive.index import surt, to_entry
+from crawler.errors import ArchiveError
 from crawler.model import SITEMAP, CommitEntry
 
 _SITEMAP = b'"label":"%b"' % SITEMAP.encode()
@@ -73,7 +74,7 @@ class IndexReader:
         With `pruned`, also what is left of those that were removed.
         """
         names = segment_names(self.folder)
-        for name in index_writer.serials_missing(self.folder, names):
+        for name in index.serials_missing(self.folder, names):
             self._report(name, "not found")
         with contextlib.ExitStack() as stack:
             lines = self._merged([n for n in names if not n.endswith(OPEN_SUFFIX)], names, stack)
@@ -95,7 +96,7 @@ class IndexReader:
             seen: set[tuple[str, int]] = set()  # one URL has one SURT key, so its lines are all in this group
             for line in group:
                 self.bytes_read += len(line)
-                entry = cdxj.to_entry(line)
+                entry = index.to_entry(line)
                 assert entry is not None, "damaged lines were left out"
                 key = (entry.fingerprint, entry.visit)
                 if key not in seen:
@@ -120,7 +121,7 @@ class IndexReader:
             return ()
 
     def _whole_lines(self, name: str, file: IO[bytes]) -> Iterator[bytes]:
-        check = cdxj.SegmentCheck()
+        check = index.SegmentCheck()
         try:
             yield from self._sound(name, file, check)
         except OSError as error:
@@ -129,7 +130,7 @@ class IndexReader:
             if flaw := check.flaw():
                 self._report(name, flaw)
 
-    def _sound(self, name: str, lines: Iterable[bytes], check: cdxj.SegmentCheck) -> Iterator[bytes]:
+    def _sound(self, name: str, lines: Iterable[bytes], check: index.SegmentCheck) -> Iterator[bytes]:
         """The lines of a segment that have an entry; damaged ones are reported."""
         offset = 0
         for number, line in enumerate(lines, 1):
@@ -145,8 +146,8 @@ class IndexReader:
     def _sorted_copy(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
         """An open segment, sorted; its final file if it was sealed meanwhile."""
         try:
-            lines = index_writer.written_lines(self.folder.index / name)
-            return self._temporary(sorted(self._sound(name, lines, cdxj.SegmentCheck())), stack)
+            lines = index.written_lines(self.folder.index / name)
+            return self._temporary(sorted(self._sound(name, lines, index.SegmentCheck())), stack)
         except FileNotFoundError:
             return self._open(name.removesuffix(OPEN_SUFFIX), stack)
         except OSError as error:
@@ -177,12 +178,12 @@ def find_url(folder: CrawlFolder, url: str) -> list[CommitEntry]:
         path = folder.index / name
         with contextlib.suppress(OSError):
             if name.endswith(OPEN_SUFFIX):
-                lines += [line for line in index_writer.sorted_lines(path) if line.startswith(key)]
+                lines += [line for line in index.sorted_lines(path) if line.startswith(key)]
             else:
                 lines += _lines_with(path, key)
     found: dict[tuple[str, int], CommitEntry] = {}
     for line in sorted(lines):
-        entry = cdxj.to_entry(line)
+        entry = index.to_entry(line)
         if entry is not None and entry.url == url:
             found.setdefault((entry.fingerprint, entry.visit), entry)
     return sorted(found.values(), key=lambda entry: entry.fetched_at)
@@ -196,7 +197,7 @@ def sitemaps_beside(folder: CrawlFolder, url: str) -> list[CommitEntry]:
         if not name.endswith(OPEN_SUFFIX):
             with contextlib.suppress(OSError):
                 lines += _lines_with(folder.index / name, host, holding=_SITEMAP)
-    found = [entry for line in lines if (entry := cdxj.to_entry(line)) is not None and entry.is_sitemap]
+    found = [entry for line in lines if (entry := index.to_entry(line)) is not None and entry.is_sitemap]
     return sorted(found, key=lambda entry: -entry.fetched_at)
 
 
@@ -217,7 +218,7 @@ def segment_names(folder: CrawlFolder) -> list[str]:
     """File names of all segments, open and sealed. Lists until two listings agree, because one may be renamed."""
     before: list[str] = []
     while True:
-        names = sorted(p.name for p in folder.index.iterdir() if index_writer.SUFFIX in p.suffixes[-2:])
+        names = sorted(p.name for p in folder.index.iterdir() if index.SUFFIX in p.suffixes[-2:])
         if names == before:
             return names
         before = names
@@ -234,7 +235,7 @@ def index_bytes(folder: CrawlFolder) -> int:
 
 def sessions_of(folder: CrawlFolder) -> frozenset[str]:
     """The sessions that wrote an index, and so their records, into this folder."""
-    stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index_writer.SUFFIX) for name in segment_names(folder))
+    stems = (name.removesuffix(OPEN_SUFFIX).removesuffix(index.SUFFIX) for name in segment_names(folder))
     return frozenset(stem.rpartition("-")[0] for stem in stems)
 
 
@@ -298,7 +299,7 @@ def new_chunks(folder: CrawlFolder, places: Mapping[str, Place]) -> Iterator[Chu
 def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool) -> Iterator[Chunk]:
     path = folder.index / (name if is_sealed else name + OPEN_SUFFIX)
     offset = place.offset if not is_sealed and not place.is_sealed else 0
-    check = cdxj.SegmentCheck()
+    check = index.SegmentCheck()
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -316,3 +317,68 @@ def _chunks_of(folder: CrawlFolder, name: str, place: Place, *, is_sealed: bool)
     if is_sealed:
         place, damaged = Place(offset=offset, is_sealed=True, is_done=True), int(bool(check.flaw()))
         yield Chunk(segment=name, entries=[], place=place, damaged=damaged)
+
+
+# Which segments of the index each output has read completely: a small file next to the cursor of the output.
+#
+# A cursor is a database that its writer locks, so others can't ask it. What no output waits for may be removed. The
+# file has one line, with a checksum: without it, or when it is damaged, nothing is read.
+
+CURSOR_SUFFIX = ".cursor"
+SUFFIX = ".read"
+
+
+class _Noted(msgspec.Struct):
+    done: list[str] | None  # None: its target was written whole, and nothing waits for it
+
+
+class ReadMarks:
+    """The file of one cursor. Without it, nothing is read."""
+
+    def __init__(self, cursor: Path) -> None:
+        """Raises ArchiveError."""
+        self._path = cursor.with_name(cursor.name + SUFFIX)
+        self.noted = _noted(cursor)
+
+    def note(self, done: frozenset[str] | None) -> None:
+        """Replace what is noted, durably. None: nothing waits for this output. Raises ArchiveError."""
+        if done == self.noted:
+            return
+        draft = self._path.with_name(self._path.name + ".draft")
+        line = msgspec.json.encode(_Noted(None if done is None else sorted(done)))
+        try:
+            replace_durably(self._path, draft, [with_checksum(line), b"\n"])
+        except OSError as error:
+            raise archive_error("write", self._path, error) from None
+        self.noted = done
+
+
+class OutputsRead:
+    """What all outputs of a folder have read, as it is when this is created. Raises ArchiveError."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._read: dict[str, frozenset[str]] = {}
+        cursors = sorted(folder.outputs.glob(f"*{CURSOR_SUFFIX}")) if folder.outputs.exists() else []
+        for cursor in cursors:
+            done = _noted(cursor)
+            if done is not None:
+                self._read[f"{folder.outputs.name}/{cursor.name}"] = done
+
+    def waiting_for(self, segment: str) -> list[str]:
+        """The cursors, relative to the crawl folder, of outputs that have not read this segment to its end."""
+        return [name for name, done in self._read.items() if segment not in done]
+
+
+def _noted(cursor: Path) -> frozenset[str] | None:
+    path = cursor.with_name(cursor.name + SUFFIX)
+    try:
+        line = path.read_bytes().removesuffix(b"\n")
+        if not line.startswith(b"{"):  # of an earlier release: a name a line
+            names = line.decode("utf-8", "replace").splitlines()
+            return None if names == ["*"] else frozenset(names)
+        done = msgspec.json.decode(line, type=_Noted).done if is_right(line) else []
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return frozenset()  # its program was killed at once, or is of an earlier release
+    except OSError as error:
+        raise ArchiveError(f"can't read {path}: {error}") from None
+    return None if done is None else frozenset(done)

@@ -17,8 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private
-from crawler.archive.session_lock import Life, life_at
+from crawler.archive.folder import CrawlFolder, Life, archive_error, life_at, open_private
 from crawler.errors import ArchiveError
 
 SUFFIX = ".started"

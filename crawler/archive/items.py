@@ -16,7 +16,7 @@ import msgspec
 from isal import isal_zlib
 
 from crawler.archive.appender import OPEN_SUFFIX, Appender, finish_all
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, ItemsLocation

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from crawler.archive import index_writer
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive import index
+from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
 from crawler.archive.index_reader import IndexReader
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, ItemsLocation
@@ -205,7 +205,7 @@ def put_in_place(folder: CrawlFolder, journal: RehandleJournal, step: Callable[[
         step("line")
         return entry.placed(entry.warc, new.items)
 
-    index_writer.change_lines(folder, changed)
+    index.change_lines(folder, changed)
 
 
 def check_whole(reader: IndexReader) -> None:

@@ -1,21 +1,212 @@
-"""Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name.
+"""Reads a whole crawl folder without trusting any of it: every response record, every line of the index.
 
-And takes damage out of WARC files, for a rebuild that has every page that it hit fetched again.
+For audits and rebuilds. Nothing is skipped silently: unreadable parts are reported in between. Works while sessions are
+writing.
 """
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
+from isal import isal_zlib
 
-from crawler.archive import index_writer, items, warc_writer
+from crawler.archive import index, items, warc
+from crawler.archive import warc as warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, replace_durably, sync_directory
-from crawler.archive.folder_scan import ArchivedResponse, walk_warc
-from crawler.archive.warc_reader import members, next_member
+from crawler.archive.checked_lines import DamagedLine, has_checksum
+from crawler.archive.folder import CrawlFolder, archive_error, replace_durably, sync_directory
+from crawler.archive.index_reader import segment_names
+from crawler.archive.warc import Buffer, StoredResponse, members, next_member, stored_response
+from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
+
+RECORD_BYTES_MAX = 1 << 30  # decompressed; a damaged length must not use up the memory
+_GZIP = 31
+_WINDOW_BYTES = 1 << 20
+
+
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
+    """An unreadable part of the folder. `is_tail`: the end of a file that is, or was, being written."""
+
+    file: str  # relative to the crawl folder
+    reason: str
+    is_tail: bool = False
+    part: tuple[int, int] = (0, 0)  # of a WARC file: the first byte, and the one after the last
+
+
+class ArchivedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response record and its location."""
+
+    location: WarcLocation
+    stored: StoredResponse
+
+
+class IndexLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit in one line of a segment; the same commit may be in several."""
+
+    segment: str
+    entry: CommitEntry
+    length: int
+    has_checksum: bool  # lines of earlier releases have none
+
+
+def warc_names(folder: CrawlFolder) -> list[str]:
+    """Final names of all WARC files, complete or being written, in order of time."""
+    try:
+        names = [path.name for path in folder.warc.iterdir()]
+    except OSError:
+        return []
+    final = {name.removesuffix(OPEN_SUFFIX) for name in names}
+    return sorted(name for name in final if name.endswith(warc.SUFFIX))
+
+
+class ArchiveSize:
+    """How many bytes all WARC files of some folders have, and how many of them lie before the end of a record."""
+
+    def __init__(self, folders: Sequence[CrawlFolder]) -> None:
+        self.total = 0
+        self._before: dict[str, int] = {}  # by file: its name has the session
+        for folder in folders:
+            for name in warc_names(folder):
+                self._before[name] = self.total
+                self.total += _size_of(folder.warc / name)
+
+    def position(self, record: WarcLocation) -> int:
+        return self._before.get(record.file, self.total) + record.offset + record.length
+
+
+def _size_of(path: Path) -> int:
+    try:
+        file, _ = _opened(path)
+        with file:
+            return file.seek(0, 2)
+    except OSError:  # whoever reads it reports it
+        return 0
+
+
+def walk_responses(folder: CrawlFolder) -> Iterator[ArchivedResponse | Flaw]:
+    """All response records of all WARC files in order, and the unreadable parts. Memory: one record."""
+    for name in warc_names(folder):
+        yield from walk_warc(folder, name)
+
+
+def walk_warc(folder: CrawlFolder, name: str) -> Iterator[ArchivedResponse | Flaw]:
+    """The same of one file."""
+    shown = f"{folder.warc.name}/{name}"
+    try:
+        file, is_open = _opened(folder.warc / name)
+    except OSError as error:
+        yield Flaw(file=shown, reason=error.strerror or "can't be read")
+        return
+    with file:
+        size = file.seek(0, 2)
+        if size == 0:
+            return
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
+            data = memoryview(mapped)
+            try:
+                yield from _records(data, name, shown, is_open=is_open)
+            finally:
+                data.release()
+
+
+def _opened(path: Path) -> tuple[IO[bytes], bool]:
+    """The file under its final name or its open one; tried twice, because it may be renamed in between."""
+    for candidate in (path, path.with_name(path.name + OPEN_SUFFIX)):
+        with contextlib.suppress(FileNotFoundError):
+            return candidate.open("rb"), candidate != path
+    return path.open("rb"), False
+
+
+def _records(data: memoryview, name: str, shown: str, *, is_open: bool) -> Iterator[ArchivedResponse | Flaw]:
+    start = 0
+    while start < len(data):
+        found = _member(data, start)
+        if found is None:
+            following = next_member(data, start + 1)
+            if following is None:
+                cut = f"its last {len(data) - start:,} bytes are not a whole record"
+                yield Flaw(file=shown, reason=cut, is_tail=is_open, part=(start, len(data)))
+                return
+            reason = f"damaged from byte {start:,} to {following:,}"
+            yield Flaw(file=shown, reason=reason, part=(start, following))
+            start = following
+            continue
+        record, end = found
+        try:
+            stored = stored_response(record, f"{shown} at {start}")
+        except ArchiveError as error:
+            yield Flaw(file=shown, reason=str(error), part=(start, end))
+        else:
+            if stored is not None:
+                location = WarcLocation(file=name, offset=start, length=end - start)
+                yield ArchivedResponse(location=location, stored=stored)
+        start = end
+
+
+def _member(data: memoryview, start: int) -> tuple[bytes, int] | None:
+    """The decompressed gzip member at `start` and its end; None when it is not whole (its CRC is checked)."""
+    inflater = isal_zlib.decompressobj(wbits=_GZIP)
+    pieces: list[Buffer] = []
+    position, room = start, RECORD_BYTES_MAX
+    while position < len(data) and room > 0:
+        chunk = data[position : position + _WINDOW_BYTES]
+        try:
+            pieces.append(inflater.decompress(chunk))
+        except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
+            return None
+        room -= len(pieces[-1])
+        position += len(chunk)
+        if inflater.eof:
+            return b"".join(pieces), position - len(inflater.unused_data)
+    return None
+
+
+def whole_member(data: memoryview) -> tuple[bytes, int] | None:
+    """The decompressed gzip member at the start of `data` and its length; None when it is not whole."""
+    return _member(data, 0)
+
+
+def walk_lines(folder: CrawlFolder) -> Iterator[IndexLine | Flaw]:
+    """Every line of every index segment, unsorted and with repeats, and the unreadable parts."""
+    names = segment_names(folder)
+    for missing in index.serials_missing(folder, names):
+        yield Flaw(file=f"{folder.index.name}/{missing}", reason="not found")
+    for final in sorted({name.removesuffix(OPEN_SUFFIX) for name in names}):  # both exist while one is being sorted
+        yield from _walk_segment(folder, final)
+
+
+def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]:
+    shown = f"{folder.index.name}/{final}"
+    try:
+        file, is_open = _opened(folder.index / final)
+        check, offset = index.SegmentCheck(), 0
+        with file:
+            for number, line in enumerate(file, 1):
+                if check.is_entry(line):
+                    entry = index.to_entry(line) if line.endswith(b"\n") else None
+                    if entry is not None:
+                        checked = has_checksum(line[:-1])
+                        yield IndexLine(segment=final, entry=entry, length=len(line), has_checksum=checked)
+                    elif is_open and not line.endswith(b"\n"):
+                        yield Flaw(file=shown, reason="a torn last line", is_tail=True)
+                    else:
+                        yield Flaw(file=shown, reason=str(DamagedLine(number, offset, line)))
+                offset += len(line)
+        if not is_open and (flaw := check.flaw()):
+            yield Flaw(file=shown, reason=flaw)
+    except OSError as error:
+        yield Flaw(file=shown, reason=error.strerror or "can't be read")
+
+
+# Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name.
+#
+# And takes damage out of WARC files, for a rebuild that has every page that it hit fetched again.
+
 
 LOCK = "recover"
 WORK_FACTOR, WORK_BYTES_MIN = 16, 64 * 1024 * 1024  # limits of the search for whole members after damage
@@ -40,7 +231,7 @@ def recover_open_files(folder: CrawlFolder, is_dead: Callable[[str], bool]) -> l
     with folder.exclusive(LOCK, LOCK_TIMEOUT_S):
         found = [_recover_members(path) for path in _open_files(folder.warc, warc_writer.SUFFIX, is_dead)]
         found += [_recover_members(path) for path in _open_files(folder.items, items.SUFFIX, is_dead)]
-        found += [_recover_index(folder, path) for path in _open_files(folder.index, index_writer.SUFFIX, is_dead)]
+        found += [_recover_index(folder, path) for path in _open_files(folder.index, index.SUFFIX, is_dead)]
     return found
 
 
@@ -48,11 +239,11 @@ def _open_files(directory: Path, suffix: str, is_dead: Callable[[str], bool]) ->
     return [
         path
         for path in sorted(directory.glob(f"*{suffix}{OPEN_SUFFIX}"))
-        if is_dead(session_of(path.name.removesuffix(suffix + OPEN_SUFFIX)))
+        if is_dead(session_of_stem(path.name.removesuffix(suffix + OPEN_SUFFIX)))
     ]
 
 
-def session_of(stem: str) -> str:
+def session_of_stem(stem: str) -> str:
     """The session in `<prefix>-<digits>-<session>-<serial>` (WARC) or `<session>-<serial>` (index, items)."""
     parts = stem.split("-")
     stamp = next((i for i, part in enumerate(parts) if len(part) == 17 and part.isdigit()), -1)
@@ -60,7 +251,7 @@ def session_of(stem: str) -> str:
 
 
 def _recover_index(folder: CrawlFolder, path: Path) -> Recovered:
-    lines = index_writer.seal(folder, path)
+    lines = index.seal(folder, path)
     return Recovered(file=str(Path(folder.index.name) / path.name.removesuffix(OPEN_SUFFIX)), kept=lines)
 
 
@@ -173,7 +364,7 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
             return entry.placed(place, entry.items)
 
         for one in indexes:
-            index_writer.change_lines(one, changed)
+            index.change_lines(one, changed)
         path.unlink()
         sync_directory(folder.warc)
     except OSError as error:

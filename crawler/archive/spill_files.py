@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.archive.appender import Appender
-from crawler.archive.crawl_folder import archive_error, make_private, sync_directory
+from crawler.archive.folder import archive_error, make_private, sync_directory
 from crawler.errors import ArchiveError
 
 FRAME = struct.Struct("<II")

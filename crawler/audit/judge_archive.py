@@ -6,8 +6,11 @@ import contextlib
 import json
 from collections.abc import Collection, Sequence
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import (
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index_reader import index_bytes, unchecked_text
+from crawler.archive.items import ItemFiles
+from crawler.archive.journals import journals_in
+from crawler.archive.repair import (
     ArchivedResponse,
     ArchiveSize,
     Flaw,
@@ -16,10 +19,7 @@ from crawler.archive.folder_scan import (
     walk_responses,
     warc_names,
 )
-from crawler.archive.index_reader import index_bytes, unchecked_text
-from crawler.archive.items import ItemFiles
-from crawler.archive.job_journal import journals_in
-from crawler.archive.warc_record import payload_digest, safe_uri
+from crawler.archive.warc import payload_digest, safe_uri
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of

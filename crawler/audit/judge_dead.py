@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.inflight_log import beginning_of
 from crawler.audit.findings import Report
 from crawler.frontier.restore import DeadLetters

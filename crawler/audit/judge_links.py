@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from crawler.archive.warc_reader import StoredResponse
+from crawler.archive.warc import StoredResponse
 from crawler.audit.ledger import Commit
 from crawler.frontier.record import CrawlRecord, ScopeHistory
 from crawler.handlers.page import Followed

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.audit.access_log import read_log
 from crawler.audit.findings import Report
 from crawler.audit.judge_archive import ArchiveJudge, late_pages

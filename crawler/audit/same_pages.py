@@ -6,7 +6,7 @@ trap rules see (soft_404).
 
 import itertools
 
-from crawler.archive.warc_record import payload_digest
+from crawler.archive.warc import payload_digest
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger
 from crawler.rules.urls import host_of, registrable_domain

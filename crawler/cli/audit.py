@@ -11,7 +11,7 @@ from crawler.errors import AuditFailed, UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.archive.folder import CrawlFolder
     from crawler.audit.findings import Report
     from crawler.audit.run_audit import Subject, WebLogs
     from crawler.outputs.target import Target
@@ -110,7 +110,7 @@ async def _audit(
     arguments: argparse.Namespace, settings: "Settings", others: Sequence[str], targets: Sequence["Target"]
 ) -> Any:
     from crawler.app.open_crawl import open_crawl
-    from crawler.archive.crawl_folder import open_existing
+    from crawler.archive.folder import open_existing
     from crawler.audit.run_audit import audit
     from crawler.terminal.progress import progress
 
@@ -149,7 +149,7 @@ def _compare(
 async def _subject(crawl: "OpenCrawl", others: Sequence[str], logs: "WebLogs") -> "Subject":
     import msgspec
 
-    from crawler.archive.crawl_folder import open_existing
+    from crawler.archive.folder import open_existing
     from crawler.audit.judge_links import CrawlRules
     from crawler.audit.run_audit import Subject
     from crawler.frontier.jobs import JobBooks

@@ -110,7 +110,7 @@ async def check_engine(settings: "Settings", *, needs_crawl: bool = False) -> No
 
     from crawler.app.crawl_terms import check_terms
     from crawler.app.open_crawl import open_crawl
-    from crawler.archive.crawl_folder import is_crawl_folder
+    from crawler.archive.folder import is_crawl_folder
     from crawler.cli.options import NO_FOLDER
 
     if not settings.frontier.redis or (is_crawl_folder(settings.archive.dir) and not needs_crawl):

@@ -17,7 +17,7 @@ from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
 from crawler.app.crawl_summary import failed_seeds, nothing_fetched, summary
 from crawler.app.crawl_terms import settle, to_start_over
 from crawler.app.open_crawl import abandon, open_crawl
-from crawler.archive.crawl_folder import alone_in, is_crawl_folder
+from crawler.archive.folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_options import (
     check_engine,
     few_files,

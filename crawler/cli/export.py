@@ -12,7 +12,7 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import ArchiveError, UsageError
 
 if TYPE_CHECKING:
-    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.archive.folder import CrawlFolder
     from crawler.archive.index_reader import MissingFile
     from crawler.outputs.records import RecordSource
     from crawler.outputs.target import Target
@@ -118,7 +118,7 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
         return []
     from pathlib import Path
 
-    from crawler.archive.crawl_folder import OUTPUTS
+    from crawler.archive.folder import OUTPUTS
     from crawler.outputs.cursor import refuse_foreign
     from crawler.outputs.opening import check_target, targets_of
     from crawler.outputs.records import ITEMS, PAGES
@@ -133,7 +133,7 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
-    from crawler.archive.crawl_folder import open_existing
+    from crawler.archive.folder import open_existing
     from crawler.outputs.opening import targets_of
     from crawler.outputs.records import ITEMS, PAGES, Items, Pages
     from crawler.terminal.printing import say

@@ -10,7 +10,7 @@ from crawler.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.archive.folder import CrawlFolder
     from crawler.archive.history import Attempt
 
 SHOWN = 100
@@ -50,7 +50,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UsageError, InvalidUrl."""
-    from crawler.archive.crawl_folder import open_existing
+    from crawler.archive.folder import open_existing
     from crawler.cli.event_loop import raise_file_limit
     from crawler.rules.urls import host_of, registrable_domain
     from crawler.seeding.url_input import url_of, url_of_site

@@ -11,7 +11,7 @@ from crawler.cli.export import STDOUT
 from crawler.errors import CrawlerError
 
 if TYPE_CHECKING:
-    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.archive.folder import CrawlFolder
     from crawler.outputs.target import Target
 
 

@@ -13,7 +13,7 @@ from crawler.terminal.wording import counted
 
 if TYPE_CHECKING:
     from crawler.app.crawl import Entrance, OpenCrawl
-    from crawler.archive.crawl_folder import CrawlFolder
+    from crawler.archive.folder import CrawlFolder
     from crawler.frontier.record import Crawls
     from crawler.recovery.replay import RebuildDeps, RebuildReport
     from crawler.rules.text import Meter
@@ -78,7 +78,7 @@ async def _run(
     files: list[str],
 ) -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.archive.crawl_folder import open_existing, open_or_create
+    from crawler.archive.folder import open_existing, open_or_create
     from crawler.membership.nodes import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):

@@ -63,7 +63,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Handle all pages, and print what came of it. Raises HandlersFailed and ArchiveError after that."""
     from crawler.app.crawl_terms import permitted
-    from crawler.archive.crawl_folder import open_existing
+    from crawler.archive.folder import open_existing
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import run_async
     from crawler.service.command_input import domain_of

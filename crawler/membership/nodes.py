@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from crawler.archive.session_lock import Life, life_at
+from crawler.archive.folder import Life, life_at
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member, Members, NameTakenError
 from crawler.runtime.clock import monotonic_ms

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.warc_reader import read_record
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.warc import read_record
 from crawler.content.html import extract_text, main_text, parse_page
 from crawler.content.sniff import decode as decode_charset
 from crawler.content.sniff import detect_charset

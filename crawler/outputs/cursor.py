@@ -18,9 +18,8 @@ from zlib import crc32
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder, archive_error, make_private, open_private
-from crawler.archive.index_reader import Chunk, Place
-from crawler.archive.read_marks import CURSOR_SUFFIX, ReadMarks
+from crawler.archive.folder import CrawlFolder, archive_error, make_private, open_private
+from crawler.archive.index_reader import CURSOR_SUFFIX, Chunk, Place, ReadMarks
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.sink import Mark, Wanted

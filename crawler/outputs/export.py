@@ -11,7 +11,7 @@ from typing import IO
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile, index_bytes
 from crawler.errors import OutputError
 from crawler.outputs.cursor import note_ours

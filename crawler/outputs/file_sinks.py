@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from crawler.archive.crawl_folder import archive_error, sync_directory
+from crawler.archive.folder import archive_error, sync_directory
 from crawler.errors import ConflictError, OutputError
 from crawler.outputs.line_formats import CsvLines, Lines, packed, read_errors, text_of
 from crawler.outputs.locking import draft_of, set_aside, unwritable

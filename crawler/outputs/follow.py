@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from crawler.archive.crawl_folder import CrawlFolder, archive_error
+from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.index import serials_missing
 from crawler.archive.index_reader import MissingFile, new_chunks, segment_names
-from crawler.archive.index_writer import serials_missing
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.cursor import Cursor, cursor_path, lock_of
 from crawler.outputs.export import difference, export

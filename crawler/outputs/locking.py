@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from crawler.archive.crawl_folder import FREE_SOME, NO_ROOM, open_private
+from crawler.archive.folder import FREE_SOME, NO_ROOM, open_private
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, UsageError
 
 POLL_S = 0.02

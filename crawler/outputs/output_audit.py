@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, index_bytes
 from crawler.errors import UsageError
 from crawler.model import CommitEntry

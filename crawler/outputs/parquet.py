@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from crawler.archive.crawl_folder import archive_error
+from crawler.archive.folder import archive_error
 from crawler.errors import UsageError
 from crawler.outputs.columns import ColumnType, as_kind, grown, is_inexact
 from crawler.outputs.file_sinks import mark_of, take_place

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from crawler.archive.crawl_binding import bound_to
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder, iso_ms
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.archive.items import ItemFiles
-from crawler.archive.stamps import iso_ms
 from crawler.errors import ArchiveError
 from crawler.model import LINK_RULES, CommitEntry
 from crawler.outputs.columns import ColumnType

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crawler.archive.crawl_folder import FREE_SOME
+from crawler.archive.folder import FREE_SOME
 from crawler.errors import ArchiveError, CrawlerError, OutputError, UsageError
 from crawler.outputs.columns import ColumnType, as_kind, check_count, kind_of
 from crawler.outputs.locking import writing

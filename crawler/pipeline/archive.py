@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from crawler.archive.index_writer import IndexWriter
+from crawler.archive.index import IndexWriter
 from crawler.archive.items import ItemWriter
-from crawler.archive.warc_record import payload_digest
-from crawler.archive.warc_writer import WarcWriter
+from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.owner import Frontier
 from crawler.handlers.page import Followed

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from crawler.archive.crawl_folder import open_private
+from crawler.archive.folder import open_private
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import may_be_of_content
 from crawler.frontier.owner import Settlement

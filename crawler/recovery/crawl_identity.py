@@ -17,7 +17,7 @@ from crawler.archive.crawl_binding import (
     holds_results,
     holds_seeds,
 )
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.errors import ConflictError, NoCrawlError, UsageError
 from crawler.frontier.record import CrawlRecord, Crawls, record_of
 from crawler.settings import Settings

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.job_journal import JobJournal, JobLine
+from crawler.archive.journals import JobJournal, JobLine
 from crawler.errors import ConflictError
 from crawler.frontier.jobs import Changed, Jobs, job_id
 from crawler.recovery.page_book import PageBook

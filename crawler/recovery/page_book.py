@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from crawler.archive.scratch_db import open_scratch
+from crawler.archive.prune_records import open_scratch
 from crawler.frontier.reads import SEED_LED_AWAY
 from crawler.model import CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun

@@ -26,17 +26,13 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from crawler.archive.crawl_binding import bind
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import warc_names
+from crawler.archive.folder import CrawlFolder, is_abandoned
+from crawler.archive.index import change_lines
 from crawler.archive.index_reader import IndexReader, index_bytes, sessions_of
-from crawler.archive.index_writer import change_lines
 from crawler.archive.items import ItemFiles
-from crawler.archive.job_journal import JobJournal
-from crawler.archive.journal import Journal
-from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
-from crawler.archive.repair import recover_open_files, take_damage_out
-from crawler.archive.seed_journal import SeedJournal, SeedLine
-from crawler.archive.session_lock import is_abandoned
+from crawler.archive.journals import JobJournal, Journal, SeedJournal, SeedLine
+from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
+from crawler.archive.repair import recover_open_files, take_damage_out, warc_names
 from crawler.errors import ArchiveError
 from crawler.frontier.reads import lost_of
 from crawler.handlers.page import Followed

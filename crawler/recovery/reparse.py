@@ -5,7 +5,7 @@ Must not know which of the links belong to the crawl.
 
 import msgspec
 
-from crawler.archive.warc_reader import StoredResponse
+from crawler.archive.warc import StoredResponse
 from crawler.content.coding import RATIO_MAX, inflate
 from crawler.content.html import redirect_target
 from crawler.frontier.record import CrawlRecord

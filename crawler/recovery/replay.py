@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import ArchivedResponse, ArchiveSize, Flaw, walk_responses
-from crawler.archive.repair import TakenOut
-from crawler.archive.warc_reader import StoredResponse, read_record
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut, walk_responses
+from crawler.archive.warc import StoredResponse, read_record
 from crawler.errors import ArchiveError
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.owner import Frontier

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.crawl_folder import DESCRIPTION, is_open_to_others
+from crawler.archive.folder import DESCRIPTION, is_open_to_others
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.errors import CrawlerError
 from crawler.runtime.vitals import free_bytes

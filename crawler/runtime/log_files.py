@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
-from crawler.archive.crawl_folder import open_private
+from crawler.archive.folder import open_private
 from crawler.redaction import redact
 from crawler.rules.text import one_line, printable, printable_json
 

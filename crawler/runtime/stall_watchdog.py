@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from crawler.archive.crawl_folder import open_private
+from crawler.archive.folder import open_private
 from crawler.archive.inflight_log import loop_line
 
 SIGNAL = signal.SIGPROF  # sent by the CPU timer; its default action ends the process

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.archive.journals import SeedJournal, SeedLine
 from crawler.errors import EngineError, InvalidUrl
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
+from crawler.archive.prune_records import runs_beyond
 from crawler.errors import NotMetError
 from crawler.frontier.jobs import Changed
 from crawler.frontier.operator import Actor
 from crawler.reports.job_view import FailedRun, failed_run
 from crawler.rules.job_plan import Plan, dismissed, retried
 from crawler.rules.jobs import Job, Row
-from crawler.rules.retention import runs_beyond
 from crawler.runtime.clock import wall_s
 from crawler.service.jobs import TRIES, checked_s, contended, target
 from crawler.terminal.wording import counted

@@ -12,18 +12,14 @@ from functools import partial
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.pruning.attempts import AttemptFigures, prune_attempts
-from crawler.archive.pruning.carry_out import PruneWork
-from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal
-from crawler.archive.pruning.plan import Planner, runs_in
+from crawler.archive.folder import CrawlFolder, Life, is_abandoned, life_of, sessions
+from crawler.archive.prune import AttemptFigures, Planner, PruneWork, prune_attempts, runs_in
+from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal, PruneRule, runs_beyond
 from crawler.archive.rehandling import FILE as REHANDLE_FILE
 from crawler.archive.repair import recover_open_files
-from crawler.archive.session_lock import Life, is_abandoned, life_of, sessions
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator import Actor
 from crawler.model import CommitEntry
-from crawler.rules.retention import PruneRule, runs_beyond
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.crash_points import reached
 from crawler.service.failed_runs import dismiss_old

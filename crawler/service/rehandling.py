@@ -17,15 +17,14 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.crawl_terms import change, check_terms
-from crawler.archive.crawl_folder import CrawlFolder, alone_in
+from crawler.archive.folder import CrawlFolder, alone_in, is_abandoned
+from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import IndexReader, archive_path
-from crawler.archive.index_writer import IndexWriter
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemFiles, ItemWriter
-from crawler.archive.pruning.carry_out import READERS_TIMEOUT_S, is_here
-from crawler.archive.pruning.journal import FILE as PRUNE_FILE
-from crawler.archive.pruning.journal import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
-from crawler.archive.pruning.scratch import ITEMS, WARC
+from crawler.archive.prune import READERS_TIMEOUT_S, is_here
+from crawler.archive.prune_records import FILE as PRUNE_FILE
+from crawler.archive.prune_records import ITEMS, PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, WARC, PruneRule
 from crawler.archive.rehandling import (
     NewItems,
     RehandleJournal,
@@ -35,8 +34,7 @@ from crawler.archive.rehandling import (
     remove_replaced,
 )
 from crawler.archive.repair import recover_open_files
-from crawler.archive.session_lock import is_abandoned
-from crawler.archive.warc_reader import read_record
+from crawler.archive.warc import read_record
 from crawler.errors import ArchiveError, ConflictError, may_be_of_content
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import Restoring
@@ -52,7 +50,6 @@ from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.pipeline.router import parent_of
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import response_of
-from crawler.rules.retention import PruneRule
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.crash_points import reached
 from crawler.runtime.tasks import first_error

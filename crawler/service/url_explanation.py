@@ -8,7 +8,7 @@ import msgspec
 from crawler.app.crawl import OpenCrawl, make_router
 from crawler.app.polite_client import robots_fact
 from crawler.archive.index_reader import find_url, sitemaps_beside
-from crawler.archive.warc_reader import read_record
+from crawler.archive.warc import read_record
 from crawler.errors import ArchiveError, NotMetError
 from crawler.frontier.reads import LINKS
 from crawler.model import CommitEntry

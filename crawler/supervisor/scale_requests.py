@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.session_lock import Life, life_at
+from crawler.archive.folder import Life, life_at
 from crawler.errors import NotReachedError, UsageError
 from crawler.frontier.members import ScaleRequest, SupervisorRecord, SupervisorRecords
 from crawler.membership.nodes import host_id, is_lock_free

@@ -10,7 +10,7 @@ from typing import Any
 from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import read_entries
 from crawler.archive.items import items_of
 from crawler.errors import UsageError

@@ -20,7 +20,7 @@ import uvloop
 
 from crawler import Crawler
 from crawler.app.build import tune_process
-from crawler.archive.crawl_folder import open_or_create
+from crawler.archive.folder import open_or_create
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemWriter
 from crawler.content.html import parse_with_tree

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import Flaw, IndexLine, walk_lines, walk_responses
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import IndexReader
-from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemFiles, ItemWriter
-from crawler.archive.pruning.carry_out import PruneWork, Step, no_step
-from crawler.archive.pruning.journal import Figures, Journal
-from crawler.archive.pruning.plan import Planner
-from crawler.archive.warc_reader import read_record
+from crawler.archive.prune import Planner, PruneWork, Step, no_step
+from crawler.archive.prune_records import Figures, Journal, PruneRule
+from crawler.archive.repair import Flaw, IndexLine, walk_lines, walk_responses
+from crawler.archive.warc import read_record
 from crawler.model import CommitEntry
-from crawler.rules.retention import PruneRule
 from tests.archive.archive_samples import AT, entry, folder_in, response, writer_in
 
 Key = tuple[str, int]

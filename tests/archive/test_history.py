@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.archive import history
+from crawler.archive.folder import SessionLock
 from crawler.archive.history import (
     TIMES,
     Attempt,
@@ -25,7 +26,6 @@ from crawler.archive.history import (
     to_attempt,
     to_line,
 )
-from crawler.archive.session_lock import SessionLock
 from crawler.errors import ArchiveError
 
 BYTES_MAX = 64_000  # segments of 1,000 bytes: three lines or so

@@ -14,13 +14,11 @@ import pytest
 from archive_samples import AT, archived, entry, folder_in
 
 from crawler.archive import appender, index_reader
-from crawler.archive.cdxj import is_footer, to_entry, to_line
 from crawler.archive.checked_lines import with_checksum, without_checksum
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.folder_scan import Flaw, walk_lines
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import IndexWriter, is_footer, seal, serials_missing, to_entry, to_line
 from crawler.archive.index_reader import IndexReader, MissingFile, find_url, read_entries
-from crawler.archive.index_writer import IndexWriter, seal, serials_missing
-from crawler.archive.repair import recover_open_files
+from crawler.archive.repair import Flaw, recover_open_files, walk_lines
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry, WarcLocation
 

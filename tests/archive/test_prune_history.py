@@ -6,8 +6,8 @@ import pytest
 from archive_samples import AT, folder_in
 
 from crawler.archive.history import Attempt, Became, HistoryWriter, attempts, segments
-from crawler.archive.pruning.attempts import prune_attempts
-from crawler.rules.retention import PruneRule
+from crawler.archive.prune import prune_attempts
+from crawler.archive.prune_records import PruneRule
 
 
 def attempt(number: int, session: str) -> Attempt:

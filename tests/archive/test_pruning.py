@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prune_lab import Archive, Killed, Page, archive, judge, leftovers, prune, records_on_disk, work
 
-from crawler.archive.crawl_folder import open_existing
-from crawler.archive.folder_scan import ArchivedResponse, walk_responses
-from crawler.archive.index_writer import IndexWriter
-from crawler.archive.pruning import carry_out, plan
-from crawler.archive.pruning.journal import Journal
-from crawler.archive.pruning.scratch import Scratch
-from crawler.archive.read_marks import ReadMarks
+from crawler.archive import prune as carry_out
+from crawler.archive import prune as plan
+from crawler.archive.folder import open_existing
+from crawler.archive.index import IndexWriter
+from crawler.archive.index_reader import ReadMarks
+from crawler.archive.prune_records import Journal, PruneRule, Scratch, runs_beyond
+from crawler.archive.repair import ArchivedResponse, walk_responses
 from crawler.errors import ArchiveError, ConflictError
-from crawler.rules.retention import PruneRule, runs_beyond
 
 RUNS = ("", "job1.1.a", "job1.1.b", "job2.1.c", "job2.1.c.2", "job2.2.d-m")
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import CrawlFolder, open_or_create
-from crawler.archive.job_journal import journals_in
-from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.archive.folder import CrawlFolder, open_or_create
+from crawler.archive.journals import SeedJournal, SeedLine, journals_in
 from crawler.errors import ArchiveError
 
 

@@ -3,7 +3,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from crawler.archive.cdxj import surt
+from crawler.archive.index import surt
 
 # Answers of the `surt` package 0.3.1, the one that Wayback tools use.
 TABLE = {

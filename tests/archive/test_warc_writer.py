@@ -14,9 +14,8 @@ from archive_samples import AT, archived, folder_in, response, writer_in
 from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
-from crawler.archive import appender, warc_record
-from crawler.archive.warc_reader import read_record, stored_response
-from crawler.archive.warc_record import response_record
+from crawler.archive import appender, warc
+from crawler.archive.warc import read_record, response_record, stored_response
 from crawler.errors import ArchiveError
 from crawler.model import WarcLocation
 
@@ -247,7 +246,7 @@ def test_a_hostile_exchange_adds_no_header_and_shows_no_password(tmp_path: Path)
 
 def test_canonical_urls_stand_in_the_record_as_they_are() -> None:
     for url in ("http://h.test/@user?q=a@b", "http://[2001:db8::1]/", "http://h.test/%E2%82%AC?a=1&b=%20"):
-        assert warc_record.safe_uri(url) == url
+        assert warc.safe_uri(url) == url
 
 
 def test_request_records_can_be_left_out(tmp_path: Path) -> None:
@@ -338,7 +337,7 @@ def test_a_record_that_is_not_there_is_an_archive_error(tmp_path: Path) -> None:
 
 
 def test_dates_carry_milliseconds_and_no_rounding_up() -> None:
-    from crawler.archive.stamps import digits14, digits17, iso_ms
+    from crawler.archive.folder import digits14, digits17, iso_ms
 
     assert iso_ms(AT) == "2024-05-01T12:00:00.250Z"
     assert iso_ms(1_714_564_800.9999) == "2024-05-01T12:00:00.999Z"

@@ -17,8 +17,8 @@ import redis
 from crawler.app.build import open_instance
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.cdxj import is_footer, with_footer
 from crawler.archive.checked_lines import with_checksum, without_checksum
+from crawler.archive.index import is_footer, with_footer
 from crawler.cli.main import main
 from crawler.engine.client import Engine as Connection
 from crawler.frontier.record import Crawls, Keys

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.cdxj import with_footer
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
+from crawler.archive.index import with_footer
 from crawler.cli.main import main
 from crawler.terminal import progress
 from tests.archive.archive_samples import response, writer_in

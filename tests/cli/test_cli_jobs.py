@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import open_or_create
+from crawler.archive.folder import open_or_create
 from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
 from crawler.jobs import clock_check

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.index_writer import IndexWriter
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import IndexWriter
 from crawler.archive.warc_web import RecordedWeb
 from crawler.cli.main import main
 from crawler.outputs.export import export

@@ -8,10 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.archive.cdxj import to_entry, to_line
-from crawler.archive.crawl_folder import open_existing
-from crawler.archive.index_writer import replace_segment
-from crawler.archive.session_lock import SessionLock
+from crawler.archive.folder import SessionLock, open_existing
+from crawler.archive.index import replace_segment, to_entry, to_line
 from crawler.cli.main import main
 from crawler.rules.jobs import RunRecord, RunSpec, home_of, run_id
 from crawler.runtime.crash_points import VARIABLE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import IndexReader
 from crawler.archive.items import ItemReader
 from crawler.runtime.crash_points import VARIABLE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.archive.warc_record import payload_digest
+from crawler.archive.warc import payload_digest
 from crawler.content.html import extract_text, main_text
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crawler.archive.crawl_folder import CrawlFolder, open_existing
+from crawler.archive.folder import CrawlFolder, open_existing
 from crawler.archive.history import attempts
 from crawler.cli.main import main
 from crawler.errors import CrawlerError

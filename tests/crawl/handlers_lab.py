@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.reads import Totals

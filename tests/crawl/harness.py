@@ -12,7 +12,7 @@ from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.model import CommitEntry
 from crawler.seeding.seeder import GivenUrl

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from crawler.app.build import open_instance
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.cdxj import to_entry, with_footer
-from crawler.archive.crawl_folder import CrawlFolder, open_or_create
+from crawler.archive.folder import CrawlFolder, open_or_create
+from crawler.archive.index import to_entry, with_footer
 from crawler.cli.main import main
 from crawler.cli.rebuild import doors_of, entrance
 from crawler.frontier.reads import Totals

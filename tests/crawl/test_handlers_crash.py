@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.runtime.crash_points import VARIABLE
 from tests.cli.scale_lab import NODES, clean_nursery, crawl, pid_of, status, wait_for_requests, web_for

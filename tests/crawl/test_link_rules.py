@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.frontier import record as crawl_record
 from crawler.outputs.records import Pages
 from tests.crawl.harness import crawl, lab_names

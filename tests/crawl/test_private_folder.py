@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.spill_files import SpillFiles
 from crawler.reports.doctor_checks import Level, check_disk
 from crawler.settings import load
@@ -79,7 +79,7 @@ def test_files_of_spilled_urls_are_for_their_owner_alone(tmp_path: Path) -> None
 
 def test_a_folder_of_others_rights_is_used_as_it_is(tmp_path: Path) -> None:
     """A folder that is shared with a group keeps its mode."""
-    from crawler.archive.crawl_folder import open_or_create
+    from crawler.archive.folder import open_or_create
 
     open_or_create(tmp_path / "c")
     (tmp_path / "c").chmod(0o750)

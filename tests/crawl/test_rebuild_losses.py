@@ -13,8 +13,8 @@ import pytest
 from crawler.app.crawl import make_router, make_seeder
 from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_binding import FILE
-from crawler.archive.index_writer import IndexWriter
-from crawler.archive.warc_reader import read_record
+from crawler.archive.index import IndexWriter
+from crawler.archive.warc import read_record
 from crawler.errors import ArchiveError, ConflictError
 from crawler.service.overview import losses
 from tests.archive.archive_samples import response, writer_in

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.app.crawl import OpenCrawl, make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.seed_journal import SeedJournal, SeedLine
+from crawler.archive.journals import SeedJournal, SeedLine
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.owner import Frontier
 from crawler.seeding.seeder import GivenUrl

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.frontier.restore import DoneUrl
 from crawler.model import SITEMAP
 from crawler.outputs.records import Pages

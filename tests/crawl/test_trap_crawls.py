@@ -9,7 +9,7 @@ import pytest
 from crawler.app.crawl import OpenCrawl
 from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.audit.findings_text import violations_text
 from crawler.audit.judge_links import CrawlRules
 from crawler.audit.run_audit import Subject, WebLogs, audit

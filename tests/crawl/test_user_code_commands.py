@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
 from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.lab import QUICK, name_server

@@ -18,8 +18,8 @@ import msgspec
 import redis
 from warcio.archiveiterator import ArchiveIterator
 
-from crawler.archive.crawl_folder import open_existing
-from crawler.archive.warc_reader import read_record
+from crawler.archive.folder import open_existing
+from crawler.archive.warc import read_record
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
 from crawler.version import program_version

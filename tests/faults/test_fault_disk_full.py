@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
-from crawler.archive.warc_reader import read_record
+from crawler.archive.folder import open_existing
+from crawler.archive.warc import read_record
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.faults.instance_lab import (
     SETTINGS,

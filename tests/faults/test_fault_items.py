@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.faults.instance_lab import assert_exact, little_web

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_or_create
-from crawler.archive.job_journal import JobJournal, line_of, seed_lines
+from crawler.archive.folder import open_or_create
+from crawler.archive.journals import JobJournal, line_of, seed_lines
 from crawler.frontier.jobs import Jobs, job_id
 from crawler.model import CommitEntry
 from crawler.recovery.jobs import restore_jobs

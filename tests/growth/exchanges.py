@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import brotli
 
-from crawler.archive.warc_reader import stored_response
+from crawler.archive.warc import stored_response
 from crawler.archive.warc_web import _parsed as recorded_response
 from crawler.audit.access_log import parse_line
 from crawler.content.html import redirect_target, refresh_target, robots_header

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from crawler.archive import cdxj, history
-from crawler.archive.cdxj import surt
+from crawler.archive import history, index
+from crawler.archive.index import surt
 from crawler.archive.repair import whole_member_after
-from crawler.archive.warc_reader import members
-from crawler.archive.warc_record import request_record, response_record, safe_uri
+from crawler.archive.warc import members, request_record, response_record, safe_uri
 from crawler.content.coding import inflate
 from crawler.content.html import extract_text, markup_of, parse_page
 from crawler.content.parse_cost import Cost, cost_of
@@ -190,16 +189,16 @@ def records(data: bytes) -> None:
 
 
 def stored_lines(data: bytes) -> None:
-    cdxj.to_entry(data)
-    cdxj.is_whole(data)
+    index.to_entry(data)
+    index.is_whole(data)
     history.to_attempt(data)
     text = data.decode("latin-1")
     entry = CommitEntry(
         url=canonical("x"), mime="unk", status_text="200", fingerprint="1", visit=1, fetched_at=1.8e9, title=text
     )
-    line = cdxj.to_line(entry)
+    line = index.to_line(entry)
     assert line.count(b"\n") == 1
-    assert cdxj.to_entry(line) == entry
+    assert index.to_entry(line) == entry
 
 
 def gzip_members(data: bytes) -> None:

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from crawler.archive.crawl_folder import CrawlFolder
-from crawler.archive.index_writer import IndexWriter
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import IndexWriter
 from crawler.outputs.follow import Follower
 from crawler.outputs.records import Pages
 from tests.archive.archive_samples import entry, folder_in

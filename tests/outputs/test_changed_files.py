@@ -271,7 +271,7 @@ def test_an_export_into_a_file_of_the_crawl_is_no_foreign_file(crawl: Crawl, tmp
 
 KILLED = """
 import os, signal, sys
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.outputs import file_sinks, parquet
 from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of

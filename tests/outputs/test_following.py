@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import open_existing
-from crawler.archive.index_writer import IndexWriter
+from crawler.archive.folder import open_existing
+from crawler.archive.index import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.errors import ArchiveError, ConflictError
 from crawler.outputs import file_sinks, follow

@@ -23,7 +23,7 @@ from tests.support.processes import nursery
 
 WRITER = """
 import sys, time
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.crawl_folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import MissingFile
-from crawler.archive.index_writer import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.errors import ArchiveError
 from crawler.model import ItemsLocation

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.read_marks import OutputsRead, ReadMarks
+from crawler.archive.index_reader import OutputsRead, ReadMarks
+from crawler.archive.prune_records import PruneRule
 from crawler.outputs.export import export
 from crawler.outputs.output_audit import compare
 from crawler.outputs.records import Items, Pages
-from crawler.rules.retention import PruneRule
 from tests.archive.archive_samples import AT, folder_in
 from tests.archive.prune_lab import Page, archive, prune
 from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.index_writer import IndexWriter, change_lines
+from crawler.archive.index import IndexWriter, change_lines
 from crawler.archive.items import ItemWriter
 from crawler.errors import ConflictError
 from crawler.model import CommitEntry

@@ -1,8 +1,8 @@
 """Which runs are beyond those that are kept, and which pages a rule matches."""
 
+from crawler.archive.prune_records import PruneRule, runs_beyond
 from crawler.model import CommitEntry
 from crawler.rules.jobs import run_id
-from crawler.rules.retention import PruneRule, runs_beyond
 
 
 def page(url: str = "http://www.a.test/x", *, at: float = 100.0, run: str = "", pruned: bool = False) -> CommitEntry:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from crawler.archive.warc_record import payload_digest
+from crawler.archive.warc import payload_digest
 from crawler.content.html import parse_page
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.rules.urls import canonicalize, host_of, registrable_domain, without_session

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.crawl_folder import open_existing
+from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.archive.items import ItemFiles
 from crawler.errors import ArchiveError

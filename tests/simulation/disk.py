@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crawler.archive import appender, history, index_writer
+from crawler.archive import appender, history, index
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 
 
@@ -107,9 +107,9 @@ class Disks:
 @contextlib.contextmanager
 def mounted(disks: Disks) -> Iterator[None]:
     """The writers of the archive write to these disks."""
-    appender.os = index_writer.os = history.os = disks  # type: ignore[assignment, attr-defined]
+    appender.os = index.os = history.os = disks  # type: ignore[assignment, attr-defined]
     try:
         yield
     finally:
-        appender.os = index_writer.os = history.os = os  # type: ignore[attr-defined]
+        appender.os = index.os = history.os = os  # type: ignore[attr-defined]
         disks.close_all()

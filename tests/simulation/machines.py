@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from crawler.app import build, open_crawl
 from crawler.app import crawl as app_crawl
 from crawler.app.instance import Instance
-from crawler.archive.session_lock import SessionLock
+from crawler.archive.folder import SessionLock
 from crawler.content.html import parse_page
 from crawler.errors import CrawlerError
 from crawler.frontier import jobs as stored_jobs

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from crawler.archive.warc_reader import stored_response
-from crawler.archive.warc_record import response_record
+from crawler.archive.warc import response_record, stored_response
 from crawler.model import FailureKind, Response
 from crawler.web.response_head import BadHead
 from crawler.web.response_reader import ResponseReader

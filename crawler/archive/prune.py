@@ -1,0 +1,660 @@
+"""Removes attempts from the history: it is for people, never synced, and read while it is written.
+
+A segment is deleted, or replaced by one with the lines that stay. What a living session writes to stays.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+from isal import isal_zlib
+
+from crawler.archive import index, items, warc
+from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.history import CLOCK_SLACK_S, Attempt, needle_of, segments, session_of, to_attempt
+from crawler.archive.index import to_entry
+from crawler.archive.index_reader import OutputsRead, archive_path, segment_names
+from crawler.archive.prune_records import (
+    ITEMS,
+    WARC,
+    Figures,
+    FoundFile,
+    Journal,
+    Layout,
+    PrunedFile,
+    PruneRule,
+    Scratch,
+)
+from crawler.archive.repair import next_generation, session_of_stem
+from crawler.archive.warc import SUFFIX, record_ids, warcinfo
+from crawler.errors import ArchiveError, ConflictError
+from crawler.model import CommitEntry
+from crawler.rules.text import SILENT, Meter
+
+
+class AttemptFigures(NamedTuple):
+    """What goes of the history. The bytes of its lines."""
+
+    attempts: int = 0
+    bytes: int = 0
+
+
+def prune_attempts(
+    folder: CrawlFolder, rule: PruneRule, *, is_alive: Callable[[str], bool], dry_run: bool
+) -> AttemptFigures:
+    """Remove attempts by time and domain; may be repeated after a crash at any point. Blocks. Raises ArchiveError.
+
+    Where a rule is about runs, nothing goes: an attempt does not tell its run, and the history is bounded anyway.
+    """
+    if rule.runs is not None:
+        return AttemptFigures()
+    attempts = size = 0
+    for path in _complete_segments(folder, is_alive):
+        try:
+            found = _prune_segment(folder, path, rule, dry_run=dry_run)
+        except FileNotFoundError:
+            continue  # the oldest go when a session needs room
+        except OSError as error:
+            raise archive_error("write", path, error) from None
+        attempts, size = attempts + found.attempts, size + found.bytes
+    return AttemptFigures(attempts, size)
+
+
+def _complete_segments(folder: CrawlFolder, is_alive: Callable[[str], bool]) -> Iterator[Path]:
+    for session, paths in groupby(segments(folder), key=session_of):
+        mine = list(paths)
+        yield from mine[:-1] if is_alive(session) else mine
+
+
+def _prune_segment(folder: CrawlFolder, path: Path, rule: PruneRule, *, dry_run: bool) -> AttemptFigures:
+    before = path.stat()
+    attempts = size = 0
+    draft = folder.tmp / path.name
+    with path.open("rb") as old, contextlib.ExitStack() as stack:
+        if not _may_match(old.readline(), rule):
+            return AttemptFigures()
+        old.seek(0)
+        new = None if dry_run else stack.enter_context(open(draft, "wb", opener=open_private))
+        for line in old:
+            if _goes(line, rule):
+                attempts, size = attempts + 1, size + len(line)
+            elif new is not None:
+                new.write(line)
+    if not dry_run:
+        if not attempts:
+            draft.unlink()
+        elif size == before.st_size:
+            draft.unlink()
+            path.unlink()
+        else:
+            os.utime(draft, ns=(before.st_atime_ns, before.st_mtime_ns))  # segments are sorted by their last write
+            draft.replace(path)
+    return AttemptFigures(attempts, size)
+
+
+def _may_match(first: bytes, rule: PruneRule) -> bool:
+    """Can a segment that begins with this line have any that go? A session writes them by time, but for the slack."""
+    attempt = to_attempt(first)
+    return attempt is None or not rule.before or attempt.last_at < rule.before + CLOCK_SLACK_S
+
+
+def _goes(line: bytes, rule: PruneRule) -> bool:
+    if rule.domain and needle_of("domain", rule.domain) not in line:
+        return False
+    attempt = to_attempt(line)
+    return attempt is not None and _matches(attempt, rule)
+
+
+def _matches(attempt: Attempt, rule: PruneRule) -> bool:
+    if rule.before and attempt.last_at >= rule.before:
+        return False
+    return not rule.domain or attempt.domain == rule.domain
+
+
+# Does what a prune's journal says, batch by batch; whoever finds the journal later continues where it ended.
+#
+# Of each batch: what stays of files is copied into new ones, the segments of the index that name them are replaced one
+# by one, and then the old files go. So at each moment a line names a record that is there, or says that it was pruned.
+
+DRAFT_SUFFIX = ".pruning"  # of a new file until it is complete: no reader knows it
+COPY_BYTES = 1 << 20
+READERS_TIMEOUT_S = 60.0
+SPARE_BYTES = 32 << 20  # of disk, for a segment and the journal
+_GZIP = 31
+
+Step = Callable[[str], None]
+
+
+def no_step(name: str) -> None:
+    """What tests replace, to end the process at any step."""
+
+
+class PruneWork:
+    """The work of one journal. `software`: what new WARC files name as theirs; `now_s`: wall clock."""
+
+    def __init__(
+        self,
+        folder: CrawlFolder,
+        journal: Journal,
+        *,
+        software: str,
+        now_s: float,
+        step: Step = no_step,
+        meter: Meter = SILENT,
+        readers_timeout_s: float = READERS_TIMEOUT_S,
+    ) -> None:
+        self._folder = folder
+        self._journal = journal
+        self._software = software
+        self._now_s = now_s
+        self._step = step
+        self._meter = meter
+        self._readers_timeout_s = readers_timeout_s
+        self._ids = record_ids()
+
+    def run(self) -> None:
+        """Do all that is left. Blocks.
+
+        Raises ArchiveError, and ConflictError while somebody reads what is to be removed: the journal stays then.
+        """
+        batches = self._journal.batches()
+        self._meter.begin("removing", "batch", len(batches))
+        for done, (number, is_copied) in enumerate(batches):
+            self._meter.reached(done, done)
+            files = self._journal.files(number)
+            if not is_copied and any(one.new_name for one in files):
+                self._copy(number, files)
+            with self._folder.changing(self._readers_timeout_s):
+                self._replace(number, files)
+            self._journal.done(number)
+            self._step("done")
+        self._journal.end()
+        self._step("ended")
+
+    # --- new files ---
+
+    def _copy(self, batch: int, files: Sequence[PrunedFile]) -> None:
+        self._journal.copied(batch, self._all_copied(files))
+        self._step("copied")
+
+    def _all_copied(self, files: Sequence[PrunedFile]) -> Iterator[tuple[int, int, int]]:
+        try:
+            for one in files:
+                yield from self._copied(one)
+        except ArchiveError:
+            for one in files:  # a disk that is full gets its room back
+                self._draft(one).unlink(missing_ok=True)
+            raise
+
+    def _copied(self, file: PrunedFile) -> Iterator[tuple[int, int, int]]:
+        """Copies what stays of a file into a draft, durably; where each part went: (new offset, file, offset)."""
+        source, draft = self._path(file, file.name), self._draft(file)
+        need, free = source.stat().st_size + SPARE_BYTES, shutil.disk_usage(source.parent).free
+        if free < need:
+            raise ArchiveError(
+                f"to prune {source}, the disk needs {need:,} free bytes for what stays of it, and has {free:,}: "
+                "make room and give the same command again"
+            )
+        try:
+            with source.open("rb") as old, open(draft, "wb", opener=open_private) as new:
+                if file.kind == WARC:
+                    new.write(self._info(file))
+                for kept in self._journal.kept(file):
+                    yield new.tell(), file.id, kept.offset
+                    _copy_part(old.fileno(), new, kept.offset, kept.end)
+                    self._step("part")
+                new.flush()
+                os.fsync(new.fileno())
+        except OSError as error:
+            raise archive_error("write", draft, error) from None
+        self._step("draft")
+
+    def _info(self, file: PrunedFile) -> bytes:
+        session = session_of_stem(file.name.removesuffix(SUFFIX))
+        fields = {"isPartOf": self._folder.crawl, "description": f"session {session}; what stays of {file.name}"}
+        info = warcinfo(next(self._ids), filename=file.new_name, at=self._now_s, software=self._software, fields=fields)
+        packed: bytes = isal_zlib.compress(info, 1, _GZIP)
+        return packed
+
+    def _path(self, file: PrunedFile, name: str) -> Path:
+        return (self._folder.warc if file.kind == WARC else self._folder.items) / name
+
+    def _draft(self, file: PrunedFile) -> Path:
+        path = self._path(file, file.new_name)
+        return path.with_name(path.name + DRAFT_SUFFIX)
+
+    # --- in their place ---
+
+    def _replace(self, batch: int, files: Sequence[PrunedFile]) -> None:
+        """Nobody reads meanwhile."""
+        segments = self._journal.segments(batch)
+        outputs = OutputsRead(self._folder)
+        for segment in segments:
+            for cursor in outputs.waiting_for(segment):
+                raise ConflictError(
+                    f"an output ({cursor}) has begun to read what is to be removed: give the same command again when "
+                    "it has come to the end"
+                )
+        try:
+            for file in files:
+                if file.new_name and self._draft(file).exists():
+                    self._draft(file).rename(self._path(file, file.new_name))
+                    self._step("named")
+            for directory in (self._folder.warc, self._folder.items):
+                sync_directory(directory)
+            lines = _Lines(self._folder, self._journal, files, removes_bare=batch == 0)
+            for segment in segments:
+                self._replace_segment(self._folder.index / segment, lines)
+            for file in files:
+                self._path(file, file.name).unlink(missing_ok=True)
+                self._step("removed")
+            for directory in (self._folder.warc, self._folder.items):
+                sync_directory(directory)
+        except OSError as error:
+            raise archive_error("prune", self._folder.root, error) from None
+
+    def _replace_segment(self, path: Path, lines: "_Lines") -> None:
+        check = index.SegmentCheck()
+        with path.open("rb") as file:
+            before = list(filter(check.is_entry, file))
+        if flaw := check.flaw():  # a new footer would hide it
+            raise ArchiveError(f"{path}: {flaw}; 'crawler rebuild' mends it")
+        after = [lines.of(line) for line in before]
+        if after != before:
+            after.sort()
+            index.replace_segment(self._folder, path, after)
+            self._step("segment")
+
+
+class _Lines:
+    """What the lines of a segment become when the files of a batch are replaced."""
+
+    def __init__(
+        self, folder: CrawlFolder, journal: Journal, files: Sequence[PrunedFile], *, removes_bare: bool
+    ) -> None:
+        """`removes_bare`: also lines go that match the rule and name no file of this folder."""
+        self._folder = folder
+        self._journal = journal
+        self._rule = journal.rule
+        self._files = {(one.kind, one.name): one for one in files}
+        self._removes_bare = removes_bare
+        self._foreign: dict[str, bool] = {}
+
+    def of(self, line: bytes) -> bytes:
+        entry = index.to_entry(line)
+        if entry is None or entry.pruned:
+            return line
+        warc, items = entry.warc, entry.items
+        new_warc = self._place(WARC, warc.file, warc.offset) if warc else None
+        new_items = self._place(ITEMS, items.file, items.offset) if items else None
+        if self._is_bare(entry) or (new_warc is not None and new_warc[1] is None):
+            return index.to_line(index.pruned(entry))
+        if new_items is not None and new_items[1] is None:
+            return index.to_line(index.pruned(entry))
+        if new_warc is None and new_items is None:
+            return line
+        if warc and new_warc and new_warc[1] is not None:
+            warc = msgspec.structs.replace(warc, file=new_warc[0], offset=new_warc[1])
+        if items and new_items and new_items[1] is not None:
+            items = msgspec.structs.replace(items, file=new_items[0], offset=new_items[1])
+        return index.to_line(entry.placed(warc, items))
+
+    def _place(self, kind: str, name: str, offset: int) -> tuple[str, int | None] | None:
+        """The new file of a record and its place there, None when it goes; None for a file of another batch."""
+        file = self._files.get((kind, name))
+        if file is None:
+            return None
+        return file.new_name, self._journal.new_offset(file, offset) if file.new_name else None
+
+    def _is_bare(self, entry: CommitEntry) -> bool:
+        return (
+            self._removes_bare
+            and (entry.warc is None or self._is_foreign(WARC, entry.warc.file))
+            and (entry.items is None or self._is_foreign(ITEMS, entry.items.file))
+            and self._rule.matches(entry)
+        )
+
+    def _is_foreign(self, kind: str, name: str) -> bool:
+        """Is the file in another folder of the crawl, and not one that this prune removes?"""
+        known = self._foreign.get(name)
+        if known is None:
+            known = self._foreign[name] = (kind, name) not in self._files and not is_here(self._folder, kind, name)
+        return known
+
+
+def is_here(folder: CrawlFolder, kind: str, name: str) -> bool:
+    """Is a file in the folder, complete or being written?"""
+    if kind == WARC:
+        return archive_path(folder, name) is not None
+    return (folder.items / name).exists() or (folder.items / f"{name}.open").exists()
+
+
+def _copy_part(source: int, target: IO[bytes], offset: int, end: int) -> None:
+    """Raises OSError, also when the source ends before."""
+    while offset < end:
+        data = os.pread(source, min(COPY_BYTES, end - offset), offset)
+        if not data:
+            raise OSError(errno.EIO, "it ends before what the index has in it")
+        target.write(data)
+        offset += len(data)
+
+
+# Decides what a prune removes, and writes it into a journal: nothing in the folder changes here.
+#
+# A page goes when the rule matches it, and neither its record nor its items are in a file that must stay as it is:
+#
+#     running      a file that is named by a commit which is not in a complete segment yet, or, while its session lives,
+#                  one with a record that no line names: that may be committed any time
+#     outputs      a file that is named in a segment which an output has not read to its end
+#     unnamed      a file with records that no line here names, where commits of this crawl are in other folders: one of
+#                  their lines may name it. It goes once everything in it is old enough
+#     damaged      a file in which the index has what can't be there; `crawler audit` tells more
+#
+# Of a file of an ended session whose records are all accounted for, what no line names goes with the rest.
+
+
+BATCH_BYTES = 1_000_000_000  # of files that are copied before the old ones go: what a prune needs of the disk
+RUNNING, OUTPUTS, UNNAMED, DAMAGED = "running", "outputs", "unnamed", "damaged"
+PRUNABLE, FOREIGN = "prunable", "foreign"  # states of files; the others are the reasons above
+PULSE = 16  # segments
+
+
+class Planned:
+    """What was decided. `keep` writes it into a journal that counts from then on."""
+
+    def __init__(
+        self,
+        folder: CrawlFolder,
+        rule: PruneRule,
+        scratch: Scratch,
+        strays: Sequence[tuple[str, str, int]],
+        cursors: Sequence[str],
+    ) -> None:
+        """`strays`: (kind, name, bytes) of files that go although no line names them."""
+        self._folder = folder
+        self._rule = rule
+        self._scratch = scratch
+        self._strays = strays
+        self._cursors = cursors
+        self.figures = self._figures()
+
+    def keep(self) -> Journal:
+        """Raises ArchiveError."""
+        with Journal.draft(self._folder, self._rule, self.figures) as draft:
+            for number, files in enumerate(self._batches()):
+                segments = self._segments(files, has_bare=number == 0)
+                if files or segments:
+                    kept = (row for one in files if one.new_name for row in self._kept(one))
+                    draft.add_batch(number, files, kept, segments)
+            return draft.begun(self._folder)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.figures.pages and not self._strays
+
+    # --- figures ---
+
+    def _figures(self) -> Figures:
+        number = self._scratch.number
+        whole = number("SELECT count(*) FROM touched WHERE kept = 0") + len(self._strays)
+        taken = number("SELECT sum(size - kept) FROM touched") + sum(size for *_, size in self._strays)
+        waiting = dict(self._scratch.db.execute(_WAITING).fetchall())
+        return Figures(
+            pages=number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM lines WHERE gone)"),
+            bytes=taken,
+            files_removed=whole,
+            files_rewritten=number("SELECT count(*) FROM touched WHERE kept > 0"),
+            waiting=waiting,
+            cursors=list(self._cursors) if OUTPUTS in waiting else [],
+        )
+
+    # --- batches ---
+
+    def _batches(self) -> Iterator[list[PrunedFile]]:
+        """Whole files first, because that needs no disk and makes room."""
+        rows = self._scratch.db.execute("SELECT id, kind, name, kept FROM touched ORDER BY name").fetchall()
+        highest = max((number for number, *_ in rows), default=0)
+        strays = [PrunedFile(highest + n, kind, name, "") for n, (kind, name, _) in enumerate(self._strays, 1)]
+        yield [PrunedFile(number, kind, name, "") for number, kind, name, kept in rows if not kept] + strays
+        batch, size = list[PrunedFile](), 0
+        for number, kind, name, kept in rows:
+            if not kept:
+                continue
+            if batch and size + kept > BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append(PrunedFile(number, kind, name, next_generation(name)))
+            size += kept
+        if batch:
+            yield batch
+
+    def _kept(self, file: PrunedFile) -> Iterator[tuple[int, int, int]]:
+        yield from self._scratch.db.execute(
+            "SELECT file, offset, end FROM named WHERE file = ? AND keep ORDER BY offset", (file.id,)
+        )
+
+    def _segments(self, files: Iterable[PrunedFile], *, has_bare: bool) -> list[str]:
+        """Segments whose lines name these files; `has_bare`: and those with lines that go and name no file here."""
+        found = set[str]()
+        for file in files:
+            sql = f"SELECT DISTINCT name FROM lines JOIN segments ON segments.id = segment WHERE {file.kind} = ?"  # noqa: S608
+            found.update(name for (name,) in self._scratch.db.execute(sql, (file.id,)))
+        if has_bare:
+            found.update(name for (name,) in self._scratch.db.execute(_BARE_SEGMENTS))
+        return sorted(found)
+
+
+# Files of which something goes: number, kind, name, size, and how many bytes of them stay.
+_TOUCHED = """
+CREATE TEMP TABLE touched AS
+SELECT id, kind, name, size, (SELECT ifnull(sum(end - offset), 0) FROM named WHERE file = id AND keep) AS kept
+FROM files WHERE state = 'prunable' AND EXISTS (SELECT 1 FROM named WHERE file = id AND NOT keep)
+"""
+_GONE = """
+UPDATE lines SET gone = matches
+    AND (SELECT busy FROM segments WHERE id = segment) = ''
+    AND (warc = 0 OR (SELECT state FROM files WHERE id = warc) IN ('prunable', 'foreign'))
+    AND (items = 0 OR (SELECT state FROM files WHERE id = items) IN ('prunable', 'foreign'))
+WHERE matches
+"""
+_BARE_SEGMENTS = """
+SELECT DISTINCT segments.name FROM lines JOIN segments ON segments.id = segment WHERE gone
+    AND (warc = 0 OR (SELECT state FROM files WHERE id = warc) = 'foreign')
+    AND (items = 0 OR (SELECT state FROM files WHERE id = items) = 'foreign')
+"""
+# Files that may only go as a whole, and of which something stays.
+_BROKEN = """
+SELECT id FROM files WHERE state = 'prunable' AND only_whole AND (
+    EXISTS (SELECT 1 FROM lines WHERE warc = files.id AND warc > 0 AND NOT gone)
+    OR EXISTS (SELECT 1 FROM lines WHERE items = files.id AND items > 0 AND NOT gone)
+)
+"""
+_WAITING = """
+SELECT why, count(*) FROM (
+    SELECT DISTINCT fp, visit, coalesce(
+        nullif(busy, ''),
+        (SELECT state FROM files WHERE id = warc AND state NOT IN ('prunable', 'foreign')),
+        (SELECT state FROM files WHERE id = items AND state NOT IN ('prunable', 'foreign'))
+    ) AS why
+    FROM lines JOIN segments ON segments.id = segment WHERE matches AND NOT gone
+) WHERE why IS NOT NULL GROUP BY why ORDER BY why
+"""
+
+
+class Planner:
+    """Reads index and files of one folder. `undrained` entries are commits that are in the engine's log alone.
+
+    `committed`: how many the whole crawl had, before these and the index were read; with fewer here, some of them are
+    in other folders. `is_alive` tells of a session whether it may still write, or commit what it wrote.
+    """
+
+    def __init__(
+        self,
+        folder: CrawlFolder,
+        rule: PruneRule,
+        *,
+        committed: int,
+        is_alive: Callable[[str], bool],
+        meter: Meter = SILENT,
+    ) -> None:
+        self._folder = folder
+        self._rule = rule
+        self._committed = committed
+        self._is_alive = is_alive
+        self._meter = meter
+        self._cursors = set[str]()  # of outputs that have not read everything
+
+    @contextlib.contextmanager
+    def plan(self, undrained: Iterable[CommitEntry]) -> Iterator[Planned]:
+        """Read everything and decide. Blocks. Raises ArchiveError."""
+        with Scratch(self._folder.tmp, self._rule) as scratch:
+            try:
+                scratch.add("", undrained, busy=RUNNING)
+                self._read_index(scratch)
+                scratch.complete()
+                self._judge_files(scratch)
+                self._decide(scratch)
+                strays = list(self._strays(scratch))
+                planned = Planned(self._folder, self._rule, scratch, strays, sorted(self._cursors))
+            except sqlite3.Error as error:
+                raise ArchiveError(
+                    f"can't write to {self._folder.tmp}, where a prune needs some 100 bytes a page to decide: {error}"
+                ) from None
+            yield planned
+
+    # --- index ---
+
+    def _read_index(self, scratch: Scratch) -> None:
+        names, outputs = segment_names(self._folder), OutputsRead(self._folder)
+        opened = {name.removesuffix(OPEN_SUFFIX) for name in names if name.endswith(OPEN_SUFFIX)}
+        finals = sorted({name.removesuffix(OPEN_SUFFIX) for name in names})
+        self._meter.begin("reading index", "segment", len(finals))
+        for number, final in enumerate(finals):
+            if number % PULSE == 0:
+                self._meter.reached(number, number)
+            waiting = outputs.waiting_for(final)
+            self._cursors.update(waiting)
+            busy = RUNNING if final in opened else OUTPUTS if waiting else ""
+            scratch.add(final, self._entries(final, is_open=final in opened), busy=busy)
+
+    def _entries(self, final: str, *, is_open: bool) -> Iterator[CommitEntry]:
+        path = self._folder.index / final
+        try:
+            for candidate in (path.with_name(final + OPEN_SUFFIX), path) if is_open else (path,):
+                with contextlib.suppress(FileNotFoundError), candidate.open("rb") as file:
+                    yield from (entry for line in file if (entry := to_entry(line)) is not None)
+        except OSError as error:
+            raise archive_error("read", path, error) from None
+
+    # --- files ---
+
+    def _judge_files(self, scratch: Scratch) -> None:
+        busy, has_all = scratch.busy_files(), None
+        candidates = scratch.candidates()
+        self._meter.begin("reading files", "file", len(candidates))
+        for number, file in enumerate(candidates):
+            self._meter.reached(number, number)
+            if file.id in busy:
+                scratch.set_state(file.id, busy[file.id])
+            elif not is_here(self._folder, file.kind, file.name):
+                scratch.set_state(file.id, FOREIGN)
+            elif not self._path(file.kind, file.name).exists():
+                scratch.set_state(file.id, RUNNING)  # open
+            else:
+                has_all = self._judge_file(scratch, file, has_all)
+
+    def _judge_file(self, scratch: Scratch, file: FoundFile, has_all: bool | None) -> bool | None:
+        """Lay out a file that is complete; what is known of whether all commits are in this folder."""
+        path = self._path(file.kind, file.name)
+        try:
+            layout = Layout(path, is_warc=file.kind == WARC)
+            scratch.add_extents(file, layout.extents(scratch.places(file)))
+        except ArchiveError:
+            scratch.set_state(file.id, DAMAGED)
+            return has_all
+        except OSError as error:
+            raise archive_error("read", path, error) from None
+        state, only_whole = PRUNABLE, False
+        if layout.has_unnamed:
+            if has_all is None:
+                has_all = self._has_all(scratch)
+            if self._is_alive(_session_of(file.kind, file.name)):
+                state = RUNNING
+            elif not has_all:
+                only_whole = self._is_old(path)
+                state = PRUNABLE if only_whole else UNNAMED
+        scratch.set_state(file.id, state, size=layout.size, only_whole=only_whole)
+        return has_all
+
+    def _has_all(self, scratch: Scratch) -> bool:
+        """Are all commits of the crawl in this folder, or in the engine's log?"""
+        return scratch.number("SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM lines)") >= self._committed
+
+    def _is_old(self, path: Path) -> bool:
+        """Does the rule match everything in a file, whoever names it? It was last written to before the rule's time."""
+        return self._rule.is_by_age_alone and path.stat().st_mtime < self._rule.before
+
+    def _path(self, kind: str, name: str) -> Path:
+        return (self._folder.warc if kind == WARC else self._folder.items) / name
+
+    def _decide(self, scratch: Scratch) -> None:
+        while True:
+            scratch.db.execute(_GONE)
+            broken = scratch.db.execute(_BROKEN).fetchall()
+            if not broken:
+                break
+            scratch.db.executemany("UPDATE files SET state = 'unnamed' WHERE id = ?", broken)
+        for kind in (WARC, ITEMS):
+            scratch.db.execute(
+                f"UPDATE named SET keep = EXISTS (SELECT 1 FROM lines WHERE {kind} = file AND {kind} > 0 "  # noqa: S608
+                f"AND {kind}_offset = offset AND NOT gone) WHERE file IN (SELECT id FROM files WHERE kind = '{kind}')"
+            )
+        scratch.db.execute(_TOUCHED)
+
+    def _strays(self, scratch: Scratch) -> Iterator[tuple[str, str, int]]:
+        """(kind, name, bytes) of old files that no line names: nothing in them was committed, or is any more."""
+        if not self._rule.is_by_age_alone:
+            return
+        for kind, suffix in ((WARC, warc.SUFFIX), (ITEMS, items.SUFFIX)):
+            known = scratch.names_of(kind)
+            for path in sorted(self._path(kind, "").glob(f"*{suffix}")):
+                if path.name in known or self._is_alive(_session_of(kind, path.name)):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    if self._is_old(path):
+                        yield kind, path.name, path.stat().st_size
+
+
+def _session_of(kind: str, name: str) -> str:
+    return session_of_stem(name.removesuffix(warc.SUFFIX if kind == WARC else items.SUFFIX))
+
+
+def runs_in(folder: CrawlFolder, undrained: Iterable[CommitEntry]) -> set[str]:
+    """All runs that the pages of a folder belong to, except those that were removed. Raises ArchiveError."""
+    found = {entry.run for entry in undrained}
+    for name in segment_names(folder):
+        path = folder.index / name
+        try:
+            with path.open("rb") as file:
+                for run, _ in groupby(filter(None, map(_run_of, file))):
+                    found.add(run)
+        except FileNotFoundError:
+            continue  # sealed meanwhile: its newest runs are kept anyway
+        except OSError as error:
+            raise archive_error("read", path, error) from None
+    return found - {""}
+
+
+def _run_of(line: bytes) -> str:
+    if b'"run":"' not in line or not line.endswith(b"\n"):
+        return ""
+    entry = to_entry(line)
+    return "" if entry is None or entry.pruned else entry.run
