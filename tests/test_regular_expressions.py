@@ -41,8 +41,7 @@ ALLOWED = {
     "settings/load.py": "names of settings",
     "settings/validate_sites.py": "settings",
     "audit/access_log.py": "access logs: loops whose characters exclude each other",
-    "web/response_head.py": "site: one loop each, within a line",
-    "web/response_reader.py": "site: one loop each, in the first 64 bytes of a line; or two characters",
+    "web/response.py": "site: one loop each, within a line or its first 64 bytes; or two characters",
 }
 
 

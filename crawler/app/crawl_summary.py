@@ -22,8 +22,7 @@ from crawler.rules.urls import canonicalize
 from crawler.runtime.clock import wall_s
 from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, failure_text, number, program, size
-from crawler.web.address_guard import is_address
-from crawler.web.resolver import CachingResolver
+from crawler.web.resolver import CachingResolver, is_address
 
 DOMAINS_SHOWN = 20
 SEEDS_SHOWN = 5  # that failed

@@ -30,7 +30,7 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
         yield "scope.follow = handlers needs handlers.app (--app): without handlers, no link would be followed"
     if not settings.sites:
         return
-    from crawler.web.request_headers import unresolved
+    from crawler.web.fetcher import unresolved
 
     for number, site in enumerate(settings.sites):
         yield from unresolved(number, site, os.environ)

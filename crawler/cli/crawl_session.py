@@ -45,7 +45,7 @@ from crawler.settings import Settings
 from crawler.terminal import printing
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.wording import counted, program
-from crawler.web.address_guard import is_address, is_public
+from crawler.web.resolver import is_address, is_public
 
 if TYPE_CHECKING:
     from crawler.frontier.reads import Progress

@@ -85,7 +85,7 @@ def _with_scheme(text: str) -> str:
 
 
 def _scheme_of(authority: str) -> str:
-    from crawler.web.address_guard import is_address, is_public
+    from crawler.web.resolver import is_address, is_public
 
     host = authority if authority.endswith("]") else authority.rpartition(":")[0] or authority
     bare = host.strip("[]").lower()

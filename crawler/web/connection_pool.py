@@ -16,12 +16,10 @@ import msgspec
 from crawler import process_tuning
 from crawler.model import Failure, FailureKind
 from crawler.settings import FetchSettings
-from crawler.web import address_guard
-from crawler.web.bytes_in_flight import BytesInFlight
-from crawler.web.connection import Connection
+from crawler.web import resolver as address_guard
+from crawler.web.connection import BytesInFlight, Connection, ResumingContext
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
-from crawler.web.response_head import said_by
-from crawler.web.tls_context import ResumingContext
+from crawler.web.response import said_by
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
 IDLE_MAX = 256  # lower bound of the limit: workers switch between hosts, and reopening costs more than keeping

@@ -13,7 +13,7 @@ from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
 from crawler.media_type import is_html, media_type
 from crawler.rules.health import retry_after_ms
-from crawler.web.response_head import BadHead
+from crawler.web.response import BadHead
 from tests.growth.reading import (
     BASE,
     KIB,

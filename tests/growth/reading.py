@@ -21,16 +21,16 @@ from crawler.rules.traps import TrapRules, TrapState, date_of, is_plain, suspici
 from crawler.rules.urls import canonicalize, host_of, is_ip, join, join_all, registrable_domain, split, without_session
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
-from crawler.web.response_head import (
+from crawler.web.response import (
     HEADERS_MAX,
     BadHead,
+    ResponseReader,
     check_begun,
     end_of,
     repaired,
     status_of,
     unfolded,
 )
-from crawler.web.response_reader import ResponseReader
 
 KIB = 1024
 BASE = "http://site.test/folder/page?a=b"

@@ -13,7 +13,7 @@ import pytest
 from crawler.errors import NothingFetchedError
 from crawler.model import FailureKind
 from crawler.seeding.sitemap_seeds import SitemapReader
-from crawler.web import address_guard, resolver
+from crawler.web import resolver
 from tests.crawl.harness import crawl, settings_of
 from tests.hostile.crawled import links, moved, ok
 from tests.hostile.test_rows_sitemaps import Granted, index
@@ -38,7 +38,7 @@ def _one_public_address(monkeypatch: pytest.MonkeyPatch) -> None:
         except ValueError:
             return False
 
-    monkeypatch.setattr(address_guard, "is_public", is_public)
+    monkeypatch.setattr(resolver, "is_public", is_public)
     monkeypatch.setattr(resolver, "is_public", is_public)
 
 

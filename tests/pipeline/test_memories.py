@@ -58,11 +58,12 @@ from crawler.rules.traps import TrapRules
 from crawler.rules.urls import Fingerprints, JoinCache, join_all
 from crawler.runtime.counters import OpenClaims
 from crawler.settings import DnsSettings, FetchSettings, ScopeSettings, Settings, SiteSettings, TrapSettings
-from crawler.web import address_guard, connection_pool, fetcher, tls_context
+from crawler.web import connection as tls_context
+from crawler.web import connection_pool, fetcher, resolver
+from crawler.web.connection import ResumingContext
 from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from crawler.web.tls_context import ResumingContext
 from tests.pipeline.policy_lab import SETTLED, answer, claim_at, failure
 from tests.pipeline.test_bounded_memory import response
 from tests.pipeline.test_links_of_a_group import RECORD
@@ -655,7 +656,7 @@ async def test_a_memory_is_bounded_and_never_wrong(row: str, monkeypatch: pytest
 
 SHARED: dict[str, Any] = {  # least recently used caches that all of a process share
     "domains of hosts": urls.registrable_domain,
-    "public addresses": address_guard.is_public,
+    "public addresses": resolver.is_public,
     "rules of short robots.txt": robots_txt._parsed_once,
 }
 _ROW = re.compile(r"^\| (.+?) \| `([\w/]+\.(?:py|lua))` \| (.+?) \| (.+?) \|$", re.MULTILINE)

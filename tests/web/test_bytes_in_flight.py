@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from crawler.model import FailureKind, FetchResult
-from crawler.web import bytes_in_flight as of_bytes
-from crawler.web.bytes_in_flight import FREE_BYTES, READ_BYTES, BytesInFlight, Share
+from crawler.web import connection as of_bytes
+from crawler.web.connection import FREE_BYTES, READ_BYTES, BytesInFlight, Share
 from crawler.web.fetcher import Fetcher
 from tests.support.hostile_server import Close, Hold, HostileServer, Reset, Step
 from tests.support.tls import Authority

@@ -13,8 +13,7 @@ import pytest
 
 from crawler.archive.warc import response_record, stored_response
 from crawler.model import FailureKind, Response
-from crawler.web.response_head import BadHead
-from crawler.web.response_reader import ResponseReader
+from crawler.web.response import BadHead, ResponseReader
 from tests.support.hostile_server import Close, HostileServer
 from tests.web.fetching import fetching, response_of
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.settings import ArchiveSettings, FromEnvironment, SiteSettings
-from crawler.web.request_headers import SiteHeaders
+from crawler.web.fetcher import SiteHeaders
 from tests.support.hostile_server import HostileServer
 from tests.web.fetching import HELLO, fetching, response_of
 

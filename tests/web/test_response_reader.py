@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import FailureKind
-from crawler.web.response_head import HEADERS_MAX, BadHead
-from crawler.web.response_reader import CHUNK_OVERHEAD_BYTES_MAX, INTERIM_MAX, TRAILER_BYTES_MAX, ResponseReader
+from crawler.web.response import (
+    CHUNK_OVERHEAD_BYTES_MAX,
+    HEADERS_MAX,
+    INTERIM_MAX,
+    TRAILER_BYTES_MAX,
+    BadHead,
+    ResponseReader,
+)
 from tests.hostile.test_rows_http import ROWS as HOSTILE_ROWS
 from tests.hostile.test_rows_http import Row
 
