@@ -41,7 +41,7 @@ def sources(*suffixes: str) -> list[Path]:
 STARTS_TASKS = {
     "cli/crawl_options.py": "`run_alongside` gathers them",
     "engine/client.py": "callers await the results of the calls that it sends",
-    "handlers/ending.py": "waits for a moment, then leaves user code behind",
+    "handlers/run.py": "waits for a moment, then leaves user code behind",
     "pipeline/address_limit.py": "its callback requeues the claim",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",

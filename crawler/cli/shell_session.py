@@ -12,8 +12,8 @@ from crawler.cli.event_loop import run_async
 from crawler.errors import NothingFetchedError
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed, Page
-from crawler.handlers.run_handler import Limits, run_handler
-from crawler.handlers.threads import Threads
+from crawler.handlers.run import Limits, run_handler
+from crawler.handlers.tasks import Threads
 from crawler.rules.health import delay_ms
 from crawler.rules.scope import SiteRules, of_queues
 from crawler.rules.urls import canonicalize, host_of, join, queue_of, registrable_domain

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.handlers.calling import Stream, check_callable, is_plain, name_of, stream_of
 from crawler.handlers.item_encoding import Packer, packer_of
+from crawler.handlers.tasks import Stream, check_callable, is_plain, name_of, stream_of
 from crawler.rules.scope import UrlPattern
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ from typing import TypeGuard
 
 from crawler.errors import UsageError
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.failing import OURS, kind_of, one_line_of, text_of
+from crawler.handlers.tasks import OURS, kind_of, one_line_of, text_of
 
 
 @functools.cache

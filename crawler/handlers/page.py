@@ -14,7 +14,7 @@ from crawler.content.charset import with_query_in
 from crawler.content.html import LINK_BYTES_MAX, extract_text
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
-from crawler.handlers.failing import storable
+from crawler.handlers.tasks import storable
 from crawler.media_type import declared_type, is_html
 from crawler.model import ParsedPage, Response
 from crawler.rules.urls import canonicalize, join

@@ -12,7 +12,7 @@ from crawler.content.html import redirect_target
 from crawler.errors import EngineError
 from crawler.frontier.owner import Settlement
 from crawler.frontier.waiting import ALLOW_PRIVATE
-from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
+from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.membership.held_partitions import HeldPartitions
 from crawler.model import (

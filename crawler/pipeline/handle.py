@@ -15,9 +15,8 @@ from crawler.archive.inflight_log import Aside, InflightMark
 from crawler.frontier.reads import Stats
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
-from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import end_users_tasks, guard_tasks
-from crawler.handlers.threads import Threads
+from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import Threads, end_users_tasks, guard_tasks
 from crawler.media_type import declared_type, is_html
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline.handler_worker import HandlerAnswer, HandlerRequest

@@ -14,9 +14,8 @@ import msgspec
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.handlers.page import Page
-from crawler.handlers.run_handler import Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import guard_tasks
-from crawler.handlers.threads import Threads
+from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import Threads, guard_tasks
 from crawler.model import ParsedPage, Response
 from crawler.process_tuning import keep_freed_memory
 from crawler.runtime.frames import serve

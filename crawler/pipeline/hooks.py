@@ -14,11 +14,9 @@ import msgspec
 
 from crawler.errors import EngineError
 from crawler.frontier.reads import Stats
-from crawler.handlers.boundary import call_asynchronous, call_plain
-from crawler.handlers.calling import Stream, is_plain, name_of, stream_of
 from crawler.handlers.crawler import Crawler, Event
-from crawler.handlers.failing import CodeFailure
-from crawler.handlers.threads import Threads
+from crawler.handlers.run import call_asynchronous, call_plain
+from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_of, stream_of
 from crawler.model import Failure
 from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
 from crawler.runtime.clock import ENGINE_PAUSE_S

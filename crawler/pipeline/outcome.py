@@ -6,8 +6,8 @@ from collections.abc import Callable
 import msgspec
 
 from crawler.frontier.owner import Settlement
-from crawler.handlers.failing import storable
-from crawler.handlers.run_handler import NOTHING_HANDLED, Handled
+from crawler.handlers.run import NOTHING_HANDLED, Handled
+from crawler.handlers.tasks import storable
 from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response
 from crawler.runtime.clock import wall_s
 

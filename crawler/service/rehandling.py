@@ -40,7 +40,7 @@ from crawler.frontier.operator import Actor
 from crawler.frontier.restore import Restoring
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed
-from crawler.handlers.run_handler import NOTHING_HANDLED, Handled, HandlerError
+from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.nodes import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Response
 from crawler.outputs.cursor import start_items_over

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from crawler.content.html import parse_with_tree
-from crawler.handlers.calling import is_plain, items_of, stream_of
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
 from crawler.handlers.page import FOLLOW_MAX, Followed, Page
+from crawler.handlers.tasks import is_plain, items_of, stream_of
 from crawler.media_type import declared_type
 from crawler.model import Response
 from crawler.rules.urls import canonicalize, host_of, registrable_domain

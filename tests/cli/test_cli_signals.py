@@ -11,7 +11,7 @@ from crawler.cli.signals import StopSignals
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_comes_while_the_loop_stands_still_is_heard(number: signal.Signals) -> None:
-    """Users' code may stop the loop: the command takes its task up again (handlers/ending.py)."""
+    """Users' code may stop the loop: the command takes its task up again (handlers/run.py)."""
     loop = pytest.importorskip("uvloop").new_event_loop()
 
     async def command() -> str:

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from crawler.handlers import boundary
+from crawler.handlers import run
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.failing import CodeFailure
-from crawler.handlers.run_handler import Handled, HandlerError, run_handler
-from crawler.handlers.tasks import end_users_tasks, guard_tasks
-from crawler.handlers.threads import Threads
+from crawler.handlers.run import Handled, HandlerError, run_handler
+from crawler.handlers.tasks import CodeFailure, Threads, end_users_tasks, guard_tasks
 from tests.handlers.test_handlers_page import page
 from tests.handlers.users_code import LIMITS, run_code, silence
 
@@ -24,7 +22,7 @@ RUNS_MIN = 200
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary, "GRACE_S", 0.01)
+    monkeypatch.setattr(run, "GRACE_S", 0.01)
 
 
 async def test_users_code_of_random_steps_comes_back_as_a_value() -> None:
@@ -82,7 +80,7 @@ async def test_code_that_lives_through_its_cancellations_is_left_behind_and_its_
         yield await (asyncio.gather(clings(), asyncio.create_task(clings())) if is_in_tasks else clings())
 
     async def call(timeout_s: float) -> CodeFailure | None:
-        return await boundary.call_asynchronous(stream, (), lambda _: None, timeout_s)
+        return await run.call_asynchronous(stream, (), lambda _: None, timeout_s)
 
     with silence():
         async with asyncio.timeout(5):
@@ -96,7 +94,7 @@ async def test_code_that_lives_through_its_cancellations_is_left_behind_and_its_
             async with asyncio.timeout(5):
                 await caller
         is_over = True
-        boundary._left_behind.clear()
+        run._left_behind.clear()
         await end_users_tasks(0.1)
 
 
@@ -114,7 +112,7 @@ async def test_a_caller_that_is_cancelled_waits_for_what_its_code_cleans_up() ->
         yield await handler()
 
     async def call() -> CodeFailure | None:
-        return await boundary.call_asynchronous(stream, (), lambda _: None, 60)
+        return await run.call_asynchronous(stream, (), lambda _: None, 60)
 
     caller = asyncio.create_task(call())
     await asyncio.sleep(0.005)

@@ -12,8 +12,8 @@ import pytest
 
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed
-from crawler.handlers.run_handler import Handled, HandlerError, Limits, run_handler
-from crawler.handlers.threads import LOST_MAX, AllHangError, Threads
+from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
+from crawler.handlers.tasks import LOST_MAX, AllHangError, Threads
 from tests.handlers.test_handlers_page import page
 
 LIMITS = Limits(items_max=50, bytes_max=10_000)

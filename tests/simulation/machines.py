@@ -24,7 +24,7 @@ from crawler.frontier import jobs as stored_jobs
 from crawler.frontier import record
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
-from crawler.handlers.run_handler import Handled, run_handler
+from crawler.handlers.run import Handled, run_handler
 from crawler.membership import nodes
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline import parse

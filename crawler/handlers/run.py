@@ -8,19 +8,40 @@ that is what `processes=True` is for.
 
 import asyncio
 import inspect
+import logging
+import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-from crawler.handlers.calling import Stream, items_of
-from crawler.handlers.failing import CodeFailure, failure_of
-from crawler.handlers.tasks import GuardedTask, users_call
-from crawler.handlers.threads import AllHangError, Threads
+import msgspec
+
+from crawler.handlers.crawler import Handler
+from crawler.handlers.item_encoding import InvalidItem, InvalidItemError
+from crawler.handlers.page import Followed, Page
+from crawler.handlers.tasks import (
+    GRACE_S,
+    AllHangError,
+    CodeFailure,
+    GuardedTask,
+    Stream,
+    Threads,
+    end_users_tasks,
+    failure_of,
+    guard_tasks,
+    items_of,
+    leave_behind,
+    storable,
+    users_call,
+)
 
 BREATH = 64  # items after which an asynchronous generator lets others run, should it not do so itself
-GRACE_S = 1.0  # for cancelled code to clean up; then it is cancelled again
+CANCEL_GRACE_S = 1.0  # for cancelled code to clean up; then it is cancelled again
 CANCELS_MAX = 5  # after these it is left behind
 LEFT_BEHIND_KEPT = 64
 
@@ -259,7 +280,7 @@ class _Call:
     def _again_later(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(GRACE_S, self._cancel)
+        self._timer = self._loop.call_later(CANCEL_GRACE_S, self._cancel)
 
     def _due(self) -> asyncio.CancelledError | None:
         if not self._is_due:
@@ -274,3 +295,164 @@ class _Call:
         except BaseException:
             _left_behind.append(self._work)
         return CodeFailure(f"not done after {self._timeout_s:g} s, and ignores its cancellation", is_late=True)
+
+
+# The end of an event loop in which users' code ran: it waits for a moment for what that code has begun, then goes.
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class UsersLoop:
+    """A loop whose tasks users' code can't end, and whose end it can't hold up. Enter it before anything runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        guard_tasks(self._loop)
+        # The loop would make the same, and wait for its threads without end.
+        self._executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        self._loop.set_default_executor(self._executor)
+        return self
+
+    def run(self, runner: asyncio.Runner, work: Coroutine[Any, Any, Result]) -> Result:
+        """To its end, also where a callback of users' code stops the loop, or exits: that is taken up where it was."""
+        begun: list[asyncio.Task[Result]] = []
+        try:
+            return runner.run(_noted(work, begun))
+        except (SystemExit, RuntimeError) as error:
+            if not begun or begun[0].done():
+                raise
+            stopped: BaseException = error
+        while not begun[0].done():
+            log.warning("users_code.stopped_the_loop", extra={"error": failure_of(stopped).detail})
+            try:
+                return self._loop.run_until_complete(begun[0])
+            except (SystemExit, RuntimeError) as error:
+                stopped = error
+        return begun[0].result()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run_until_complete(_end())
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        ends_s = time.monotonic() + GRACE_S
+        for thread in _threads():
+            thread.join(max(0.0, ends_s - time.monotonic()))
+        self._loop.set_default_executor(ThreadPoolExecutor())
+
+
+def has_threads() -> bool:
+    """Are there any left that Python waits for when it ends?"""
+    return bool(_threads())
+
+
+def _threads() -> list[threading.Thread]:
+    living = threading.enumerate()
+    return [one for one in living if not one.daemon and one is not threading.main_thread()]
+
+
+async def _noted(work: Coroutine[Any, Any, Result], begun: "list[asyncio.Task[Result]]") -> Result:
+    task = asyncio.current_task()
+    assert task is not None
+    begun.append(task)
+    return await work
+
+
+async def _end() -> None:
+    await end_users_tasks()
+    await _for_a_moment(asyncio.get_running_loop().shutdown_asyncgens())
+
+
+async def _for_a_moment(work: Coroutine[Any, Any, Any]) -> None:
+    task = asyncio.ensure_future(work)
+    _, left = await asyncio.wait({task}, timeout=GRACE_S)
+    for one in left:
+        leave_behind(one)
+
+
+# A handler and one page: its items, what it follows, or the failure that it was; bounded in time, items and bytes.
+
+
+INVALID_KEPT = 5  # reports of a page; all are counted
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one page may give."""
+
+    items_max: int
+    bytes_max: int = 64 * 1024 * 1024  # of its items as JSON: they are in memory until the page is committed
+
+
+class Handled(msgspec.Struct):
+    """What came of a page. `items` are JSON texts."""
+
+    items: list[bytes] = []
+    followed: list[Followed] = []
+    invalid: list[InvalidItem] = []  # the first of them
+    invalid_count: int = 0
+
+
+NOTHING_HANDLED = Handled()
+
+
+class HandlerError(Exception):
+    """A handler failed on a page: why, in one line, and the traceback where there is one."""
+
+    def __init__(self, detail: str, trace: str = "") -> None:
+        super().__init__(detail)
+        self.trace = trace
+
+
+async def run_handler(handler: Handler, page: Page, limits: Limits, threads: Threads) -> Handled:
+    """Call a handler with a page. Raises HandlerError."""
+    taking = _Taking(handler, limits)
+    if handler.is_plain:
+        failure = await call_plain(handler.function, (page,), taking.take, threads, handler.timeout_s)
+    else:
+        failure = await call_asynchronous(handler.stream, (page,), taking.take, handler.timeout_s)
+    if failure is not None:
+        detail = f"{failure.detail} (handler {handler.name})" if failure.is_late else failure.detail
+        raise HandlerError(detail, failure.trace)
+    taking.handled.followed = page.followed
+    return taking.handled
+
+
+class _Taking:
+    """Takes in what a page yields."""
+
+    def __init__(self, handler: Handler, limits: Limits) -> None:
+        self.handled = Handled()
+        self.count = 0
+        self._bytes = 0
+        self._handler = handler
+        self._limits = limits
+        self._ends_s = time.monotonic() + handler.timeout_s
+
+    def take(self, item: Any) -> None:
+        """Raises RefusedError when it is too much, or too late."""
+        self.count += 1
+        name = self._handler.name
+        if self.count > self._limits.items_max:
+            raise RefusedError(f"more than {self._limits.items_max} items of one page, handlers.items_max ({name})")
+        if time.monotonic() > self._ends_s:
+            raise RefusedError(f"not done after {self._handler.timeout_s:g} s (handler {name})")
+        try:
+            packed = self._handler.pack(item)
+        except InvalidItemError as error:
+            self.handled.invalid_count += 1
+            if len(self.handled.invalid) < INVALID_KEPT:
+                self.handled.invalid.append(_stored(error.report))
+            return
+        self._bytes += len(packed)
+        if self._bytes > self._limits.bytes_max:
+            raise RefusedError(f"items of more than {self._limits.bytes_max} bytes of one page ({name})")
+        self.handled.items.append(packed)
+
+
+def _stored(report: InvalidItem) -> InvalidItem:
+    """A field's name may come from the page."""
+    return InvalidItem(storable(report.field), storable(report.reason))
