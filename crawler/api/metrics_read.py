@@ -11,7 +11,7 @@ from crawler.engine.client import EngineInfo
 from crawler.frontier.lists import BusyQueue, Rates, Sample
 from crawler.frontier.members import Member
 from crawler.frontier.reads import DomainStats, Progress, Totals
-from crawler.membership.nodes import is_lock_free
+from crawler.membership.peers import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.runtime.clock import wall_s
 from crawler.service.members import running_since

@@ -29,13 +29,9 @@ from crawler.frontier.waiting import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.jobs.runner import JobRunner
-from crawler.membership.crash_reports import CrashReporter
-from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
-from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.nodes import host_id, is_lock_free, join
-from crawler.membership.ownership import Ownership
-from crawler.membership.peers import Peers
+from crawler.membership.ownership import EngineRestarts, HeldPartitions, Ownership
+from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
 from crawler.pipeline.ack import AckStage, keep_claims
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.address_limit import AddressLimiter

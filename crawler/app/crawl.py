@@ -30,7 +30,7 @@ from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
 from crawler.frontier.record import CrawlRecord, Crawls, Keys, Placement
 from crawler.frontier.restore import DeadLetters, Seeds
 from crawler.frontier.scripts import library
-from crawler.membership.nodes import Slots, host_id
+from crawler.membership.peers import Slots, host_id
 from crawler.recovery.crawl_identity import admit
 from crawler.rules.scope import is_limited
 from crawler.settings import Settings

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import Members
-from crawler.membership.crash_reports import CrashReporter
-from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat
-from crawler.membership.ownership import Ownership
+from crawler.membership.ownership import EngineRestarts, Ownership
+from crawler.membership.peers import CrashReporter
 from crawler.model import Claim
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.claim import Claimer

@@ -16,7 +16,7 @@ from crawler.frontier.restore import DeadLetters
 from crawler.model import FailureKind
 from crawler.rules.health import GIVEN_UP_AT
 
-STALLED, DIED = "session.stalled", "session.died"  # events of membership/crash_reports.py
+STALLED, DIED = "session.stalled", "session.died"  # events of membership/peers.py
 FAULTS = frozenset({FailureKind.INTERNAL, FailureKind.POISON_URL})
 
 

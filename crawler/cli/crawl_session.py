@@ -31,7 +31,7 @@ from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
 from crawler.errors import ConflictError, Stopped, UsageError
-from crawler.membership.nodes import living_holder
+from crawler.membership.peers import living_holder
 from crawler.redaction import redact
 from crawler.reports.live_view import Quiet, View, view_for
 from crawler.reports.losses import losses_of

@@ -79,7 +79,7 @@ async def _run(
 ) -> int:
     from crawler.app.open_crawl import open_crawl
     from crawler.archive.folder import open_existing, open_or_create
-    from crawler.membership.nodes import check_no_instance_runs, is_lock_free
+    from crawler.membership.peers import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # fails before anything is created

@@ -11,7 +11,7 @@ from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
 from crawler.frontier.members import SupervisorRecord
-from crawler.membership.nodes import host_id
+from crawler.membership.peers import host_id
 from crawler.reports.live_view import Quiet
 from crawler.supervisor.control import SupervisorControl
 from crawler.supervisor.supervisor import Supervisor

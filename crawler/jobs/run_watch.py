@@ -19,7 +19,7 @@ from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.jobs import Changed, Jobs, Runs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.jobs.clock_check import ClockCheck
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
 from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished

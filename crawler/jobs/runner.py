@@ -15,7 +15,7 @@ from crawler.frontier.owner import Frontier
 from crawler.jobs.clock_check import ClockCheck
 from crawler.jobs.run_watch import RunWatch
 from crawler.jobs.triggers import Triggers
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.pipeline.router import Router
 from crawler.robots.borrowed_slot import SlotBorrower
 from crawler.rules.job_plan import Plan

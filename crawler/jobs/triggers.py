@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from crawler.errors import EngineError
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.frontier.owner import Fence
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, plan
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.settings.schema import JobSettings

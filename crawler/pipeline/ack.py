@@ -10,7 +10,7 @@ from crawler.errors import EngineError, InvariantError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline.outcome import Deferred, Failed, Refused
 from crawler.runtime.clock import ENGINE_PAUSE_S

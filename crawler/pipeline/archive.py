@@ -17,7 +17,7 @@ from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import EngineError
 from crawler.frontier.owner import Frontier
 from crawler.handlers.page import Followed
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import CommitEntry, ItemsLocation, WarcLocation
 from crawler.pipeline.activity import Activity
 from crawler.pipeline.internal_errors import ContentSteps

@@ -13,7 +13,7 @@ from crawler.errors import EngineError
 from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier
 from crawler.frontier.record import Keys
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.schedule import Scheduler
 from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s

@@ -15,7 +15,7 @@ from crawler.errors import may_be_of_content
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence
 from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
 from crawler.pipeline.ack import AckStage
 from crawler.pipeline.activity import Activity

@@ -14,7 +14,7 @@ from crawler.frontier.owner import Settlement
 from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import (
     NOT_ALLOWED,
     REDIRECTS,

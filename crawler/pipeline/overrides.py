@@ -9,7 +9,7 @@ import logging
 
 from crawler.errors import EngineError
 from crawler.frontier.operator import OperatorCommands, Overrides
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.pipeline.rebalance import PartitionRebalance

@@ -10,7 +10,7 @@ from typing import Any
 from crawler.engine.client import Call
 from crawler.errors import EngineError
 from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.pipeline.due_partitions import DuePartitions

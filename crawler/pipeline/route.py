@@ -11,7 +11,7 @@ from crawler.errors import EngineFull
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.pipeline import url_lines
 from crawler.pipeline.due_partitions import DuePartitions

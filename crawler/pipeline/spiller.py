@@ -14,7 +14,7 @@ from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
 from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms
 from crawler.runtime.counters import Counters

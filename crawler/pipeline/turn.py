@@ -13,7 +13,7 @@ import msgspec
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.internal_errors import InternalErrors
 from crawler.pipeline.outcome import Failed, Outcome

@@ -26,7 +26,7 @@ from crawler.frontier.waiting import (
     PendingUrls,
     QueueChange,
 )
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.rules.order import grown, is_left, is_within, room_of
 from crawler.rules.urls import host_of, label_of
 from crawler.runtime.clock import monotonic_ms

@@ -13,7 +13,7 @@ from crawler.errors import EngineError
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Stats, Totals
 from crawler.frontier.record import Crawls
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.quotas.admit import QuotaAdmission
 from crawler.runtime.clock import monotonic_ms, wall_s
 from crawler.runtime.counters import Counters

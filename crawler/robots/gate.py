@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from crawler.errors import EngineError
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Frontier, Settlement
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim
 from crawler.robots.cache import RobotsCache, RobotsEntry
 from crawler.robots.reader import RobotsReader, RobotsResult, Working

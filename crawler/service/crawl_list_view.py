@@ -9,7 +9,7 @@ from crawler.errors import ConflictError, NoCrawlError
 from crawler.frontier.members import Members
 from crawler.frontier.reads import UrlLookup
 from crawler.frontier.record import CrawlList, Keys, ListedCrawl
-from crawler.membership.nodes import is_lock_free
+from crawler.membership.peers import is_lock_free
 from crawler.service.ring_view import observed_members
 from crawler.settings import MembershipSettings
 from crawler.terminal.wording import by_number

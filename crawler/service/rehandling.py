@@ -41,7 +41,7 @@ from crawler.frontier.restore import Restoring
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Followed
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
-from crawler.membership.nodes import check_no_instance_runs, is_lock_free
+from crawler.membership.peers import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Response
 from crawler.outputs.cursor import start_items_over
 from crawler.pipeline.archive import encode_followed

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.members import Member, Members, Pins, by_partition
-from crawler.membership.nodes import Slots, is_lock_free
+from crawler.membership.peers import Slots, is_lock_free
 from crawler.reports.ring_types import PlanMove, PlanNode, RingMember, RingMembers, RingPlan, UrlPlace
 from crawler.rules.membership import DeclaredState, Ring, build, moves, share_changed, takers
 from crawler.seeding.url_input import url_of_site

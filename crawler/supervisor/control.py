@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.errors import EngineError, EngineFull
 from crawler.frontier.members import Member, Members, SupervisorChild, SupervisorRecord, SupervisorRecords
-from crawler.membership.nodes import is_lock_free
+from crawler.membership.peers import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import Child, ChildState

@@ -19,7 +19,7 @@ from crawler.frontier.owner import Acquired, Frontier, Leases
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.jobs.runner import JobRunner
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.clock import monotonic_ms
 from crawler.settings import Settings

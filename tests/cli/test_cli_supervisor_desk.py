@@ -12,7 +12,7 @@ from crawler.engine.client import Engine as Client
 from crawler.frontier.members import Member, Members, ScaleRequest, SupervisorRecord, SupervisorRecords
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.membership.nodes import host_id
+from crawler.membership.peers import host_id
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import ChildState
 from crawler.supervisor.control import SupervisorControl

@@ -14,7 +14,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.owner import Frontier
 from crawler.frontier.restore import Restoring
 from crawler.frontier.waiting import PendingUrls
-from crawler.membership.nodes import check_no_instance_runs
+from crawler.membership.peers import check_no_instance_runs
 from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import (

@@ -20,10 +20,8 @@ from crawler.frontier.owner import Leases, Takeovers
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.nodes import join
-from crawler.membership.ownership import Ownership
-from crawler.membership.peers import Peers
+from crawler.membership.ownership import HeldPartitions, Ownership
+from crawler.membership.peers import Peers, join
 from crawler.rules.membership import build
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY

@@ -13,7 +13,7 @@ from crawler.frontier.owner import Fence
 from crawler.jobs import run_watch
 from crawler.jobs.clock_check import ClockCheck
 from crawler.jobs.run_watch import RunWatch
-from crawler.membership.held_partitions import HeldPartitions
+from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.jobs import Job, JobSpec, RunCounts, RunRecord, RunSpec, job_of
 from crawler.rules.schedules import Schedule

@@ -8,7 +8,7 @@ import pytest
 from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.jobs import triggers
 from crawler.jobs.triggers import Triggers
-from crawler.membership.held_partitions import HeldPartition, HeldPartitions
+from crawler.membership.ownership import HeldPartition, HeldPartitions
 
 NOW = 10_000.0
 

@@ -11,8 +11,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.owner import Leases, Takeovers
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.membership.held_partitions import HeldPartitions
-from crawler.membership.ownership import Ownership
+from crawler.membership.ownership import HeldPartitions, Ownership
 from crawler.rules.membership import Liveness, Ring
 from crawler.settings import MembershipSettings
 from tests.frontier.door import HASH_KEY

@@ -7,7 +7,7 @@ from typing import Any
 
 from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.owner import Acquired
-from crawler.membership.held_partitions import Dependent, HeldPartitions
+from crawler.membership.ownership import Dependent, HeldPartitions
 from crawler.model import Claim
 from crawler.pipeline.address_limit import AddressLimiter
 from crawler.pipeline.claim import Claimer

@@ -25,7 +25,7 @@ from crawler.frontier import record
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run import Handled, run_handler
-from crawler.membership import nodes
+from crawler.membership import peers as nodes
 from crawler.model import Claim, ParsedPage, Response
 from crawler.pipeline import parse
 from crawler.pipeline.handle import HandlerStage

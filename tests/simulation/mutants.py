@@ -20,8 +20,8 @@ from crawler.frontier.owner import Acquired, Frontier, Leases, Settlement
 from crawler.frontier.scripts import with_positions
 from crawler.jobs import run_watch
 from crawler.jobs.clock_check import ClockCheck
-from crawler.membership.engine_restarts import EngineRestarts
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.membership.ownership import EngineRestarts
 from crawler.pipeline import claim, finish_watch
 from crawler.pipeline.archive import ArchiveStage
 from crawler.pipeline.outcome import Committable
