@@ -132,7 +132,7 @@ def _compare(
     """Blocks; nothing else is going on in this process."""
     import msgspec
 
-    from crawler.outputs.output_audit import compare
+    from crawler.outputs.export import compare
     from crawler.terminal.wording import counted
 
     found = compare(folders, target, items=items, meter=meter)

@@ -177,7 +177,7 @@ def export_all(
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     from crawler.archive.index_reader import unchecked_text
     from crawler.outputs.export import export
-    from crawler.outputs.file_sinks import NAME_SHOWN
+    from crawler.outputs.files import NAME_SHOWN
     from crawler.outputs.target import TargetKind
     from crawler.terminal.printing import say, warn
     from crawler.terminal.progress import progress

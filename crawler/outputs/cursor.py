@@ -22,7 +22,7 @@ from crawler.archive.folder import CrawlFolder, archive_error, make_private, ope
 from crawler.archive.index_reader import CURSOR_SUFFIX, Chunk, Place, ReadMarks
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import CommitEntry
-from crawler.outputs.sink import Mark, Wanted
+from crawler.outputs.records import Mark, Wanted
 from crawler.outputs.target import Target, TargetKind
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,9 @@ from crawler.archive.index_reader import MissingFile, new_chunks, segment_names
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.cursor import Cursor, cursor_path, lock_of
 from crawler.outputs.export import difference, export
-from crawler.outputs.file_sinks import GrowingSink, is_at
-from crawler.outputs.locking import set_aside, writing
+from crawler.outputs.files import GrowingSink, is_at, set_aside, writing
 from crawler.outputs.opening import open_growing
-from crawler.outputs.records import RecordSource, rows_of
-from crawler.outputs.sink import OutputAway, OutputEnded, Row, Sink, TableSink, TargetChanged
+from crawler.outputs.records import OutputAway, OutputEnded, RecordSource, Row, Sink, TableSink, TargetChanged, rows_of
 from crawler.outputs.target import Target, TargetKind
 from crawler.terminal.wording import counted
 

@@ -6,10 +6,8 @@ from typing import IO
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.outputs.file_sinks import DraftSink, GrowingSink, StreamSink
-from crawler.outputs.line_formats import CsvLines, JsonLinesFormat, Lines
-from crawler.outputs.records import Shape
-from crawler.outputs.sink import Mark, Sink
+from crawler.outputs.files import CsvLines, DraftSink, GrowingSink, JsonLinesFormat, Lines, StreamSink
+from crawler.outputs.records import Mark, Shape, Sink
 from crawler.outputs.target import Target, TargetKind, target_of
 
 
@@ -98,9 +96,9 @@ def _table(target: Target, shape: Shape, *, at_once: bool, is_reader: bool = Fal
 
         return ParquetSink(target, known=shape.columns)
     if target.kind is TargetKind.SQLITE:
-        from crawler.outputs.sqlite import SqliteSink
+        from crawler.outputs.sql import SqliteSink
 
         return SqliteSink(target, table=shape.name, known=shape.columns, at_once=at_once, is_reader=is_reader)
-    from crawler.outputs.postgres import PostgresSink
+    from crawler.outputs.sql import PostgresSink
 
     return PostgresSink(target, table=shape.name, known=shape.columns, is_reader=is_reader, is_check=is_check)

@@ -229,7 +229,7 @@ def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: P
 
 ELSEWHERE = (
     "cli/init.py",
-    "outputs/file_sinks.py",
+    "outputs/files.py",
     "engine/embedded.py",
     "testing/",
 )  # a user's project; what -o names; under a umask; temporary folders

@@ -7,7 +7,7 @@ from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
 from crawler.content.sniff import decode, detect_charset
 from crawler.media_type import is_html
-from crawler.outputs.line_formats import _safe
+from crawler.outputs.files import _safe
 from crawler.redaction import redact
 from crawler.rules.text import one_line, printable, printable_json
 from tests.growth.reading import BASE, KIB, URL_BYTES, hosts, page, page_text, references, robots, url_rules

@@ -17,12 +17,11 @@ from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.handlers.item_encoding import InvalidItemError, pack
-from crawler.outputs import file_sinks
+from crawler.outputs import files
 from crawler.outputs.cursor import Cursor
 from crawler.outputs.follow import Follower
-from crawler.outputs.postgres import PostgresSink
 from crawler.outputs.records import Items
-from crawler.outputs.sqlite import SqliteSink
+from crawler.outputs.sql import PostgresSink, SqliteSink
 from crawler.outputs.target import Target
 from tests.archive.archive_samples import entry, folder_in
 
@@ -89,7 +88,7 @@ class Shop:
 # --- kills ---
 
 POINTS: list[tuple[Any, str]] = [
-    (file_sinks, "fill"), (file_sinks, "take_place"), (file_sinks, "rewritten"), (Cursor, "begin"), (Cursor, "commit"),
+    (files, "fill"), (files, "take_place"), (files, "rewritten"), (Cursor, "begin"), (Cursor, "commit"),
     (Cursor, "reset"), (Cursor, "set_closed"), (SqliteSink, "write"), (SqliteSink, "commit"), (PostgresSink, "write"),
     (PostgresSink, "commit"),
 ]  # fmt: skip
@@ -127,7 +126,7 @@ def _deadly(real: Callable[..., Any], left: list[int], *, halves: bool) -> Calla
             lines, records, file, how, _ = arguments
             data = lines.encode(records)
             file.seek(0, os.SEEK_END)
-            file.write(file_sinks.packed(data, how)[: len(data) // 2])
+            file.write(files.packed(data, how)[: len(data) // 2])
             file.flush()
             os._exit(9)
         found = real(*arguments, **named)

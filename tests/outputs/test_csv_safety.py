@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.outputs.line_formats import CsvLines
+from crawler.outputs.files import CsvLines
 from crawler.outputs.opening import open_growing, open_whole, targets_of
-from crawler.outputs.records import ITEMS
-from crawler.outputs.sink import Key, Row
+from crawler.outputs.records import ITEMS, Key, Row
 
 FORMULAS = [
     "=1+1",

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import OutputError
-from crawler.outputs.file_sinks import StreamSink
-from crawler.outputs.line_formats import CsvLines
+from crawler.outputs.files import CsvLines, StreamSink
 from crawler.outputs.opening import open_growing, open_whole
 from tests.outputs.samples import ITEMS, rows, target
 from tests.outputs.test_line_files import UNPACK

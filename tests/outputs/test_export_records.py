@@ -16,7 +16,7 @@ from crawler.archive.index_reader import MissingFile
 from crawler.errors import ArchiveError, UsageError
 from crawler.model import WarcLocation
 from crawler.outputs import export as exporting
-from crawler.outputs import file_sinks
+from crawler.outputs import files
 from crawler.outputs.export import ExportSummary
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import PAGE_COLUMNS, Pages
@@ -150,7 +150,7 @@ def test_a_failed_export_leaves_the_old_file_as_it_was(tmp_path: Path, monkeypat
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr(file_sinks.os, "fsync", fail)
+        patched.setattr(files.os, "fsync", fail)
         with pytest.raises(ArchiveError, match="No space left"):
             export(folder, [str(target)])
     assert target.read_text() == "old"

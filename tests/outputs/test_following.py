@@ -12,12 +12,11 @@ from crawler.archive.folder import open_existing
 from crawler.archive.index import IndexWriter
 from crawler.archive.items import ItemWriter
 from crawler.errors import ArchiveError, ConflictError
-from crawler.outputs import file_sinks, follow
+from crawler.outputs import files, follow
 from crawler.outputs.cursor import Cursor, refuse_foreign
 from crawler.outputs.follow import Follower, Outputs
-from crawler.outputs.records import Items, Pages
-from crawler.outputs.sink import OutputAway, Row
-from crawler.outputs.sqlite import SqliteSink
+from crawler.outputs.records import Items, OutputAway, Pages, Row
+from crawler.outputs.sql import SqliteSink
 from tests.archive.archive_samples import entry
 from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
 from tests.outputs.samples import json_lines, target
@@ -261,7 +260,7 @@ def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(
         crawl.add(20)
         wait_until(lambda: lines_of(path) == 20)
         with monkeypatch.context() as patched:
-            patched.setattr(file_sinks.os, "fsync", fail)
+            patched.setattr(files.os, "fsync", fail)
             crawl.add(20)
             wait_until(lambda: follower.problem is not None)
             assert isinstance(follower.problem, ArchiveError)
@@ -282,7 +281,7 @@ def test_a_disk_that_stays_full_is_said_at_the_end_and_the_next_start_catches_up
     crawl.add(20)
     follower = crawl.follower(path)
     with monkeypatch.context() as patched:
-        patched.setattr(file_sinks.os, "fsync", fail)
+        patched.setattr(files.os, "fsync", fail)
         follower.open()
         follower.start()
         problem = follower.finish()

@@ -14,8 +14,7 @@ import pytest
 from crawler.errors import OutputError
 from crawler.outputs import follow
 from crawler.outputs.follow import Outputs
-from crawler.outputs.records import Pages
-from crawler.outputs.sink import OutputAway
+from crawler.outputs.records import OutputAway, Pages
 from tests.outputs.growing import Crawl, running, urls, wait_until
 from tests.outputs.samples import target
 from tests.support.postgres import PostgresServer

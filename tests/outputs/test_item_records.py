@@ -18,8 +18,7 @@ from crawler.model import ItemsLocation
 from crawler.outputs.export import export
 from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import targets_of
-from crawler.outputs.records import Items, rows_of
-from crawler.outputs.sink import Key
+from crawler.outputs.records import Items, Key, rows_of
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.growing import FILES
 from tests.outputs.round_trip import Shop, unpacked

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.errors import ArchiveError, ConflictError, OutputError
-from crawler.outputs import file_sinks
-from crawler.outputs.file_sinks import is_at
-from crawler.outputs.line_formats import BLOCK_BYTES, packed
+from crawler.outputs import files
+from crawler.outputs.files import BLOCK_BYTES, is_at, packed
 from crawler.outputs.opening import open_growing, open_whole, targets_of
-from crawler.outputs.sink import COLUMNS_MAX, Mark
+from crawler.outputs.records import COLUMNS_MAX, Mark
 from tests.outputs.samples import AWKWARD, ITEMS, json_lines, rows, target
 
 UNPACK = {
@@ -171,7 +170,7 @@ def test_a_failed_commit_leaves_the_last_one(tmp_path: Path, monkeypatch: pytest
 
     sink.write(rows([{"n": 2}]))
     with monkeypatch.context() as patched:
-        patched.setattr(file_sinks.os, "fsync", fail)
+        patched.setattr(files.os, "fsync", fail)
         with pytest.raises(ArchiveError, match="free some space"):
             sink.commit()
     sink.close()

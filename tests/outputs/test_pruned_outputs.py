@@ -8,8 +8,7 @@ import pytest
 
 from crawler.archive.index_reader import OutputsRead, ReadMarks
 from crawler.archive.prune_records import PruneRule
-from crawler.outputs.export import export
-from crawler.outputs.output_audit import compare
+from crawler.outputs.export import compare, export
 from crawler.outputs.records import Items, Pages
 from tests.archive.archive_samples import AT, folder_in
 from tests.archive.prune_lab import Page, archive, prune

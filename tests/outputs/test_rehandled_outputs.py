@@ -13,8 +13,8 @@ from crawler.archive.items import ItemWriter
 from crawler.errors import ConflictError
 from crawler.model import CommitEntry
 from crawler.outputs.cursor import cursor_path, lock_of, start_items_over
+from crawler.outputs.export import compare
 from crawler.outputs.follow import Outputs
-from crawler.outputs.output_audit import compare
 from crawler.outputs.records import Items
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.growing import FILES
