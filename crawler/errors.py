@@ -20,7 +20,7 @@ CrawlerError                     has a one-line message and an exit code
 InvariantError                   a rule of ours about ownership or commits is broken: no URL is blamed for it
 
 Anything else that reaches the command line is our bug (exit code 1). While the content of one URL is handled, it fails
-that URL alone (pipeline/internal_errors.py).
+that URL alone (worker/outcomes.py).
 A fault of a *host* is not an exception: the fetcher returns it as a value (model.Failure).
 """
 

@@ -42,7 +42,7 @@ STARTS_TASKS = {
     "cli/crawl_options.py": "`run_alongside` gathers them",
     "engine/client.py": "callers await the results of the calls that it sends",
     "handlers/run.py": "waits for a moment, then leaves user code behind",
-    "pipeline/address_limit.py": "its callback requeues the claim",
+    "worker/address_limit.py": "its callback requeues the claim",
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
     "tui/app.py": "the read of the front screen: awaited, or cancelled when another screen comes to the front",

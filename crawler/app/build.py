@@ -28,55 +28,35 @@ from crawler.frontier.owner import Takeovers
 from crawler.frontier.waiting import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
-from crawler.jobs.runner import JobRunner
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness, keep_engine
 from crawler.membership.ownership import EngineRestarts, HeldPartitions, Ownership
 from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
-from crawler.pipeline.ack import AckStage, keep_claims
-from crawler.pipeline.activity import Activity
-from crawler.pipeline.address_limit import AddressLimiter
-from crawler.pipeline.archive import ArchiveStage, CommitBacklog
-from crawler.pipeline.attempt_notes import AttemptNotes
-from crawler.pipeline.awaiting import ProgressWatch, awaited
-from crawler.pipeline.claim import Claimer, listen_for_hints
-from crawler.pipeline.commit import Committer
-from crawler.pipeline.disk_room import DiskRoom
-from crawler.pipeline.due_partitions import DuePartitions
-from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.finish_watch import FinishWatcher
-from crawler.pipeline.handle import HandlerRuntime
-from crawler.pipeline.held_back import HeldBack
-from crawler.pipeline.internal_errors import ContentSteps, InternalErrors
-from crawler.pipeline.overrides import OverrideFollower
-from crawler.pipeline.parse import PageParser
-from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
-from crawler.pipeline.response_policy import ResponsePolicy
-from crawler.pipeline.route import RouteStage
-from crawler.pipeline.run_book import RunBook
-from crawler.pipeline.sampler import Sampler
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.shared_record import SharedRecord
-from crawler.pipeline.spiller import Spiller
-from crawler.pipeline.trap_memory import TrapMemory
-from crawler.pipeline.turn import TurnRunner
-from crawler.quotas.admit import QuotaAdmission
-from crawler.quotas.distribute import DeferredShare
-from crawler.quotas.raise_limits import RaisedQuotasWatcher
-from crawler.quotas.usage import QuotaUsage
-from crawler.robots.borrowed_slot import SlotBorrower
-from crawler.robots.cache import RobotsCache
-from crawler.robots.gate import RobotsGate
-from crawler.robots.reader import RobotsReader
 from crawler.rules.order import Introductions, share_of
 from crawler.rules.scope import of_queues
 from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.runtime.tasks import Loop, StopSignal
-from crawler.runtime.vitals import Vitals
+from crawler.seeding.runs import JobRunner
 from crawler.settings import MembershipSettings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.archive import ArchiveStage, AttemptNotes, CommitBacklog, DiskRoom
+from crawler.worker.claim import Claimer, DuePartitions, listen_for_hints
+from crawler.worker.commit import AckStage, Committer, keep_claims
+from crawler.worker.fetch import FetchStage
+from crawler.worker.outcomes import ContentSteps, InternalErrors
+from crawler.worker.process import HandlerRuntime, PageParser
+from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher
+from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.robots import RobotsCache, RobotsGate, RobotsReader, SlotBorrower
+from crawler.worker.route import HeldBack, RouteStage
+from crawler.worker.router import RunBook, TrapMemory
+from crawler.worker.schedule import ProgressWatch, Scheduler, awaited
+from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord, UnsavedClocks
+from crawler.worker.spiller import Spiller
+from crawler.worker.turn import TurnRunner
+from crawler.worker.watch import Activity, Counters, OpenClaims, Sampler, Vitals
 
 # A share of a small room is used at once or not at all, in less than half of the time between two counts: so who counts
 # again knows what the others did with theirs.

@@ -37,8 +37,8 @@ from crawler.settings import Settings
 from crawler.settings.kept import with_stored
 
 if TYPE_CHECKING:
-    from crawler.pipeline.router import Router
     from crawler.seeding.seeder import Seeder
+    from crawler.worker.router import Router
 
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as crawl_identity.admit
 
@@ -165,9 +165,8 @@ def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, s
 
 def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: True) -> "Router":
     """Routing by the crawl's rules, with a recent-URL cache of its own. `takes_in`: may one more URL be taken in?"""
-    from crawler.pipeline.recent_urls import RecentUrls
-    from crawler.pipeline.router import Router
     from crawler.rules.scope import ScopeRules
+    from crawler.worker.router import RecentUrls, Router
 
     scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
     recent = RecentUrls(s.frontier.recent_urls)
@@ -178,8 +177,8 @@ async def leads_to(crawl: OpenCrawl, url: str) -> tuple[Sequence[str], str] | No
     """The links of a committed page, and the target of its redirect; None if its record is not in this folder."""
     from crawler.archive.index_reader import find_url
     from crawler.archive.warc import read_record
-    from crawler.pipeline.parse import ParseKilledError
     from crawler.recovery.reparse import Rereader
+    from crawler.worker.process import ParseKilledError
 
     for entry in await asyncio.to_thread(find_url, crawl.folder, url):
         if entry.warc is None or entry.run:

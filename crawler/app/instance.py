@@ -14,16 +14,15 @@ from crawler.membership.heartbeat import Heartbeat
 from crawler.membership.ownership import EngineRestarts, Ownership
 from crawler.membership.peers import CrashReporter
 from crawler.model import Claim
-from crawler.pipeline.archive import ArchiveStage
-from crawler.pipeline.claim import Claimer
-from crawler.pipeline.commit import Committer
-from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.handle import HandlerRuntime
-from crawler.pipeline.parse import PageParser
-from crawler.pipeline.rebalance import PartitionRebalance
-from crawler.pipeline.schedule import Scheduler
-from crawler.runtime.counters import Counters
 from crawler.runtime.tasks import Loop, StopSignal, endless, first_error, retry_until_stopped
+from crawler.worker.archive import ArchiveStage
+from crawler.worker.claim import Claimer
+from crawler.worker.commit import Committer
+from crawler.worker.fetch import FetchStage
+from crawler.worker.process import HandlerRuntime, PageParser
+from crawler.worker.schedule import Scheduler
+from crawler.worker.shared import PartitionRebalance
+from crawler.worker.watch import Counters
 
 log = logging.getLogger(__name__)
 

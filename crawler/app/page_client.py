@@ -10,10 +10,7 @@ import msgspec
 from crawler.content.html import extract_text, redirect_target
 from crawler.media_type import declared_type, is_html
 from crawler.model import NOT_ALLOWED, REDIRECTS, Failure
-from crawler.pipeline.parse import PageParser, ParseKilledError
 from crawler.reports.page_view import PageView
-from crawler.robots.reader import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
-from crawler.robots.reader import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
 from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
@@ -21,6 +18,9 @@ from crawler.terminal.wording import failure_text
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.worker.process import PageParser, ParseKilledError
+from crawler.worker.robots import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
+from crawler.worker.robots import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
 
 REDIRECTS_MAX = 10
 

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 
 from crawler.app.crawl import OpenCrawl
 from crawler.reports.explanation import RobotsFact
-from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
-from crawler.robots.cache import RobotsCache, SharedRobots
-from crawler.robots.reader import RobotsReader
+from crawler.rules.robots import SharedRobots
 from crawler.rules.urls import origin_of
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.worker.robots import COMMAND_PATIENCE_MS, RobotsCache, RobotsReader, SlotBorrower
 
 
 @contextlib.asynccontextmanager

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -130,6 +131,16 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+UNKNOWN = -1  # bytes
+
+
+def free_bytes(folder: Path) -> int:
+    """What the disk of a folder has left for us; `UNKNOWN` when it can't be read."""
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(folder).free
+    return UNKNOWN
 
 
 class CrawlFolder:

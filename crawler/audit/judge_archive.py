@@ -26,10 +26,10 @@ from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
 from crawler.handlers.page import Followed
 from crawler.model import CommitEntry
-from crawler.pipeline.parse import ParseKilledError
 from crawler.rules.text import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.wording import counted
+from crawler.worker.process import ParseKilledError
 
 LATE = "fetch.late"
 

@@ -11,11 +11,11 @@ from crawler.audit.ledger import Ledger, LoggedRequest
 from crawler.audit.origins import OriginRobots, origins_of
 from crawler.frontier.operator import Overrides
 from crawler.frontier.reads import BulkLookup
-from crawler.pipeline.router import Router
 from crawler.rules.health import delay_ms
 from crawler.rules.urls import registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.wording import counted
+from crawler.worker.router import Router
 
 BATCH = 500
 COARSE_S = 1.0  # times in whole seconds; finer ones blur a pair by less than is worth telling

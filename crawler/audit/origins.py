@@ -3,8 +3,7 @@
 import msgspec
 
 from crawler.frontier.reads import BulkLookup
-from crawler.robots.cache import SharedRobots
-from crawler.rules.robots import RobotsRules
+from crawler.rules.robots import RobotsRules, SharedRobots
 from crawler.rules.urls import authority_of, host_of
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from crawler.audit.access_log import LogLine
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, LoggedRequest, page_of
-from crawler.pipeline.router import Router
+from crawler.worker.router import Router
 
 ROBOTS = "/robots.txt"
 BATCH = 500

@@ -126,7 +126,7 @@ async def check_engine(settings: "Settings", *, needs_crawl: bool = False) -> No
 
 def low_disk(crawl: "OpenCrawl") -> str:
     """What to say when instances would claim nothing, because the disk has no room; "" otherwise."""
-    from crawler.runtime.vitals import free_bytes
+    from crawler.archive.folder import free_bytes
     from crawler.terminal.wording import size
 
     free, least = free_bytes(crawl.folder.root), crawl.settings.archive.disk_free_bytes_min

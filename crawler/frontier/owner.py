@@ -356,7 +356,7 @@ class Frontier:
     ) -> None:
         """Clear commit entries that are on disk; what a lost lease refuses is the next owner's to drain.
 
-        `activity`: what to note for the partitions, as pipeline/activity.py packs it. Never send it a second time.
+        `activity`: what to note for the partitions, as worker/watch.py packs it. Never send it a second time.
         """
         calls = []
         for fence, mine in entries:

@@ -37,7 +37,6 @@ from crawler.errors import ArchiveError
 from crawler.frontier.reads import lost_of
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
-from crawler.pipeline.router import parent_of
 from crawler.recovery.crawl_identity import bound_of
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
@@ -46,6 +45,7 @@ from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay
 from crawler.rules.order import Signals
 from crawler.rules.text import SILENT, Meter
 from crawler.terminal.wording import counted
+from crawler.worker.router import parent_of
 
 ROOTS_MAX = 1_000  # of the scope, in one call
 SEEDS_AT_ONCE = 1_000

@@ -13,7 +13,7 @@ from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
 from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.model import Candidate
-from crawler.pipeline.router import Router
+from crawler.worker.router import Router
 
 BATCH = 4_000  # URLs and commits; a megabyte or two on the wire
 

@@ -10,9 +10,9 @@ from crawler.content.coding import RATIO_MAX, inflate
 from crawler.content.html import redirect_target
 from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
-from crawler.pipeline.commit import lost_parts
-from crawler.pipeline.parse import PageParser
 from crawler.settings import FetchSettings, Settings
+from crawler.worker.commit import lost_parts
+from crawler.worker.process import PageParser
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):

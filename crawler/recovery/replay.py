@@ -20,13 +20,13 @@ from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DoneUrl, Restoring, Seeds
 from crawler.model import SITEMAP, Candidate, Claim
-from crawler.pipeline.parse import ParseKilledError
-from crawler.pipeline.router import Router, parent_of, with_sitemaps
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import BATCH, Refill
 from crawler.recovery.reparse import Rereader
 from crawler.rules.text import Meter
+from crawler.worker.process import ParseKilledError
+from crawler.worker.router import Router, parent_of, with_sitemaps
 
 PULSE = 256  # records between two turns of the event loop
 EXAMPLES_MAX = 20

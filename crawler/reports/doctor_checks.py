@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.folder import DESCRIPTION, is_open_to_others
+from crawler.archive.folder import DESCRIPTION, free_bytes, is_open_to_others
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.errors import CrawlerError
-from crawler.runtime.vitals import free_bytes
 from crawler.settings import Settings
 from crawler.terminal.tables import table
 from crawler.terminal.wording import duration, number, size

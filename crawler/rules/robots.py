@@ -473,3 +473,26 @@ def _bounded(rules: Iterable[Rule], *, wildcard_rules_max: int = WILDCARD_RULES_
 
 def _is_markup(body: bytes, reading: LineReading) -> bool:
     return not reading.agents_seen and b"<" in body[:512] and body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<"
+
+
+ALLOW_ALL = RobotsRules()
+
+
+class SharedRobots(NamedTuple):
+    """What the frontier keeps for an origin: when it was read (wall s), and the rules for our agent."""
+
+    read_at: int
+    rules: RobotsRules
+
+    def pack(self) -> bytes:
+        """The stored form. The engine's scripts read the time at its beginning; no rules are stored as b""."""
+        return b"%d %b" % (self.read_at, b"" if self.rules == ALLOW_ALL else self.rules.our_group())
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> "SharedRobots | None":
+        """None for an unknown format: robots.txt is then read again."""
+        read_at, _, group = blob.partition(b" ")
+        try:
+            return cls(int(read_at), RobotsRules.stored(group))
+        except ValueError:
+            return None

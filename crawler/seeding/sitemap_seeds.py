@@ -9,11 +9,11 @@ from crawler.content.html import redirect_target
 from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
 from crawler.errors import InvalidUrl, NothingFetchedError, UsageError
 from crawler.model import REDIRECTS, FetchResult, Response
-from crawler.robots.borrowed_slot import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.rules.urls import host_of, registrable_domain
 from crawler.seeding.url_input import url_of
 from crawler.terminal.wording import counted, failure_text
 from crawler.web.fetcher import Fetcher
+from crawler.worker.robots import COMMAND_PATIENCE_MS, SlotBorrower
 
 DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have two
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second

@@ -10,7 +10,7 @@ from crawler.reports.crawl_report import stop_text
 from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, with_facts
 from crawler.reports.domain_view import DomainView, domain_view
 from crawler.reports.overview import DomainRows, Point, SeriesView
-from crawler.robots.cache import SharedRobots
+from crawler.rules.robots import SharedRobots
 from crawler.runtime.clock import wall_s
 from crawler.seeding.url_input import url_of_site
 from crawler.service.known_robots import known_robots

@@ -17,7 +17,6 @@ from crawler.archive.journals import JobJournal, JobLine, line_of, seed_lines
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
 from crawler.frontier.operator import Actor
-from crawler.jobs.clock_check import ClockCheck
 from crawler.reports.job_view import (
     HistoryPage,
     JobPage,
@@ -51,6 +50,7 @@ from crawler.rules.jobs import (
 from crawler.rules.schedules import Schedule, describe, iso_duration
 from crawler.rules.urls import canonicalize, host_of, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.clock import wall_s
+from crawler.worker.runs import ClockCheck
 
 TRIES = 20  # of a change, while others change the same job
 SEARCH_STEP, SEARCHED_MAX = 500, 10_000  # jobs that one page of a search looks at

@@ -2,7 +2,7 @@
 
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.waiting import PendingUrls
-from crawler.robots.cache import SharedRobots
+from crawler.rules.robots import SharedRobots
 
 
 async def known_robots(crawl: OpenCrawl, partition: int, queue: str) -> list[tuple[str, SharedRobots]]:

@@ -44,16 +44,15 @@ from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.peers import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Response
 from crawler.outputs.cursor import start_items_over
-from crawler.pipeline.archive import encode_followed
-from crawler.pipeline.handle import HandlerRuntime
-from crawler.pipeline.parse import PageParser, ParseKilledError
-from crawler.pipeline.router import parent_of
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import response_of
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.crash_points import reached
 from crawler.runtime.tasks import first_error
 from crawler.service.pruning import undrained_entries
+from crawler.worker.archive import encode_followed
+from crawler.worker.process import HandlerRuntime, PageParser, ParseKilledError
+from crawler.worker.router import parent_of
 
 log = logging.getLogger(__name__)
 EXAMPLES_MAX = 20  # of failures

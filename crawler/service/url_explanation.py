@@ -12,13 +12,13 @@ from crawler.archive.warc import read_record
 from crawler.errors import ArchiveError, NotMetError
 from crawler.frontier.reads import LINKS
 from crawler.model import CommitEntry
-from crawler.pipeline.parse import ParseKilledError
-from crawler.pipeline.router import Router
 from crawler.recovery.reparse import Rereader
 from crawler.reports.explanation import Facts
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules
 from crawler.service.ring_view import ring_of, weights_of
+from crawler.worker.process import ParseKilledError
+from crawler.worker.router import Router
 
 SITEMAPS_READ = 50  # of a host, to find the one that names a URL
 

@@ -26,9 +26,9 @@ from crawler.archive.items import ItemWriter
 from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.model import Claim, Response
-from crawler.pipeline.handle import HandlerRuntime
 from crawler.rules.urls import JoinCache
 from crawler.settings import Settings
+from crawler.worker.process import HandlerRuntime
 from scripts.bench_lib import arguments
 from scripts.bench_lib.peers.handlers_app import async_app, plain_app
 

@@ -18,10 +18,10 @@ from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.owner import Acquired, Frontier, Leases
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import FenceArgs, JobChange
-from crawler.jobs.runner import JobRunner
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.clock import monotonic_ms
+from crawler.seeding.runs import JobRunner
 from crawler.settings import Settings
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.engine import Job, Server, SimEngine

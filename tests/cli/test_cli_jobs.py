@@ -12,13 +12,13 @@ from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_or_create
 from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
-from crawler.jobs import clock_check
 from crawler.reports.job_text import history_table
 from crawler.reports.job_view import HistoryRow
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.clock import wall_s
 from crawler.settings import load
+from crawler.worker import runs as clock_check
 from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
 

@@ -83,7 +83,7 @@ def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(prog
 
 def test_a_worker_starts_without_what_only_the_instance_needs(programs: Nursery) -> None:
     """A process that parses is started in most crawls: asyncio would be a third of its start."""
-    command = "import sys, crawler.pipeline.parse_worker\nprint('loaded', *sorted(sys.modules))"
+    command = "import sys, crawler.worker.parse_worker\nprint('loaded', *sorted(sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-c", command], env=programs.environment, capture_output=True, text=True, check=True
     )

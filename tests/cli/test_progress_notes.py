@@ -11,8 +11,8 @@ from crawler.reports.live_view import PlainLines, Shown
 from crawler.reports.overview import CrawlState, JobsAhead, jobs_ahead
 from crawler.reports.overview_text import notes, overview_parts, sentence, state_text
 from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
-from crawler.runtime.counters import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from crawler.terminal.wording import failure_reason
+from crawler.worker.watch import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from tests.support.views import NOW, overview, snapshot
 
 T = 1_800_000_000.0
@@ -173,9 +173,9 @@ def test_the_last_error_is_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch
     counters = Counters(OpenClaims(1))
     assert counters.description()["last_error"] == ""
     counters.last_error = LastError("connect", "Connection refused", "http://docs.example:81/x", 1000.0)
-    monkeypatch.setattr("crawler.runtime.counters.wall_s", lambda: 1000.0 + ERROR_SHOWN_S - 1)
+    monkeypatch.setattr("crawler.worker.watch.wall_s", lambda: 1000.0 + ERROR_SHOWN_S - 1)
     assert counters.description()["last_error"] == "connection refused: docs.example:81"
-    monkeypatch.setattr("crawler.runtime.counters.wall_s", lambda: 1000.0 + ERROR_SHOWN_S)
+    monkeypatch.setattr("crawler.worker.watch.wall_s", lambda: 1000.0 + ERROR_SHOWN_S)
     assert counters.description()["last_error"] == ""
     long = LastError("tls", "x" * 500, f"http://{'y' * 250}/", 0.0).text
     assert len(long) == ERROR_MAX

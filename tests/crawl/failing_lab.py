@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from crawler.app.instance import Instance
-from crawler.pipeline.outcome import Committable, Failed, Outcome
 from crawler.rules.health import TABLE
 from crawler.settings import RetrySettings
 from crawler.terminal.tables import table
+from crawler.worker.outcomes import Committable, Failed, Outcome
 from tests.crawl.harness import crawl, settings_of
 from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer, DnsServer
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.pipeline.turn import Turn
 from crawler.rules.health import CrashAction
+from crawler.worker.turn import Turn
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.serving import serve_resources

@@ -7,7 +7,7 @@ import pytest
 from crawler.archive.warc import WarcWriter
 from crawler.errors import ArchiveError, InvariantError
 from crawler.membership.ownership import Ownership
-from crawler.pipeline.archive import ArchiveStage
+from crawler.worker.archive import ArchiveStage
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 

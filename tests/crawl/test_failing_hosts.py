@@ -11,9 +11,9 @@ import pytest
 
 from crawler.app.instance import Instance
 from crawler.model import FailureKind
-from crawler.pipeline.outcome import Failed, Outcome
 from crawler.rules.health import JITTER, policy_of
 from crawler.settings import RetrySettings
+from crawler.worker.outcomes import Failed, Outcome
 from tests.crawl.failing_lab import SCALE, courses, watch_outcomes
 from tests.crawl.harness import crawl, settings_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from crawler.app.instance import Instance
-from crawler.pipeline.claim import FULL_CLAIMS_MAX
-from crawler.runtime import vitals
+from crawler.worker import watch
+from crawler.worker.claim import FULL_CLAIMS_MAX
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.serving import serve_web
@@ -52,8 +52,8 @@ async def test_claiming_stops_before_the_disk_is_full_and_goes_on_when_there_is_
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, stalled = [1_000], list[int]()
-    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
-    monkeypatch.setattr(vitals, "free_bytes", lambda _: free[0])
+    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(watch, "free_bytes", lambda _: free[0])
 
     async def fill_up(instances: list[Instance]) -> None:
         counters = instances[0].counters
@@ -84,8 +84,8 @@ async def test_nothing_is_claimed_on_a_disk_that_is_full_from_the_start(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [0]
-    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
-    monkeypatch.setattr(vitals, "free_bytes", lambda _: free[0])
+    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(watch, "free_bytes", lambda _: free[0])
     before: list[int] = []
 
     async def make_room(instances: list[Instance]) -> None:

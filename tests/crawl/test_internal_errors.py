@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from crawler.archive.warc import WarcWriter
 from crawler.errors import ArchiveError, InvariantError
 from crawler.model import FailureKind
-from crawler.pipeline import internal_errors
-from crawler.pipeline.archive import ArchiveStage
-from crawler.pipeline.outcome import Failed, Outcome
-from crawler.pipeline.parse import PageParser
-from crawler.pipeline.router import Router
-from crawler.robots.cache import RobotsCache
 from crawler.rules.robots import RobotsRules
 from crawler.web.fetcher import Fetcher
+from crawler.worker import outcomes as internal_errors
+from crawler.worker.archive import ArchiveStage
+from crawler.worker.outcomes import Failed, Outcome
+from crawler.worker.process import PageParser
+from crawler.worker.robots import RobotsCache
+from crawler.worker.router import Router
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.serving import serve_resources

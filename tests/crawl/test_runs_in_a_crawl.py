@@ -15,12 +15,12 @@ from crawler.app.instance import Instance
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator import Actor, Via
-from crawler.jobs import run_watch
 from crawler.model import CommitEntry
 from crawler.reports.explanation import explanation, state_of
 from crawler.rules.jobs import RunCounts
 from crawler.service.pruning import Wanted, prune
 from crawler.service.url_explanation import explain
+from crawler.worker import runs
 from tests.crawl import handlers_lab
 from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.harness import entries_of, lab_names
@@ -47,7 +47,7 @@ def of_run(entries: Sequence[CommitEntry], run: str) -> dict[str, int]:
 
 async def run_until_idle(crawl: OpenCrawl, node: str = "n") -> Instance:
     """An instance that works until nothing is pending. It ends no run: the test does, in `finish`."""
-    with patch.object(run_watch, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
+    with patch.object(runs, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
         async with open_instance(await crawl.reloaded(), node=node, until_finished=True) as instance:
             await instance.run()
     return instance

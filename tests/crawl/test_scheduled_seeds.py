@@ -9,13 +9,13 @@ import pytest
 from crawler.app.build import open_instance
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.pipeline import claim
-from crawler.pipeline.finish_watch import FinishWatcher
 from crawler.reports.explanation import record_of
 from crawler.seeding import seeder
 from crawler.seeding.seeder import GivenUrl
 from crawler.service.url_explanation import explain
 from crawler.settings import Settings
+from crawler.worker import claim
+from crawler.worker.shared import FinishWatcher
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import entries_of, settings_of
 from tests.crawl.rebuild_lab import audit, rebuild, totals

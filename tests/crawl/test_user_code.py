@@ -168,7 +168,7 @@ async def test_what_a_hook_does_is_its_own_failure_and_counted(
 async def test_hooks_of_all_kinds_that_live_through_cancellations_hold_up_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.pipeline.hooks.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("crawler.worker.hooks.TIMEOUT_S", 0.2)
     hooks = """
 @app.on_fetch
 async def bad(page):

@@ -12,8 +12,8 @@ from crawler.frontier.owner import Ack, Acquired, ClaimRequest, Fence, Frontier,
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry
-from crawler.robots.borrowed_slot import SlotQueue
 from crawler.rules.urls import Fingerprints
+from crawler.worker.robots import SlotQueue
 
 DELAY_MS = 1000
 HASH_KEY = b"of the test crawl"[:16]

@@ -17,8 +17,8 @@ from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Frontier, Leas
 from crawler.frontier.record import Keys
 from crawler.frontier.waiting import CRAWL_URLS, Block, Place, Urls
 from crawler.model import Candidate, Claim
-from crawler.robots.borrowed_slot import SlotQueue
 from crawler.rules.urls import origin_of
+from crawler.worker.robots import SlotQueue
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import (
     check_counters,

@@ -10,7 +10,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.waiting import BLOCKED, CRAWL_URLS, DeferredUrls, is_row
 from crawler.frontier.waiting import HOSTS as HOSTS_REASON
 from crawler.model import AckOutcome
-from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.machine import (
     HOSTS,
     INTAKE,

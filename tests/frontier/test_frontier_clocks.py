@@ -5,7 +5,7 @@ from typing import Any
 
 from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome
-from crawler.robots.borrowed_slot import SlotQueue, SlotRequest
+from crawler.worker.robots import SlotQueue, SlotRequest
 from tests.frontier.door import Door, found
 
 

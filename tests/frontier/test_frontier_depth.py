@@ -11,7 +11,7 @@ from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup, Tally, UrlLookup
 from crawler.frontier.waiting import DeferredUrls
 from crawler.model import Candidate
-from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 QUEUE = "a.test"

@@ -10,7 +10,7 @@ from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup, Tally
 from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.model import Candidate
-from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import Door, fingerprint, found
 
 QUEUE = "a.test"

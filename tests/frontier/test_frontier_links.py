@@ -9,8 +9,8 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup
 from crawler.frontier.waiting import DeferredUrls
-from crawler.quotas.raise_limits import RaisedQuotas
 from crawler.rules.order import LINK_PLACES
+from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

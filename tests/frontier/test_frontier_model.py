@@ -17,7 +17,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement
 from crawler.frontier.scripts import library
 from crawler.model import AckOutcome, CommitEntry
-from crawler.robots.borrowed_slot import SlotRequest
+from crawler.worker.robots import SlotRequest
 from tests.frontier.door import CALL_S
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_aside import AsideSteps

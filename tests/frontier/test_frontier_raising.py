@@ -6,7 +6,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup
 from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
-from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

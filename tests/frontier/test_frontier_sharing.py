@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from crawler.errors import EngineError
 from crawler.frontier.reads import Stats, Totals
 from crawler.frontier.waiting import BLOCKED, CRAWL_URLS, ChangeKind, DeferredUrls, QueueChange
-from crawler.quotas.distribute import DeferredShare
+from crawler.worker.quotas import DeferredShare
 from tests.frontier.door import Door, found
 
 PARTITIONS = 3

@@ -15,12 +15,12 @@ from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.waiting import HEAD, ChangeKind, DeferredUrls, Found, QueueChange, Spilling
-from crawler.quotas.raise_limits import RaisedQuotas
-from crawler.robots.borrowed_slot import SlotRequest
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.schedules import schedule_of
 from crawler.rules.urls import origin_of
+from crawler.worker.quotas import RaisedQuotas
+from crawler.worker.robots import SlotRequest
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 

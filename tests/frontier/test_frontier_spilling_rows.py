@@ -11,7 +11,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import OperatorCommands, Purge
 from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
 from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, PendingUrls, QueueChange
-from crawler.quotas.raise_limits import RaisedQuotas
+from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay
 

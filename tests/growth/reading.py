@@ -13,7 +13,6 @@ from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
 from crawler.model import Claim, CommitEntry, Response
-from crawler.pipeline.cookie_walls import CookieWalls
 from crawler.rules.order import Ordering
 from crawler.rules.robots import RobotsRules
 from crawler.rules.scope import ScopeRules, UrlPattern
@@ -31,6 +30,7 @@ from crawler.web.response import (
     status_of,
     unfolded,
 )
+from crawler.worker.cookie_walls import CookieWalls
 
 KIB = 1024
 BASE = "http://site.test/folder/page?a=b"

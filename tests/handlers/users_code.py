@@ -26,7 +26,7 @@ from crawler.handlers.tasks import (
     end_users_tasks,
     guard_tasks,
 )
-from crawler.pipeline.handler_worker import HandlerAnswer
+from crawler.worker.handler_worker import HandlerAnswer
 from tests.handlers.test_handlers_page import page
 
 LIMITS = Limits(items_max=40, bytes_max=20_000)

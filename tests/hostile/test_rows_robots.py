@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from crawler.robots.cache import RobotsCache
 from crawler.settings import RobotsSettings, Settings
+from crawler.worker.robots import RobotsCache
 from tests.hostile.crawled import Close, Outcome, Site, check, crawl_all, host_of, links, moved, ok
 from tests.support.hostile_server import Hold, HostileServer, Repeat, Step
 from tests.web.fetching import fetching

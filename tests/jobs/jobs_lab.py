@@ -16,13 +16,15 @@ from crawler.app.open_crawl import open_crawl
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
 from crawler.frontier.operator import Actor, Via
-from crawler.jobs import run_watch, runner, triggers
 from crawler.model import CommitEntry
 from crawler.rules.jobs import JobSpec, Row, RunSpec
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.clock import wall_s
+from crawler.seeding import runs as runner
 from crawler.service import jobs
 from crawler.settings import Settings
+from crawler.worker import runs as run_watch
+from crawler.worker import runs as triggers
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.frontier.raw import dump
 from tests.support.engine import Engine

@@ -15,10 +15,10 @@ from crawler.cli.main import main
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Jobs, job_id
-from crawler.jobs.run_watch import RunWatch
 from crawler.rules.jobs import Outcome, State
 from crawler.seeding.seeder import GivenUrl
 from crawler.service import failed_runs, jobs
+from crawler.worker.runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit

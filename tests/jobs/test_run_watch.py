@@ -10,13 +10,12 @@ from crawler.engine.client import Engine
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.jobs import Jobs, Runs, StoredJob
 from crawler.frontier.owner import Fence
-from crawler.jobs import run_watch
-from crawler.jobs.clock_check import ClockCheck
-from crawler.jobs.run_watch import RunWatch
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.jobs import Job, JobSpec, RunCounts, RunRecord, RunSpec, job_of
 from crawler.rules.schedules import Schedule
+from crawler.worker import runs as run_watch
+from crawler.worker.runs import ClockCheck, RunWatch
 
 NOW = 10_000.5
 DONE = RunCounts(added=3, done=3, s2=3)

@@ -5,9 +5,9 @@ from typing import Any
 
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
-from crawler.pipeline.activity import Activity
-from crawler.pipeline.archive import ArchiveStage, CommitBacklog
 from crawler.settings import ArchiveSettings
+from crawler.worker.archive import ArchiveStage, CommitBacklog
+from crawler.worker.watch import Activity
 from tests.pipeline.turn_lab import content_steps
 
 

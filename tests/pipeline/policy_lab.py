@@ -5,11 +5,10 @@ from msgspec.structs import replace
 
 from crawler.frontier.owner import Settlement
 from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
-from crawler.pipeline import response_policy
-from crawler.pipeline.response_policy import ResponsePolicy
-from crawler.robots.cache import RobotsEntry
-from crawler.robots.reader import RobotsResult
 from crawler.settings import load
+from crawler.worker import response_policy
+from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.robots import RobotsEntry, RobotsResult
 from tests.pipeline.test_schedule import claim
 
 SETTLED = Settlement(next_fetch_ms=0)

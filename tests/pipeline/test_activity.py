@@ -7,8 +7,8 @@ import pytest
 
 from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim
-from crawler.pipeline import activity as module
-from crawler.pipeline.activity import SEND_EVERY_MS, Activity
+from crawler.worker import watch as module
+from crawler.worker.watch import SEND_EVERY_MS, Activity
 
 T = 1_800_000_000.0
 

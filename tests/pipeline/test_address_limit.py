@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from crawler.pipeline.address_limit import GUESS_MS, LINE_PER_REQUEST, AddressLimiter
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import Turn, TurnEnd
-from crawler.runtime.counters import OpenClaims
+from crawler.worker.address_limit import GUESS_MS, LINE_PER_REQUEST, AddressLimiter
+from crawler.worker.schedule import Scheduler
+from crawler.worker.turn import Turn, TurnEnd
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import runner_of, turn_of
 

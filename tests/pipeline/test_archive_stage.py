@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import ArchiveError
-from crawler.pipeline.activity import Activity
-from crawler.pipeline.archive import (
+from crawler.settings import ArchiveSettings
+from crawler.worker.archive import (
     BYTES_BEFORE_YIELD,
     DRAIN_BYTES,
     RECORDS_BEFORE_YIELD,
@@ -17,7 +17,7 @@ from crawler.pipeline.archive import (
     CommitBacklog,
     Placed,
 )
-from crawler.settings import ArchiveSettings
+from crawler.worker.watch import Activity
 from tests.pipeline.turn_lab import content_steps
 
 NOTHING: Any = None

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from crawler.archive.history import Attempt, Became, status_of
 from crawler.frontier.owner import Fence, Settlement
 from crawler.model import AckOutcome, FailureKind, ParsedPage, RefusalReason, Response
-from crawler.pipeline.ack import AckStage
-from crawler.pipeline.attempt_notes import AttemptNotes
-from crawler.pipeline.outcome import Committable, Failed, Outcome, Refused
+from crawler.worker.archive import AttemptNotes
+from crawler.worker.commit import AckStage
+from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 from tests.pipeline.test_schedule import claim
 
 CLAIM = replace(claim(1), attempts=1, claimed_at=100.0)

@@ -3,8 +3,7 @@
 from collections import deque
 
 from crawler.frontier.members import Awaited, Awaits
-from crawler.pipeline.awaiting import AFTER_MS, ProgressWatch, awaited
-from crawler.pipeline.schedule import QueueSlot
+from crawler.worker.schedule import AFTER_MS, ProgressWatch, QueueSlot, awaited
 from tests.pipeline.test_schedule import claim
 
 PAGE, ROBOTS = "http://a.test:81/x", "http://b.test/robots.txt"

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from crawler.model import FetchResult, Response
-from crawler.pipeline import cookie_walls, due_partitions
-from crawler.pipeline.cookie_walls import CookieWalls
-from crawler.pipeline.due_partitions import DuePartitions
-from crawler.robots import cache as robots
-from crawler.robots.cache import RobotsCache
-from crawler.runtime.counters import OpenClaims
 from crawler.settings import Settings
+from crawler.worker import claim as due_partitions
+from crawler.worker import cookie_walls, robots
+from crawler.worker.claim import DuePartitions
+from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.robots import RobotsCache
+from crawler.worker.watch import OpenClaims
 
 
 def response(url: str, body: bytes = b"", **headers: str) -> Response:

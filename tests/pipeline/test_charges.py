@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.model import Failure, FailureKind, FetchResult
-from crawler.pipeline.response_policy import ResponsePolicy
-from crawler.pipeline.schedule import QueueSlot
-from crawler.robots.reader import RobotsResult
 from crawler.rules.health import HostAction
+from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.robots import RobotsResult
+from crawler.worker.schedule import QueueSlot
 from tests.pipeline.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 
 DELAY_MS = 1000

@@ -6,9 +6,8 @@ from typing import Any
 
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.owner import ClaimRequest, Fence
-from crawler.pipeline.claim import Claimer
-from crawler.pipeline.due_partitions import DuePartitions
-from crawler.runtime.counters import Counters, OpenClaims
+from crawler.worker.claim import Claimer, DuePartitions
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claimer_with, held_with
 

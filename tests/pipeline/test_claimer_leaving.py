@@ -7,9 +7,9 @@ from typing import Any
 
 from crawler.errors import EngineDown
 from crawler.frontier.messages import ClaimReply
-from crawler.pipeline.claim import Claimer
-from crawler.pipeline.schedule import Scheduler
-from crawler.runtime.counters import Counters, OpenClaims
+from crawler.worker.claim import Claimer
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claimer_with, held_with
 

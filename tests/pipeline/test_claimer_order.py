@@ -9,11 +9,10 @@ import pytest
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import ClaimRequest, Fence
-from crawler.pipeline import claim as claimer_module
-from crawler.pipeline.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
-from crawler.pipeline.due_partitions import LEAD_MS, DuePartitions
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import Counters, OpenClaims
+from crawler.worker import claim as claimer_module
+from crawler.worker.claim import FULL_CLAIMS_MAX, LEAD_MS, URLS_PER_CALL, Claimer, DuePartitions
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 from tests.pipeline.turn_lab import claimer_with, held_with
 

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from crawler.frontier.messages import ClaimReply, QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import ClaimRequest, Fence
-from crawler.pipeline.claim import URLS_PER_CALL, Claimer
-from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import Counters, OpenClaims
+from crawler.worker.claim import URLS_PER_CALL, Claimer, DuePartitions
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_claimer_order import fill
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claimer_with, held_with

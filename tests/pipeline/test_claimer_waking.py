@@ -4,10 +4,9 @@ import asyncio
 from typing import Any
 
 from crawler.frontier.owner import ClaimReply
-from crawler.pipeline.claim import SWEEP_MS, Claimer
-from crawler.pipeline.due_partitions import DuePartitions
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import Counters, OpenClaims
+from crawler.worker.claim import SWEEP_MS, Claimer, DuePartitions
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.turn_lab import claimer_with, held_with
 
 NOW_MS = 1_000_000  # of the partition's clock

@@ -10,14 +10,13 @@ import pytest
 
 from crawler.frontier.owner import Settlement
 from crawler.model import Claim, ParsedPage
-from crawler.pipeline.activity import Activity
-from crawler.pipeline.commit import Committer
-from crawler.pipeline.held_back import HeldBack
-from crawler.pipeline.outcome import Committable
-from crawler.pipeline.schedule import Scheduler
 from crawler.rules.order import Introductions
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ArchiveSettings
+from crawler.worker.commit import Committer
+from crawler.worker.outcomes import Committable
+from crawler.worker.route import HeldBack
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import Activity, Counters, OpenClaims
 from tests.pipeline.test_schedule import claim
 from tests.pipeline.turn_lab import content_steps
 

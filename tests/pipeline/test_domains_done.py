@@ -7,7 +7,7 @@ import pytest
 
 from crawler.errors import EngineDown
 from crawler.handlers.crawler import Crawler
-from crawler.pipeline.hooks import ASKED_MAX, DomainsDone, Hooks
+from crawler.worker.hooks import ASKED_MAX, DomainsDone, Hooks
 
 
 class Lab:

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from crawler.pipeline.schedule import DOUBT_MS, DOUBT_TURNS, QueueSlot
 from crawler.rules.health import AdaptiveDelay
+from crawler.worker.schedule import DOUBT_MS, DOUBT_TURNS, QueueSlot
 
 NOW = 1_000_000
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.pipeline.due_users import PLAIN, DueUsers
 from crawler.rules.order import FairTurns
+from crawler.worker.claim import PLAIN, DueUsers
 
 PARTITIONS = range(6)
 USERS = ("", "ann", "ben")

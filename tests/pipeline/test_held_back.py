@@ -10,22 +10,18 @@ from crawler.errors import EngineFull
 from crawler.frontier.messages import AckReply, AddReply
 from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome, AddOutcome, Candidate, Claim, ParsedPage
-from crawler.pipeline import held_back, route
-from crawler.pipeline.activity import Activity
-from crawler.pipeline.commit import Committer
-from crawler.pipeline.held_back import HeldBack
-from crawler.pipeline.outcome import Committable
-from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.route import RouteStage
-from crawler.pipeline.router import Router
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules import order
 from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.order import BURST_BYTES, BYTES_PER_S, Introductions, cost
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ArchiveSettings, TrapSettings
+from crawler.worker import route
+from crawler.worker.commit import Committer
+from crawler.worker.outcomes import Committable
+from crawler.worker.route import HeldBack, RouteStage
+from crawler.worker.router import RecentUrls, Router, TrapMemory
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import Activity, Counters, OpenClaims
 from tests.pipeline.test_links_of_a_group import RECORD
 from tests.pipeline.turn_lab import content_steps
 
@@ -152,7 +148,7 @@ class Lab:
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
     lab = Lab()
-    for module in (held_back, route):
+    for module in (route, route):
         monkeypatch.setattr(module, "monotonic_ms", lambda: lab.now_ms)
     return lab
 
@@ -250,7 +246,7 @@ async def test_held_pages_are_returned_at_once_when_they_have_to_leave(lab: Lab,
 
 
 async def test_beyond_the_bound_the_newest_is_returned(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_back, "BYTES_MAX", 3_000_000)
+    monkeypatch.setattr(route, "BYTES_MAX", 3_000_000)
     await lab.commit(*(lab.page(f"http://{name}.test/", links(9_000, name)) for name in "abcdef"))
     kept = [claim.domain for claim in lab.committer.claims]
     assert kept == ["a.test", "b.test", "c.test"][: len(kept)]
@@ -261,7 +257,7 @@ async def test_beyond_the_bound_the_newest_is_returned(lab: Lab, monkeypatch: py
 
 async def test_a_page_that_was_returned_goes_on_where_it_was(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time it is fetched, what is known already is passed over at no cost."""
-    monkeypatch.setattr(held_back, "PAGES_MAX", 0)
+    monkeypatch.setattr(route, "PAGES_MAX", 0)
     some, times = links(20_000), 0
     while not lab.acked:
         times += 1

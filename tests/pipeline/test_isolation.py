@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.pipeline.isolation import Isolation
+from crawler.worker.turn import Isolation
 
 
 async def enter(gate: Isolation, log: list[str], name: str, *, alone: bool = False) -> None:

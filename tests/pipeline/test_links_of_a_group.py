@@ -10,15 +10,13 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Settlement
 from crawler.frontier.record import CrawlRecord
 from crawler.model import AddOutcome, Candidate, Claim, ParsedPage, RefusalReason
-from crawler.pipeline.outcome import Committable
-from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.route import RouteStage
-from crawler.pipeline.router import Router
-from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.order import Introductions
 from crawler.rules.scope import ScopeRules
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import ScopeSettings, TrapSettings
+from crawler.worker.outcomes import Committable
+from crawler.worker.route import RouteStage
+from crawler.worker.router import RecentUrls, Router, TrapMemory
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.turn_lab import content_steps
 
 RECORD = CrawlRecord(

@@ -21,34 +21,6 @@ from crawler.frontier.jobs import ActiveRun
 from crawler.frontier.record import Placement
 from crawler.handlers.crawler import Crawler
 from crawler.model import Claim, Failure, FailureKind, FetchResult
-from crawler.pipeline import (
-    address_limit,
-    cookie_walls,
-    hooks,
-    internal_errors,
-    page_request,
-    rebalance,
-    response_policy,
-    router,
-    run_book,
-    schedule,
-)
-from crawler.pipeline.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
-from crawler.pipeline.cookie_walls import CookieWalls
-from crawler.pipeline.hooks import Hooks
-from crawler.pipeline.internal_errors import InternalErrors
-from crawler.pipeline.outcome import Refused
-from crawler.pipeline.page_request import Answered, PageRequest, StaleRequests, Step
-from crawler.pipeline.recent_urls import URL_CHARS_MAX, RecentUrls
-from crawler.pipeline.response_policy import Recall, ResponsePolicy
-from crawler.pipeline.router import Router
-from crawler.pipeline.run_book import RunBook
-from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.pipeline.trap_memory import TrapMemory
-from crawler.pipeline.turn import AwaitReach
-from crawler.robots import cache, reader
-from crawler.robots.cache import RobotsCache
-from crawler.robots.reader import RobotsReader
 from crawler.rules import robots as robots_txt
 from crawler.rules import scope, urls
 from crawler.rules import traps as verdict
@@ -56,7 +28,6 @@ from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules, SiteRules, of_queues
 from crawler.rules.traps import TrapRules
 from crawler.rules.urls import Fingerprints, JoinCache, join_all
-from crawler.runtime.counters import OpenClaims
 from crawler.settings import DnsSettings, FetchSettings, ScopeSettings, Settings, SiteSettings, TrapSettings
 from crawler.web import connection as tls_context
 from crawler.web import connection_pool, fetcher, resolver
@@ -64,6 +35,19 @@ from crawler.web.connection import ResumingContext
 from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
+from crawler.worker import address_limit, cookie_walls, hooks, outcomes, response_policy, router, schedule, shared, turn
+from crawler.worker import robots as cache
+from crawler.worker import robots as reader
+from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
+from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.hooks import Hooks
+from crawler.worker.outcomes import InternalErrors, Refused
+from crawler.worker.response_policy import Recall, ResponsePolicy
+from crawler.worker.robots import RobotsCache, RobotsReader
+from crawler.worker.router import URL_CHARS_MAX, RecentUrls, Router, RunBook, TrapMemory
+from crawler.worker.schedule import QueueSlot, Scheduler
+from crawler.worker.turn import Answered, AwaitReach, PageRequest, StaleRequests, Step
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.policy_lab import SETTLED, answer, claim_at, failure
 from tests.pipeline.test_bounded_memory import response
 from tests.pipeline.test_links_of_a_group import RECORD
@@ -326,7 +310,7 @@ async def recalled(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def told(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(rebalance, "TOLD_MAX", BOUND)
+    patch.setattr(shared, "TOLD_MAX", BOUND)
     one = rebalance_of(FakeFrontier(), Scheduler(OpenClaims(MANY), concurrency_per_queue=1), FakeDuePartitions())
     for n in range(MANY):
         await one.recall(claim_at(origin(n)), Recall(origin(n)))
@@ -442,7 +426,7 @@ async def released(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def stale_requests(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(page_request, "MET_STALE_MAX", BOUND)
+    patch.setattr(turn, "MET_STALE_MAX", BOUND)
     stale = StaleRequests()
     met = FetchResult(url="", failure=Failure(kind=FailureKind.DISCONNECTED), stale_connection=True)
     for n in range(MANY):
@@ -478,7 +462,7 @@ async def out_of_scope(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def runs(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(run_book, "RUNS_MAX", BOUND)
+    patch.setattr(router, "RUNS_MAX", BOUND)
 
     async def look(asked: Iterable[str]) -> dict[str, ActiveRun]:
         return {run: ActiveRun(run_record(run), 0) for run in asked}
@@ -588,9 +572,9 @@ async def ended_queues(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def error_files(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(internal_errors, "FILES_MAX", BOUND)
+    patch.setattr(outcomes, "FILES_MAX", BOUND)
     written: list[Path] = []
-    patch.setattr(internal_errors, "open", lambda path, *_, **__: written.append(path) or StringIO(), raising=False)
+    patch.setattr(outcomes, "open", lambda path, *_, **__: written.append(path) or StringIO(), raising=False)
     one = InternalErrors(Path("/nowhere"))
     for n in range(MANY):
         one._write_file("http://a.test/", f"kind {n}", "")
@@ -713,7 +697,7 @@ async def test_look_ups_of_attackers_keep_others_waiting_only_until_some_end(mon
 
 
 def test_a_url_whose_mark_was_pushed_out_gets_no_more_than_one_more_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_request, "MET_STALE_MAX", BOUND)
+    monkeypatch.setattr(turn, "MET_STALE_MAX", BOUND)
     stale, met = (
         StaleRequests(),
         FetchResult(url="", failure=Failure(kind=FailureKind.DISCONNECTED), stale_connection=True),

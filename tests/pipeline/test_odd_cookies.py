@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.pipeline.cookie_walls import cookies_after
+from crawler.worker.cookie_walls import cookies_after
 
 NOW_S = 1_790_000_000.0
 ROWS: list[dict[str, Any]] = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.schedule import Scheduler
-from crawler.runtime.counters import OpenClaims
+from crawler.worker.fetch import RobotsTurns
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import never, turn_of
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.pipeline.parse import ComputeLimiter
+from crawler.worker.process import ComputeLimiter
 
 
 async def passes_of(limiter: ComputeLimiter, count: int, cancelled: frozenset[int] = frozenset()) -> dict[int, int]:

@@ -3,11 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from crawler.pipeline.politeness_margin import PolitenessMargin
-from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.robots.reader import RobotsResult
-from crawler.runtime.counters import OpenClaims
+from crawler.worker.fetch import RobotsTurns
+from crawler.worker.robots import RobotsResult
+from crawler.worker.schedule import PolitenessMargin, QueueSlot, Scheduler
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import never, turn_of
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.model import Claim, Failure, FailureKind
-from crawler.pipeline import address_limit
-from crawler.pipeline.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import AwaitReach, Requeue, Turn, TurnEnd
 from crawler.rules.urls import host_of, origin_of
-from crawler.runtime.counters import OpenClaims
+from crawler.worker import address_limit
+from crawler.worker.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
+from crawler.worker.schedule import Scheduler
+from crawler.worker.turn import AwaitReach, Requeue, Turn, TurnEnd
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 from tests.pipeline.turn_lab import runner_of, turn_of
 

@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.model import FailureKind
-from crawler.pipeline import response_policy
-from crawler.pipeline.response_policy import PROBE_MS, Recall, ResponsePolicy
-from crawler.pipeline.schedule import QueueSlot
-from crawler.robots.reader import RobotsResult
 from crawler.rules.health import UNMEASURED, HostAction
+from crawler.worker import response_policy
+from crawler.worker.response_policy import PROBE_MS, Recall, ResponsePolicy
+from crawler.worker.robots import RobotsResult
+from crawler.worker.schedule import QueueSlot
 from tests.pipeline.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 
 CONNECT = FailureKind.CONNECT

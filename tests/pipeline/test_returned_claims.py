@@ -11,13 +11,13 @@ import pytest
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.owner import Acquired, Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
-from crawler.pipeline import rebalance as work_module
-from crawler.pipeline.rebalance import PartitionRebalance, UnsavedClocks
-from crawler.pipeline.response_policy import Recall
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import SetAside
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import OpenClaims
+from crawler.worker import shared as work_module
+from crawler.worker.response_policy import Recall
+from crawler.worker.schedule import Scheduler
+from crawler.worker.shared import PartitionRebalance, UnsavedClocks
+from crawler.worker.turn import SetAside
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 from tests.pipeline.turn_lab import claims_open, held_with
 

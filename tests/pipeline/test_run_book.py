@@ -10,12 +10,10 @@ import pytest
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import ActiveRun
 from crawler.model import Claim
-from crawler.pipeline import run_book
-from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.router import Router
-from crawler.pipeline.run_book import RunBook
 from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules
+from crawler.worker import router as run_book
+from crawler.worker.router import RecentUrls, Router, RunBook
 from tests.pipeline.test_links_of_a_group import RECORD
 
 URL = "http://a.test/"

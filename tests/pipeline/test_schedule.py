@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
-from crawler.pipeline.schedule import KEPT_PLAIN_MS, Scheduler
 from crawler.rules.health import AdaptiveDelay
 from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.counters import OpenClaims
+from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
+from crawler.worker.watch import OpenClaims
 
 
 def claim(n: int, queue: str = "a.test", partition: int = 1) -> Claim:

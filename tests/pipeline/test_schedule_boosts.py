@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from crawler.pipeline.schedule import Scheduler
-from crawler.runtime.counters import OpenClaims
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 
 QUEUES = 20

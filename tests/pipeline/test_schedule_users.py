@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
-from crawler.pipeline.schedule import Scheduler
-from crawler.runtime.counters import OpenClaims
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch
 
 ANN, BEN = "ann", "ben"

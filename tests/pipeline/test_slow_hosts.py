@@ -5,12 +5,12 @@ import itertools
 
 import pytest
 
-from crawler.pipeline import address_limit, page_request
-from crawler.pipeline.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
-from crawler.pipeline.page_request import OpenRequests
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import AwaitAddress, Requeue, Turn, TurnEnd
-from crawler.runtime.counters import OpenClaims
+from crawler.worker import address_limit
+from crawler.worker import turn as page_request
+from crawler.worker.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
+from crawler.worker.schedule import Scheduler
+from crawler.worker.turn import AwaitAddress, OpenRequests, Requeue, Turn, TurnEnd
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 from tests.pipeline.turn_lab import runner_of, turn_of
 

@@ -10,10 +10,10 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Memory
 from crawler.frontier.owner import Fence
 from crawler.frontier.waiting import Spilling, Stub, urls_of
-from crawler.pipeline import spiller
-from crawler.pipeline.spiller import KEEP_MS, Spiller
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import load
+from crawler.worker import spiller
+from crawler.worker.spiller import KEEP_MS, Spiller
+from crawler.worker.watch import Counters, OpenClaims
 from tests.frontier.door import DELAY_MS, Door, found
 from tests.support.engine import Engine
 

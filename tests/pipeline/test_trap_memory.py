@@ -8,11 +8,9 @@ from msgspec.structs import replace
 
 from crawler.frontier.record import CrawlRecord
 from crawler.model import Candidate, Claim
-from crawler.pipeline.recent_urls import RecentUrls
-from crawler.pipeline.router import Router
-from crawler.pipeline.trap_memory import TrapMemory
 from crawler.rules.scope import ScopeRules
 from crawler.settings import OrderSettings, ScopeSettings, TrapSettings
+from crawler.worker.router import RecentUrls, Router, TrapMemory
 
 LIMITS = TrapSettings()
 PROVEN = LIMITS.path_segments + LIMITS.steps_max + 1  # levels of a path, after which it is one

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from crawler.errors import EngineDown, InvariantError
 from crawler.model import Claim, FailureKind
-from crawler.pipeline import turn as turns
-from crawler.pipeline.outcome import Failed, Outcome, Refused
-from crawler.pipeline.schedule import Scheduler
-from crawler.pipeline.turn import Turn, TurnEnd
-from crawler.runtime.counters import OpenClaims
+from crawler.worker import turn as turns
+from crawler.worker.outcomes import Failed, Outcome, Refused
+from crawler.worker.schedule import Scheduler
+from crawler.worker.turn import Turn, TurnEnd
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch, claim
 from tests.pipeline.turn_lab import claims_open, runner_of, turn_of
 

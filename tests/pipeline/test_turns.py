@@ -12,10 +12,10 @@ import pytest
 from crawler.frontier.messages import QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.model import Claim
-from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.schedule import Scheduler
-from crawler.runtime.counters import Counters
 from crawler.settings import Settings, load
+from crawler.worker.fetch import FetchStage
+from crawler.worker.schedule import Scheduler
+from crawler.worker.watch import Counters
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claims_open, held_with, stage_with
 

@@ -9,17 +9,16 @@ from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.owner import Acquired
 from crawler.membership.ownership import Dependent, HeldPartitions
 from crawler.model import Claim
-from crawler.pipeline.address_limit import AddressLimiter
-from crawler.pipeline.claim import Claimer
-from crawler.pipeline.due_partitions import DuePartitions
-from crawler.pipeline.fetch import FetchStage
-from crawler.pipeline.internal_errors import ContentSteps
-from crawler.pipeline.response_policy import ResponsePolicy
-from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.pipeline.trap_memory import TrapMemory
-from crawler.pipeline.turn import Turn, TurnRunner
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import Settings
+from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.claim import Claimer, DuePartitions
+from crawler.worker.fetch import FetchStage
+from crawler.worker.outcomes import ContentSteps
+from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.router import TrapMemory
+from crawler.worker.schedule import QueueSlot, Scheduler
+from crawler.worker.turn import Turn, TurnRunner
+from crawler.worker.watch import Counters, OpenClaims
 
 
 def mark() -> InflightMark:

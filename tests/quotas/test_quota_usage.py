@@ -11,11 +11,9 @@ from crawler.errors import ArchiveError
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Totals
 from crawler.frontier.waiting import DeferredRow
-from crawler.quotas.admit import QuotaAdmission
-from crawler.quotas.distribute import DeferredShare
-from crawler.quotas.usage import QuotaUsage
-from crawler.runtime.counters import Counters, OpenClaims
 from crawler.settings import load
+from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_schedule import claim
 from tests.pipeline.turn_lab import held_with
 

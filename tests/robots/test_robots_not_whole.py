@@ -12,9 +12,8 @@ import brotli
 import pytest
 
 from crawler.model import Claim, FailureKind
-from crawler.robots.cache import RobotsCache, RobotsEntry
-from crawler.robots.reader import BODY_BYTES_MAX, RobotsReader
 from crawler.settings import RobotsSettings, Settings
+from crawler.worker.robots import BODY_BYTES_MAX, RobotsCache, RobotsEntry, RobotsReader
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
 from tests.support.tls import Authority

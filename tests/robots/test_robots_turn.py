@@ -13,17 +13,15 @@ from crawler.frontier.messages import QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Fence, Settlement
 from crawler.model import Claim
-from crawler.pipeline.outcome import NotEntitledError
-from crawler.pipeline.response_policy import ResponsePolicy
-from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.schedule import QueueSlot, Scheduler
-from crawler.pipeline.turn import Requeue, Turn, TurnEnd
-from crawler.robots.cache import RobotsEntry
-from crawler.robots.gate import RobotsGate
-from crawler.robots.reader import RobotsResult
 from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.counters import OpenClaims
 from crawler.settings import PolitenessSettings, Settings
+from crawler.worker.fetch import RobotsTurns
+from crawler.worker.outcomes import NotEntitledError
+from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
+from crawler.worker.schedule import QueueSlot, Scheduler
+from crawler.worker.turn import Requeue, Turn, TurnEnd
+from crawler.worker.watch import OpenClaims
 from tests.pipeline.turn_lab import held_with, never, runner_of, turn_of
 
 CLAIM = Claim(

@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.errors import InvariantError
-from crawler.runtime.counters import Counters, OpenClaims
+from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_schedule import claim
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.runtime.worker_process import WorkerPool, WorkerProcess
+from crawler.worker.process import WorkerPool, WorkerProcess
 
 
 class Worker(WorkerProcess):

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.owner import Acquired, Fence, Settlement
-from crawler.robots.cache import SharedRobots
-from crawler.rules.robots import RobotsRules
+from crawler.rules.robots import RobotsRules, SharedRobots
 from crawler.service.commands import set_delay
 from crawler.service.least_delay import check_delay, least_delay_ms
 from crawler.settings.schema import SiteSettings

@@ -14,7 +14,6 @@ from crawler.app.open_crawl import open_crawl
 from crawler.errors import UsageError
 from crawler.frontier.lists import SORTS, Sample
 from crawler.frontier.operator import OverrideKind
-from crawler.pipeline import activity, archive
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.domain_view import DomainState
 from crawler.reports.overview import CrawlState
@@ -22,6 +21,7 @@ from crawler.runtime.clock import wall_s
 from crawler.service.domains import domain_detail, domain_page, domain_rows, domains_matching
 from crawler.service.overview import crawl_series, overview, snapshot, totals
 from crawler.testing.generated_web import Resource
+from crawler.worker import archive, watch
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.service.service_lab import seeded
 from tests.support.engine import Engine
@@ -72,7 +72,7 @@ async def test_the_rate_and_the_time_left_are_of_the_instances_that_run(engine: 
 async def test_a_crawl_and_its_domains_while_it_runs_and_afterwards(
     site: Site, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "SEND_EVERY_MS", 50)
+    monkeypatch.setattr(watch, "SEND_EVERY_MS", 50)
     monkeypatch.setattr(archive, "DRAIN_EVERY_S", 0.05)
     seen: list[DomainDetail] = []
 

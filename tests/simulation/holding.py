@@ -4,8 +4,8 @@ import contextlib
 import random
 from collections.abc import Iterator
 
-from crawler.pipeline import held_back
 from crawler.rules import order
+from crawler.worker import route
 
 HOLDING = 0.3  # share of runs
 BURSTS = (1, 1, 3000)  # bytes: one URL, or some five
@@ -27,7 +27,7 @@ def limits_of(rng: random.Random) -> Limits:
 @contextlib.contextmanager
 def holding(limits: Limits) -> Iterator[None]:
     """Instances have these limits."""
-    places = [(module, name) for name in limits for module in (order, held_back) if hasattr(module, name)]
+    places = [(module, name) for name in limits for module in (order, route) if hasattr(module, name)]
     before = [getattr(module, name) for module, name in places]
     for module, name in places:
         setattr(module, name, limits[name])

@@ -12,8 +12,8 @@ import msgspec
 
 from crawler.engine.client import Call
 from crawler.frontier.scripts import FenceArgs, JobChange
-from crawler.jobs.clock_check import OFFSET_MAX_S
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, RunRecord, State
+from crawler.worker.runs import OFFSET_MAX_S
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.job_census import JobCensus
 from tests.simulation.loop import NS, Process, VirtualLoop

@@ -27,13 +27,11 @@ from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run import Handled, run_handler
 from crawler.membership import peers as nodes
 from crawler.model import Claim, ParsedPage, Response
-from crawler.pipeline import parse
-from crawler.pipeline.handle import HandlerStage
-from crawler.pipeline.parse import PageParser
-from crawler.runtime import vitals
 from crawler.service import jobs as service_jobs
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
+from crawler.worker import process, watch
+from crawler.worker.process import HandlerStage, PageParser
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
 from tests.simulation.engine import Server, SimEngine
@@ -285,11 +283,11 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (nodes, "host_id", host_id),
         (build, "load_app", lambda target: HANDLERS),
         (build, "tune_process", lambda: None),
-        (vitals, "process_cpu_s", lambda: 0.0),
-        (vitals, "free_bytes", lambda folder: 1 << 40),
-        (vitals, "_resident_bytes", lambda: 1 << 26),
+        (watch, "process_cpu_s", lambda: 0.0),
+        (watch, "free_bytes", lambda folder: 1 << 40),
+        (watch, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
-        (parse, "cpu_ms", lambda: 0),
+        (process, "cpu_ms", lambda: 0),
         (HandlerStage, "_in_worker", _handle_in_loop),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in deps]

@@ -18,22 +18,20 @@ from crawler.frontier import scripts
 from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Acquired, Frontier, Leases, Settlement
 from crawler.frontier.scripts import with_positions
-from crawler.jobs import run_watch
-from crawler.jobs.clock_check import ClockCheck
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.ownership import EngineRestarts
-from crawler.pipeline import claim, finish_watch
-from crawler.pipeline.archive import ArchiveStage
-from crawler.pipeline.outcome import Committable
-from crawler.pipeline.rebalance import PartitionRebalance
-from crawler.pipeline.robots_turn import RobotsTurns
-from crawler.pipeline.route import RouteStage
-from crawler.pipeline.run_book import RunBook
-from crawler.quotas.raise_limits import RaisedQuotas
-from crawler.quotas.usage import QuotaUsage
-from crawler.robots.gate import RobotsGate
 from crawler.rules import job_plan
 from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.worker import claim, runs, shared
+from crawler.worker.archive import ArchiveStage
+from crawler.worker.fetch import RobotsTurns
+from crawler.worker.outcomes import Committable
+from crawler.worker.quotas import QuotaUsage, RaisedQuotas
+from crawler.worker.robots import RobotsGate
+from crawler.worker.route import RouteStage
+from crawler.worker.router import RunBook
+from crawler.worker.runs import ClockCheck
+from crawler.worker.shared import PartitionRebalance
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.holding import Limits
@@ -121,7 +119,7 @@ def no_self_stop() -> contextlib.AbstractContextManager[None]:
 
 def one_pass() -> contextlib.AbstractContextManager[None]:
     """One quiet reading of the counters is taken for the end."""
-    return _patched(finish_watch, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+    return _patched(shared, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
 
 
 def anchor_at_send() -> contextlib.AbstractContextManager[None]:
@@ -236,7 +234,7 @@ def job_unfenced() -> contextlib.AbstractContextManager[None]:
 
 def run_of_one_pass() -> contextlib.AbstractContextManager[None]:
     """A run has ended when one look finds nothing pending."""
-    return _patched(run_watch, "is_run_finished", lambda passes: passes[-1].is_quiet)
+    return _patched(runs, "is_run_finished", lambda passes: passes[-1].is_quiet)
 
 
 def touch_after_add() -> contextlib.AbstractContextManager[None]:

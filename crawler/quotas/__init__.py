@@ -1,1 +1,0 @@
-"""Quotas: how many URLs a crawl admits and fetches."""

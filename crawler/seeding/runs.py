@@ -1,0 +1,180 @@
+"""Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
+
+Unlike those of the crawl itself they are in no journal and have no numbers: who starts a run again knows its seeds.
+Nothing here says when a run starts, or that all its seeds were added.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Iterable, Sequence
+
+from crawler.engine.client import Engine
+from crawler.errors import EngineError, UsageError
+from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.owner import Frontier
+from crawler.membership.ownership import HeldPartitions
+from crawler.model import AddOutcome, Candidate
+from crawler.rules.job_plan import Plan
+from crawler.rules.jobs import RunRecord
+from crawler.rules.order import Signals
+from crawler.runtime.tasks import Loop
+from crawler.seeding.seeder import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport
+from crawler.seeding.sitemap_seeds import SitemapReader
+from crawler.settings.schema import JobSettings
+from crawler.web.fetcher import Fetcher
+from crawler.worker.robots import SlotBorrower
+from crawler.worker.router import Router
+from crawler.worker.runs import ClockCheck, RunWatch, Triggers
+
+
+class RunSeeder:
+    """Adds the seeds of one run; `router`: that of the crawl. Repeating is safe, and counts what is there as seen."""
+
+    def __init__(self, frontier: Frontier, runs: Runs, router: Router, run: RunRecord) -> None:
+        self._frontier = frontier
+        self._runs = runs
+        self._router = router.of_run(run)
+        self._run = run.run
+        self.report = SeedReport()
+
+    async def add_all(self, given: Iterable[GivenUrl]) -> bool:
+        """Add in batches; False when the run ended meanwhile. Raises EngineError when the engine does not take them."""
+        batch: list[tuple[str, Signals]] = []
+        for one in given:
+            url = self.report.canonical(one)
+            if url is not None:
+                batch.append((url, one.signals))
+            if len(batch) >= BATCH:
+                if not await self._add(batch):
+                    return False
+                batch = []
+        return await self._add(batch)
+
+    async def _add(self, batch: Sequence[tuple[str, Signals]]) -> bool:
+        """The partitions and roots of a batch are noted before its URLs are added."""
+        if not batch:
+            return True
+        scope = self._router.scope
+        opened = frozenset(scope.seed_root(url) for url, _ in batch) - scope.roots
+        self._router.scope = scope.with_roots(opened)
+        by_partition = self._candidates(batch)
+        if not await self._runs.touch(self._run, by_partition, opened):
+            return False
+        for reply in (await self._frontier.add(by_partition)).values():
+            if isinstance(reply, EngineError):
+                raise reply
+            if AddOutcome.ENDED in reply.outcomes:
+                return False
+            new = sum(outcome is AddOutcome.NEW for outcome in reply.outcomes)
+            self.report.new += new
+            self.report.seen += len(reply.outcomes) - new
+        return True
+
+    def _candidates(self, batch: Sequence[tuple[str, Signals]]) -> dict[int, list[Candidate]]:
+        by_partition: dict[int, list[Candidate]] = {}
+        for url, signals in batch:
+            verdict = self._router.verdict(url, 0)
+            if verdict.allowed:
+                candidate = self._router.candidate(url, depth=0, seed=True, signals=signals)
+                by_partition.setdefault(candidate.partition, []).append(candidate)
+                continue
+            self.report.out_of_scope += 1
+            if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:
+                self.report.out_of_scope_rules.append((url, verdict.rule))
+        return by_partition
+
+
+# Everything that an instance does for jobs, put together: triggers, runs, the comparison of clocks.
+#
+# While the crawl has no job, nothing of it reads or writes anything.
+
+
+log = logging.getLogger(__name__)
+
+CHECK_S = 1.0
+
+
+class JobRunner:
+    """The jobs of the partitions that a session holds. `follow` is called with the version of the crawl's jobs."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        runs: Runs,
+        engine: Engine,
+        frontier: Frontier,
+        router: Router,
+        held: HeldPartitions,
+        fetcher: Fetcher,
+        slot_borrower: SlotBorrower,
+        settings: JobSettings,
+    ) -> None:
+        """`router`: that of the crawl itself."""
+        self._runs = runs
+        self._frontier = frontier
+        self._router = router
+        self._fetcher = fetcher
+        self._slot_borrower = slot_borrower
+        self.clock = ClockCheck(engine)
+        self.watch = RunWatch(
+            jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
+            clock=self.clock, settings=settings,
+        )  # fmt: skip
+        self._triggers = Triggers(
+            jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
+            is_clock_right=lambda: self.clock.is_right, settings=settings,
+        )  # fmt: skip
+        self._jobs = jobs
+        self.follow = self._triggers.follow
+
+    @property
+    def is_used(self) -> bool:
+        """Has the crawl ever had a job?"""
+        return self._triggers.is_used
+
+    def start_no_runs(self) -> None:
+        """The crawl is done, and this instance ends with the runs that are active."""
+        self._triggers.is_ending = self.watch.is_ending = True
+
+    def description(self) -> dict[str, float]:
+        """For the member list; names as in `Member`."""
+        is_off = self.clock.is_known and not self.clock.is_right
+        return {
+            "clock_off_s": self.clock.offset_s if is_off else 0.0,
+            "next_job_at": 0.0 if is_off else self._triggers.next_at,
+        }
+
+    def loops(self) -> dict[str, Loop]:
+        """What has to run, by name."""
+        return {"triggers": self._triggers.run, "job checks": self._check, **self.watch.loops()}
+
+    async def _check(self) -> None:
+        """Compare clocks, and find the runs of partitions that were acquired."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            if self._triggers.is_used:
+                await self.clock.measure()
+                with contextlib.suppress(EngineError):
+                    await self.watch.find()
+
+    def _stored(self, plan: Plan) -> None:
+        revisions = {row.run: row.revision for row in plan.job.active}
+        for record in plan.starts:
+            self.watch.begun(record, plan.job.spec_of(revisions[record.run]))
+        self._triggers.look_again(self._jobs.home_of(plan.job.id))
+
+    async def _seed(self, record: RunRecord, urls: Sequence[str]) -> int:
+        seeder = RunSeeder(self._frontier, self._runs, self._router, record)
+        await seeder.add_all([GivenUrl("seed", url) for url in urls])
+        return seeder.report.usable
+
+    async def _read_sitemap(self, url: str) -> AsyncGenerator[Sequence[str], None]:
+        reader = SitemapReader(self._fetcher, self._slot_borrower)
+        async with contextlib.aclosing(reader.read(url)) as found:  # type: ignore[type-var]
+            async for one in found:
+                yield [entry.loc for entry in one.urls]
+        for oddity in reader.oddities():
+            log.warning("run.sitemap", extra={"sitemap": url, "oddity": oddity})
+        if missing := reader.missing(url):
+            raise UsageError(missing[0] + f" (and {len(missing) - 1:,} more)" * (len(missing) > 1))

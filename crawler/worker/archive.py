@@ -1,0 +1,349 @@
+"""Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again.
+
+What is in flight then is still committed: the bound is larger than what an instance fetches until it looks again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.archive.history import Attempt, Became, HistoryWriter
+from crawler.archive.index import IndexWriter
+from crawler.archive.items import ItemWriter
+from crawler.archive.warc import WarcWriter, payload_digest
+from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.owner import Frontier
+from crawler.handlers.page import Followed
+from crawler.membership.ownership import HeldPartitions
+from crawler.model import Claim, CommitEntry, ItemsLocation, WarcLocation
+from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
+from crawler.settings import ArchiveSettings
+from crawler.worker import hooks
+from crawler.worker.claim import DuePartitions
+from crawler.worker.outcomes import Committable, ContentSteps, Failed, Outcome, Refused
+from crawler.worker.watch import Activity, Counters
+
+log = logging.getLogger(__name__)
+
+
+class DiskRoom:
+    """Judges the free bytes of the disk, as `Vitals` measures them."""
+
+    def __init__(self, counters: Counters, due: DuePartitions, settings: ArchiveSettings) -> None:
+        self._counters = counters
+        self._due = due
+        self._free_min = settings.disk_free_bytes_min
+
+    def judge(self, free: int) -> None:
+        """Claim nothing while the disk has less than the setting demands."""
+        full = free < self._free_min
+        if full != self._counters.is_disk_full:
+            self._counters.is_disk_full = full
+            log.warning("disk.full" if full else "disk.has_room", extra={"free_bytes": free})
+            self._due.room_changed()
+
+
+# The history of attempts: one record for each, written when its outcome is known, and a line of -v.
+
+DETAIL_MAX = 200  # characters
+WRITE_EVERY_S = 1.0  # a killed process loses this much
+
+
+class AttemptNotes:
+    """Notes the attempts of one session."""
+
+    def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
+        self._writer = writer
+        self._node = node
+        self._session = session
+
+    def accepted(self, outcome: Outcome) -> None:
+        """The engine accepted this outcome. A deferral is not an attempt."""
+        hooks.accepted(outcome)
+        if isinstance(outcome, Committable):
+            self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
+        elif isinstance(outcome, Failed):
+            became = Became.RETRY if outcome.retry_in_ms >= 0 else Became.DEAD
+            self._note(outcome.claim, became, is_attempt=outcome.is_attempt, **_of_failure(outcome))
+        elif isinstance(outcome, Refused):
+            self._note(outcome.claim, Became.REFUSED, is_attempt=False, **_of_refusal(outcome))
+
+    def lost(self, outcome: Outcome) -> None:
+        """The engine rejected the outcome: another session had the claim by then, or it had ended."""
+        hooks.lost(outcome)
+        if isinstance(outcome, Committable):
+            self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
+        elif isinstance(outcome, Failed):
+            self._note(outcome.claim, Became.LOST, is_attempt=outcome.is_attempt, lost=_now(), **_of_failure(outcome))
+        elif isinstance(outcome, Refused):
+            self._note(outcome.claim, Became.LOST, is_attempt=False, lost=_now(), **_of_refusal(outcome))
+
+    def cut_off(self, claim: Claim, started_at: float) -> None:
+        """A request that was started has no outcome: it was cut off, or the lease was gone at its end."""
+        self._note(claim, Became.LOST, started=round(started_at, 3), lost=_now())
+
+    async def run(self) -> None:
+        """Write the notes to disk until cancelled. They are for people: a full disk does not stop the crawl."""
+        while True:
+            await asyncio.sleep(WRITE_EVERY_S)
+            try:
+                await asyncio.to_thread(self._writer.write)
+            except ArchiveError as error:
+                log.warning("history.not_written", extra={"error": str(error)})
+
+    def _note(self, claim: Claim, became: Became, *, is_attempt: bool = True, **known: Any) -> None:
+        self._writer.add(
+            Attempt(
+                url=claim.url, fp=claim.fingerprint, domain=claim.domain, attempt=claim.attempts + is_attempt,
+                became=became, node=self._node, session=self._session, epoch=claim.epoch,
+                queued=claim.queued_at, claimed=round(claim.claimed_at, 3), **known,
+            )
+        )  # fmt: skip
+
+
+def _of_response(outcome: Committable) -> dict[str, Any]:
+    response = outcome.response
+    return {
+        "started": round(response.started_at, 3),
+        "finished": round(outcome.finished_at, 3),
+        "http_status": response.status,
+    }
+
+
+def _of_failure(outcome: Failed) -> dict[str, Any]:
+    return {
+        "started": round(outcome.started_at, 3),
+        "failed": round(outcome.failed_at, 3),
+        "kind": str(outcome.kind),
+        "detail": outcome.detail[:DETAIL_MAX],
+    }
+
+
+def _of_refusal(outcome: Refused) -> dict[str, Any]:
+    return {"refused": round(outcome.refused_at, 3), "kind": str(outcome.reason)}
+
+
+def _now() -> float:
+    return round(wall_s(), 3)
+
+
+# Step 7, archive: records are on disk before an ack, index lines before the engine forgets a commit.
+#
+# What a dead session committed and did not index is indexed by the next owner of the partition.
+
+DRAIN_EVERY_S = 0.5
+DRAIN_BYTES = 512 << 10  # of entries: drained at once, as thousands of pages a second would fill the engine's memory
+ENTRY_BYTES = 300  # without what sites decide
+DRAIN_PAUSE_S = 0.2
+SETTLE_PAUSE_S = 0.02
+# 2 to 4 ms of digests and compression: heartbeats and due queues don't wait for a whole group.
+BYTES_BEFORE_YIELD, RECORDS_BEFORE_YIELD = 1 << 20, 32
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where the record and the items of a page are, and the digest of its payload."""
+
+    warc: WarcLocation | None
+    digest: str
+    items: ItemsLocation | None = None
+
+
+class CommitBacklog:
+    """Commits of this session that are still in the engine's log, by partition."""
+
+    def __init__(self) -> None:
+        self.undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
+        self.indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """These partitions are lost: their new owners drain their logs."""
+        for partition in partitions:
+            self.undrained.pop(partition, None)
+            self.indexed.pop(partition, None)
+
+    def has_any(self, partition: int) -> bool:
+        return partition in self.undrained or partition in self.indexed
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.undrained or self.indexed)
+
+    def longest(self) -> int:
+        """The number of commits in the longest list."""
+        return max(map(len, (*self.undrained.values(), *self.indexed.values())), default=0)
+
+
+class ArchiveStage:
+    """WARC records, index lines, and the drain of the engine's log."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        held: HeldPartitions,
+        backlog: CommitBacklog,
+        warc: WarcWriter,
+        index: IndexWriter,
+        items: ItemWriter,
+        content: ContentSteps,
+        activity: Activity,
+        settings: ArchiveSettings,
+        *,
+        log_entries_max: int,
+    ) -> None:
+        self._frontier = frontier
+        self._held = held
+        self._backlog = backlog
+        self._warc = warc
+        self._index = index
+        self._items = items
+        self._content = content
+        self._activity = activity
+        self._writes_warc = settings.warc
+        self._log_entries_max = log_entries_max
+        self._draining = asyncio.Lock()
+        self._undrained_bytes = 0
+        self._has_many = asyncio.Event()
+
+    async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
+        """Records and items of a group, on disk when this returns; None for a page whose content failed.
+
+        Raises ArchiveError.
+        """
+        placed, of_bytes, of_records = list[Placed | None](), 0, 0
+        for outcome in group:
+            if of_bytes >= BYTES_BEFORE_YIELD or of_records == RECORDS_BEFORE_YIELD:
+                of_bytes = of_records = 0
+                await asyncio.sleep(0)
+            placed.append(self._content.attempt(outcome, self._place, outcome))
+            of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
+        if self._writes_warc or any(one is not None and one.items for one in placed):
+            reached("archive.written")
+            await _to_its_end(self._sync)
+            reached("archive.synced")
+        return placed
+
+    def _place(self, outcome: Committable) -> Placed:
+        handled, response = outcome.handled, outcome.response
+        items = None
+        if handled.items or handled.followed:
+            items = self._items.add(handled.items, [encode_followed(one) for one in handled.followed])
+        if not self._writes_warc:
+            return Placed(None, payload_digest(response.raw_body), items)
+        return Placed(*self._warc.add(response), items)
+
+    def _sync(self) -> None:
+        self._items.sync()
+        self._warc.sync()
+
+    def committed(self, partition: int, entry: CommitEntry) -> None:
+        """Index a commit and clear it from the engine's log with the next drain."""
+        self._backlog.undrained[partition].append(entry)
+        self._undrained_bytes += ENTRY_BYTES + len(entry.url) + len(entry.title) + len(entry.redirect_to)
+        if self._undrained_bytes >= DRAIN_BYTES:
+            self._has_many.set()
+
+    async def adopt(self, partition: int) -> None:
+        """Index what an earlier owner committed in this partition and did not index."""
+        for entry in await self._frontier.undrained(partition):
+            self.committed(partition, entry)
+
+    @property
+    def wants_drain(self) -> bool:
+        return not self._backlog.is_empty
+
+    async def run(self) -> None:
+        """Drain regularly, and when there is much, until cancelled. Raises ArchiveError."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_EVERY_S):
+                    await self._has_many.wait()
+            if self.wants_drain or self._activity.is_due:
+                await self.drain()
+
+    async def have_room(self) -> None:
+        """Wait until no partition's log is at its limit: acks wait for this."""
+        while self._is_log_full():
+            await self.drain()
+            if self._is_log_full():
+                await asyncio.sleep(DRAIN_PAUSE_S)
+
+    def _is_log_full(self) -> bool:
+        return self._backlog.longest() >= self._log_entries_max
+
+    async def settle(self, timeout_s: float) -> None:
+        """Drain until nothing is left, or until the timeout. Raises ArchiveError."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        self._activity.end()
+        await self.drain()
+        while self.wants_drain and monotonic_ms() < deadline_ms:
+            await asyncio.sleep(SETTLE_PAUSE_S)
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
+        async with self._draining:
+            self._undrained_bytes = 0
+            self._has_many.clear()
+            try:
+                await self._write_index()
+                await self._clear_log()
+            except EngineError as error:
+                log.warning("drain.engine_error", extra={"error": str(error)})
+
+    async def _write_index(self) -> None:
+        """Write lines to disk, but only of commits that a killed engine can't forget: it would deliver them again."""
+        asked = {partition: len(entries) for partition, entries in self._backlog.undrained.items()}
+        if not asked or not await self._frontier.engine.is_written():
+            return
+        written: dict[int, list[CommitEntry]] = {}
+        for partition, count in asked.items():
+            entries = self._backlog.undrained.get(partition, [])  # gone when the partition was lost meanwhile
+            taken, left = entries[:count], entries[count:]
+            if taken:
+                written[partition] = taken
+                self._backlog.undrained[partition] = left
+            if not left:
+                self._backlog.undrained.pop(partition, None)
+            for entry in taken:
+                self._index.add(entry)
+        await _to_its_end(self._index.sync)
+        reached("index.synced")
+        for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
+            self._backlog.indexed[partition] += taken
+
+    async def _clear_log(self) -> None:
+        """Remove from the engine's log what is in the index."""
+        indexed, self._backlog.indexed = self._backlog.indexed, defaultdict(list)
+        activity = self._activity.take() if self._activity.is_due else {}
+        ended = {p: indexed.get(p, []) for p in (*indexed, *activity)}
+        fenced = [(fence, entries) for p, entries in ended.items() if (fence := self._held.fence_of(p))]
+        try:
+            if fenced:
+                await self._frontier.drain_log(fenced, activity)
+                reached("drain.answered")
+        except EngineError:
+            for fence, entries in fenced:
+                self._backlog.indexed[fence.partition] += entries
+            raise
+
+
+async def _to_its_end(write: Callable[[], None]) -> None:
+    """Write in a thread, and wait for it even when cancelled: the error of a failed write must not get lost."""
+    writing = asyncio.get_running_loop().run_in_executor(None, write)
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        writing.result()
+        raise
+
+
+def encode_followed(one: Followed) -> bytes:
+    """A line behind the items of a page."""
+    return msgspec.json.encode((one.url, one.label, one.priority))

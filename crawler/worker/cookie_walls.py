@@ -1,0 +1,198 @@
+"""Cookie walls: pages that redirect until their cookie comes back, to themselves or through pages that set it.
+
+A page that redirects to itself and sets a cookie gets one more try, with the cookie. A redirect to another URL of its
+origin that looks like a wall is followed in the page's own turns, each with the queue's delay. If the chain leads back,
+the page is requested again with the cookies of the chain. Otherwise the redirect is the page's result as usual, and the
+responses of the chain are kept for their own URLs. Cookies last for one chain, and go to the page's origin only.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from urllib.parse import unquote
+
+from crawler.content.html import redirect_target
+from crawler.model import REDIRECTS, Claim, Response
+from crawler.rules.urls import host_of, origin_of, registrable_domain
+from crawler.runtime.clock import wall_s
+from crawler.worker.turn import Answered, Step
+
+BYTES_MAX = 4096  # of the cookies of one chain, as browsers allow for a single cookie; further ones are left out
+ATTRIBUTES_MAX = 50  # of one cookie
+DATE_BYTES_MAX = 64
+KEPT_MAX = 10_000  # chains; the next step of some may have gone to another instance
+STEPS_MAX = 4  # URLs in a chain
+REDIRECT_BYTES_MAX = 4096  # of the page's own redirect, which is kept meanwhile
+# Chains of an origin that led nowhere before its redirects are no longer followed: a URL of the chain may have been
+# fetched before. Few redirects are walls if they neither set a cookie nor name the URL to return to.
+MISSES_RETURN_MAX, MISSES_COOKIE_MAX, MISSES_SEED_MAX = 8, 2, 1
+ORIGINS_MAX = 10_000
+ANSWERS_MAX = 64  # responses of a chain, kept until the turns of their URLs
+ANSWER_BYTES_MAX = 256 * 1024
+ANSWER_S = 600.0
+
+
+class CookieWalls:
+    """The next request of a claim, when that is not simply its page. `may_ask`: may this URL be requested?"""
+
+    def __init__(self, now_s: Callable[[], float] = wall_s) -> None:
+        """`now_s`: the wall clock."""
+        self._now_s = now_s
+        self._steps: OrderedDict[str, Step] = OrderedDict()  # by fingerprint
+        self._misses: OrderedDict[str, int] = OrderedDict()  # by origin
+        self._answers: OrderedDict[str, Answered] = OrderedDict()  # by URL
+
+    def url_of(self, claim: Claim) -> str:
+        """The URL that the claim's turn requests."""
+        step = self._steps.get(claim.fingerprint)
+        return claim.url if step is None else step.url
+
+    def take(self, claim: Claim) -> Step | None:
+        """Remove and return the next step of the claim."""
+        return self._steps.pop(claim.fingerprint, None)
+
+    def put_back(self, claim: Claim, step: Step | None) -> None:
+        """The step was not done: no request was sent, or it was not answered."""
+        if step is not None:
+            self._keep(claim, step)
+
+    def starts(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
+        """Does the page's redirect to `target` start a chain? Then the claim's next turn follows it."""
+        cookies = cookies_after({}, claim.url, response.headers, now_s=self._now_s())
+        if target == claim.url:
+            return bool(cookies) and self._keep(claim, Step(url=target, cookies=cookies))
+        if not _is_near(claim, target) or _bytes_of(response) > REDIRECT_BYTES_MAX:
+            return False
+        if self._misses.get(origin_of(claim.url), 0) >= _misses_max(claim, target, cookies) or not may_ask(target):
+            return False
+        return self._keep(claim, Step(url=target, cookies=cookies, first=response, number=1))
+
+    def continues(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
+        """Does this response of the chain lead to a next step? If not, the page's own redirect is its result."""
+        response = answered.result.response
+        if response is not None and len(response.raw_body) + len(response.body) <= ANSWER_BYTES_MAX:
+            self._answers[step.url] = answered
+            if len(self._answers) > ANSWERS_MAX:
+                self._answers.popitem(last=False)
+        if response is not None and response.status in REDIRECTS:
+            target = redirect_target(step.url, response.header("location")) or ""
+            cookies = cookies_after(step.cookies, step.url, response.headers, now_s=self._now_s())
+            if 0 < sum(len(name) + len(value) for name, value in cookies.items()) <= BYTES_MAX:
+                if target == claim.url:
+                    return self._keep(claim, Step(url=target, cookies=cookies, first=step.first))
+                if step.number < STEPS_MAX and _is_near(claim, target) and may_ask(target):
+                    number = step.number + 1
+                    return self._keep(claim, Step(url=target, cookies=cookies, first=step.first, number=number))
+        self._missed(claim)
+        return False
+
+    def returned(self, claim: Claim, step: Step, response: Response) -> None:
+        """The page was requested with the cookies of the chain."""
+        if step.first is None:
+            return
+        if response.status in REDIRECTS:
+            self._missed(claim)
+        else:
+            self._misses.pop(origin_of(claim.url), None)
+
+    def answer_for(self, claim: Claim, now_s: float) -> Answered | None:
+        """Remove and return a recent response for the claim's URL from the chain of another page."""
+        answered = self._answers.pop(claim.url, None)
+        return answered if answered is not None and now_s - answered.finished_at < ANSWER_S else None
+
+    def _keep(self, claim: Claim, step: Step) -> bool:
+        self._steps[claim.fingerprint] = step
+        if len(self._steps) > KEPT_MAX:
+            self._steps.popitem(last=False)
+        return True
+
+    def _missed(self, claim: Claim) -> None:
+        origin = origin_of(claim.url)
+        self._misses[origin] = self._misses.pop(origin, 0) + 1
+        if len(self._misses) > ORIGINS_MAX:
+            self._misses.popitem(last=False)
+
+
+def _is_near(claim: Claim, url: str) -> bool:
+    """Is it of the page's origin? Its robots.txt is known then, its queue is the same, and cookies may go there."""
+    return bool(url) and origin_of(url) == origin_of(claim.url)
+
+
+def _misses_max(claim: Claim, target: str, cookies: dict[str, str]) -> int:
+    """Misses after which the redirect is not followed; higher the more it looks like a wall, 0 for never."""
+    path = claim.url[len(origin_of(claim.url)) :]
+    if len(path) > 1 and path in unquote(target.partition("?")[2]):
+        return MISSES_RETURN_MAX
+    if cookies:
+        return MISSES_COOKIE_MAX
+    return MISSES_SEED_MAX if claim.seed else 0
+
+
+def _bytes_of(response: Response) -> int:
+    return len(response.raw_body) + len(response.body) + sum(len(key) + len(value) for key, value in response.headers)
+
+
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BLANKS = b" \t"
+_PAIR_BYTES_MAX = 4096  # of name and value: browsers ignore longer cookies
+
+
+def cookies_after(
+    known: Mapping[str, str], url: str, headers: Iterable[tuple[bytes, bytes]], *, now_s: float
+) -> dict[str, str]:
+    """The cookies to send to the origin of `url` after a response from it, as browsers have them (RFC 6265bis 5.6 and
+    5.7), but for the path. `now_s`: wall clock. A cookie without a name is under "".
+    """
+    cookies, room = dict(known), BYTES_MAX
+    for key, line in headers:
+        if key.lower() != b"set-cookie" or _CONTROLS.search(line):
+            continue
+        pair, *attributes = line.split(b";", ATTRIBUTES_MAX)
+        room -= len(pair)
+        if room < 0:
+            break
+        name, sign, value = pair.partition(b"=")
+        name, value = (name.strip(_BLANKS), value.strip(_BLANKS)) if sign else (b"", pair.strip(_BLANKS))
+        if not 0 < len(name) + len(value) <= _PAIR_BYTES_MAX:
+            continue
+        given = {
+            key.strip(_BLANKS).lower(): text.strip(_BLANKS) for key, _, text in (a.partition(b"=") for a in attributes)
+        }
+        if not _is_for(url, name or value, given):
+            continue
+        shown = name.decode("latin-1")
+        if _is_expired(given, now_s):
+            cookies.pop(shown, None)
+        else:
+            cookies[shown] = value.decode("latin-1")
+    return cookies
+
+
+def _is_for(url: str, name: bytes, given: Mapping[bytes, bytes]) -> bool:
+    """May this origin set such a cookie?"""
+    host, is_secure = host_of(url), url.startswith("https:")
+    domain = given.get(b"domain", b"").decode("latin-1").lower().removeprefix(".")
+    is_above = host.endswith(f".{domain}") and registrable_domain(host) == registrable_domain(domain)
+    if domain and host != domain and not is_above:
+        return False
+    if b"secure" in given and not is_secure:
+        return False
+    if name[:9].lower() == b"__secure-":
+        return b"secure" in given
+    if name[:7].lower() == b"__host-":
+        return b"secure" in given and not domain and given.get(b"path") == b"/"
+    return True
+
+
+def _is_expired(given: Mapping[bytes, bytes], now_s: float) -> bool:
+    """By Max-Age, or else by Expires; what is neither counts as absent."""
+    age = given.get(b"max-age", b"")
+    if age.removeprefix(b"-").isdigit() and age.isascii():
+        return age.startswith(b"-") or not age.strip(b"0")
+    try:
+        expires = parsedate_to_datetime(given.get(b"expires", b"")[:DATE_BYTES_MAX].decode("latin-1").replace("-", " "))
+        return expires.replace(tzinfo=UTC).timestamp() <= now_s
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return False

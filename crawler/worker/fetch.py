@@ -1,0 +1,602 @@
+"""Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from crawler.archive.inflight_log import InflightLog
+from crawler.content.html import redirect_target
+from crawler.errors import EngineError
+from crawler.frontier.owner import Settlement
+from crawler.frontier.waiting import ALLOW_PRIVATE
+from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
+from crawler.membership.heartbeat import SessionLiveness
+from crawler.membership.ownership import HeldPartitions
+from crawler.model import (
+    NOT_ALLOWED,
+    REDIRECTS,
+    SITEMAP,
+    SITEMAP_BYTES_MAX,
+    UNSENT,
+    Claim,
+    Decoded,
+    Failure,
+    FailureKind,
+    FetchResult,
+    ParsedPage,
+    RefusalReason,
+    Response,
+)
+from crawler.rules.health import TICK_MS, CrashAction, HostAction
+from crawler.rules.urls import origin_of
+from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
+from crawler.runtime.crash_points import reached
+from crawler.settings import Settings
+from crawler.web.fetcher import Fetcher
+from crawler.worker import hooks
+from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, AddressLimiter, Reached, Reaching, SlowHosts
+from crawler.worker.archive import AttemptNotes
+from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
+from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
+from crawler.worker.response_policy import Recall, ResponsePolicy
+from crawler.worker.robots import RobotsEntry, RobotsGate
+from crawler.worker.router import TrapMemory, with_sitemaps
+from crawler.worker.schedule import PolitenessMargin, QueueSlot, Scheduler
+from crawler.worker.turn import (
+    Answered,
+    AwaitReach,
+    Deliver,
+    Isolation,
+    LeaseLost,
+    OpenRequests,
+    OriginGivenUp,
+    PageRequest,
+    Requeue,
+    ReturnToEngine,
+    SetAside,
+    StaleRequests,
+    Step,
+    Turn,
+    TurnEnd,
+    TurnRunner,
+)
+from crawler.worker.watch import Counters
+
+log = logging.getLogger(__name__)
+
+PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
+
+
+class RobotsTurns:
+    """Decides how such turns end. `before_send(claim, url)` is called just before a request, `on_sent` afterwards, with
+    the time (monotonic ms), if it was one on the queue of the turn.
+    """
+
+    def __init__(
+        self,
+        gate: RobotsGate,
+        policy: ResponsePolicy,
+        *,
+        before_send: Callable[[Claim, str], None],
+        on_sent: Callable[[QueueSlot, int], None],
+        recall: Callable[[Claim, Recall], Awaitable[None]],
+    ) -> None:
+        self._gate = gate
+        self._policy = policy
+        self._before_send = before_send
+        self._on_sent = on_sent
+        self._recall = recall
+        self.requests = OpenRequests()
+
+    async def read(self, turn: Turn) -> RobotsEntry | Requeue:
+        """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
+        slot, claim = turn.slot, turn.claim
+        origin, sent = origin_of(claim.url), list[int]()
+
+        def before_send() -> None:
+            self._before_send(claim, origin)
+            sent.append(monotonic_ms())
+            turn.sent()
+
+        worker = self.requests.add(claim, is_quick=turn.is_quick)
+        try:
+            result = await self._gate.read(claim, before_send, working=turn.mark)
+        except (NotEntitledError, EngineError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not self.requests.is_only_cut_off(worker):
+                raise
+            if not self.requests.has_made_way(worker):
+                log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
+            # A request may have been sent, also on another queue.
+            wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
+            return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
+        finally:
+            self.requests.remove(worker)
+        entry = result.entry
+        if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
+            return Requeue(wait_ms=result.wait_ms, at_tail=True)
+        reached("robots.answered", origin)
+        if result.is_requested and sent:
+            self._on_sent(slot, sent[-1])
+        learned_ms = -1
+        delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
+        if entry is not None and entry.rules is not None:
+            learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
+        hooks.robots_read(origin, result, delay_ms=delay_ms)
+        wait_ms, recall = self._policy.of_robots(slot, claim, result, delay_ms=delay_ms)
+        # Without a delay the queue keeps its place, so its page goes over the same connection.
+        turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)
+        if recall is not None:
+            await self._recall(claim, recall)
+        if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
+            slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
+        return (
+            Requeue(at_tail=True) if entry is None else entry
+        )  # at the tail: other origins of the queue need not wait
+
+    async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
+        """Store the queue's delay before its first page request.
+
+        A Requeue when it is longer than the one that this turn waited for: a request for another origin's robots.txt
+        may have been sent recently in a borrowed slot.
+        """
+        slot, claim = turn.slot, turn.claim
+        delay_ms, known_ms = self._gate.delay_of(claim, entry), slot.delay_ms
+        if known_ms == delay_ms:
+            return None
+        wait_ms = delay_ms + TICK_MS if delay_ms > max(known_ms, self._gate.min_delay_ms) else 0
+        await self._gate.store_delay(claim, delay_ms, wait_ms=wait_ms)
+        slot.delay_ms = delay_ms
+        if wait_ms:
+            return Requeue(wait_ms=wait_ms, started=True)
+        if delay_ms > 0:  # with several requests at a time the next may be near
+            slot.next_ms = max(slot.next_ms, monotonic_ms() + delay_ms + TICK_MS)
+        return None
+
+
+# Step 4, fetch: workers take claims from the scheduler, obey robots.txt and the session's deadline, and fetch.
+
+
+CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
+FULL_MS = 2_000  # until a claim is tried again for which there was no room
+BEAT_PAUSE_S = 0.2  # while the heartbeat is late
+
+
+class FetchStage:
+    """A pool of workers."""
+
+    def __init__(
+        self,
+        turns: TurnRunner,
+        scheduler: Scheduler,
+        fetcher: Fetcher,
+        gate: RobotsGate,
+        parser: PageParser,
+        handling: HandlerStage,
+        *,
+        held: HeldPartitions,
+        liveness: SessionLiveness,
+        counters: Counters,
+        policy: ResponsePolicy,
+        addresses: AddressLimiter,
+        inflight_log: InflightLog,
+        notes: AttemptNotes,
+        traps: TrapMemory,
+        settings: Settings,
+        in_scope: Callable[[Claim, str], bool] | None = None,
+        run_refuses: Callable[[Claim], Awaitable[str]],
+        recall: Callable[[Claim, Recall], Awaitable[None]],
+    ) -> None:
+        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall.
+
+        `run_refuses`: why a URL of a run is not to be fetched, "" if it is; raises EngineError when that is not known.
+        `recall`: puts what was set aside of a claim's origin back into its queue.
+        """
+        self._turns = turns
+        self._scheduler = scheduler
+        self._fetcher = fetcher
+        self._gate = gate
+        self._parser = parser
+        self._handling = handling
+        self._held = held
+        self._liveness = liveness
+        self._counters = counters
+        self._policy = policy
+        self._addresses = addresses
+        self._inflight_log = inflight_log
+        self._notes = notes
+        self._traps = traps
+        self._settings = settings
+        self._in_scope = in_scope
+        self._run_refuses = run_refuses
+        self._recall = recall
+        self.margin = PolitenessMargin()
+        self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent, recall=recall)
+        workers = settings.fetch.concurrency
+        self._reaching = Reaching(fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
+        self._slow_hosts = SlowHosts(scheduler, workers=workers)
+        # When a name that is late, or a connection, has been given up.
+        name_s = settings.dns.timeout_s * settings.dns.tries
+        self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
+        self._cookie_walls = CookieWalls()
+        self._requests = OpenRequests()
+        # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
+        self._in_turn: dict[int, Claim] = {}
+        self._isolation = Isolation()
+        self._stale = StaleRequests()
+        self.cut_off: list[Claim] = []  # claims whose requests or look-ups were cancelled with the workers
+
+    async def run(self) -> None:
+        """Work until cancelled; requests in flight are cut off then."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._settings.fetch.concurrency):
+                    group.create_task(self._work(number), name=f"fetch-{number}")
+                group.create_task(self._watch())
+        finally:
+            self.cut_off += await self._reaching.close()
+
+    @property
+    def in_turn(self) -> list[Claim]:
+        """Claims that are being worked on: fetched, or parsed after that."""
+        return list(self._in_turn.values())
+
+    @property
+    def open_requests(self) -> list[Claim]:
+        """Claims whose page is requested now, the oldest request first."""
+        return self._requests.claims
+
+    async def _work(self, worker: int) -> None:
+        mark = self._inflight_log.mark()
+        while True:
+            slot, claim = await self._scheduler.take()
+            self._in_turn[worker] = claim
+            mark.set(claim.partition, claim.fingerprint, claim.url)
+            try:
+                await mark.during(self._turns.run(Turn(self._scheduler, slot, claim, mark), self._isolated_turn))
+            finally:
+                del self._in_turn[worker]
+
+    async def _isolated_turn(self, turn: Turn) -> TurnEnd:
+        """A URL that processes died with is fetched alone, and finally given up."""
+        claim, action = turn.claim, turn.crash_action
+        if action is CrashAction.GIVEN_UP and self._held.holds(claim):
+            detail = "its content crashed or stalled the process that worked on it (see session.* in the logs)"
+            return Deliver(Failed.finally_(claim, FailureKind.POISON_URL, detail))
+        await self._isolation.enter(alone=action is CrashAction.ALONE)
+        try:
+            if action is CrashAction.ALONE:
+                log.warning("fetch.alone", extra={"url": claim.url, "deaths": claim.deaths})
+            end = await self._turn(turn)
+        finally:
+            self._isolation.leave()
+        if isinstance(end, Deliver) and isinstance(end.outcome, Refused | Deferred):
+            recall = self._policy.unrequested(claim)
+            if recall is not None:
+                await self._recall(claim, recall)
+        return end
+
+    async def _turn(self, turn: Turn) -> TurnEnd:
+        """One turn of a queue: a page, or what must come before it."""
+        claim = turn.claim
+        if not self._held.holds(claim):
+            return LeaseLost()
+        if not self._liveness.may_start():
+            return Requeue(pause_s=BEAT_PAUSE_S)
+        if self._counters.overrides.holds_back(claim.domain):
+            return ReturnToEngine()
+        if claim.run and (ended := await self._run_ends(claim)) is not None:
+            return ended
+        if reason := self._traps.reason_to_defer(claim):
+            return Deliver(Deferred(claim=claim, reason=reason))
+        reached = self._origin_refuses(claim) or self._reaching.of(claim)
+        if not isinstance(reached, Reached):
+            return self._policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
+        if reached.is_late:
+            return self._policy.set_aside(claim, monotonic_ms() + self._late_ms)
+        if reached.failure is not None:
+            return await self._unreached(turn, reached.failure)
+        origin = origin_of(claim.url)
+        if reached.is_connected:
+            turn.slot.reached = origin
+        elif self._is_doubtful(turn.slot, origin):
+            return self._connect(turn.slot, claim, reached)
+        return await self._exchange(turn, reached.address)
+
+    def _is_full(self, end: TurnEnd) -> bool:
+        """Do too many claims wait for names?"""
+        return isinstance(end, AwaitReach) and self._reaching.is_full
+
+    async def _exchange(self, turn: Turn, address: str) -> TurnEnd:
+        """The request of a turn, and what its answer means; another end while there is no room for it."""
+        slot, origin = turn.slot, origin_of(turn.claim.url)
+        if (full := self._addresses.enter(address)) is not None:
+            return full
+        was_quick = self._slow_hosts.is_quick(origin)
+        turn.is_quick = not self._slow_hosts.is_limited(origin)
+        if not turn.is_quick and (full := self._slow_hosts.enter()) is not None:
+            self._addresses.left(address, took_ms=0)
+            return full
+        turn.is_apart = slot.doubts > 0 and not was_quick and slot.answered not in ("", origin)
+        slot.is_apart = slot.is_apart or turn.is_apart
+        began_ms = monotonic_ms()
+        try:
+            answered = await self._request(turn)
+        finally:
+            took_ms = monotonic_ms() - began_ms
+            self._addresses.left(address, took_ms=took_ms)
+            if not turn.is_quick:
+                self._slow_hosts.left(took_ms=took_ms)
+            if turn.is_apart:
+                slot.is_apart = False
+            has_answered = slot.answered == origin and not self._policy.has_failed(origin)
+            if has_answered and not self._slow_hosts.has_answered(origin):
+                slot.doubts = max(0, slot.doubts - 1)
+            self._slow_hosts.note(origin, answered=has_answered, took_ms=took_ms)
+        return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
+
+    def _is_doubtful(self, slot: QueueSlot, origin: str) -> bool:
+        """May connecting to this origin be in vain, so that the others of its queue should not wait for it?"""
+        if slot.reached == origin:
+            return False
+        if self._policy.has_failed(origin):
+            return True
+        return slot.doubts > 0 and not self._slow_hosts.has_answered(origin)
+
+    def _connect(self, slot: QueueSlot, claim: Claim, reached: Reached) -> TurnEnd:
+        """How a turn ends that is for an origin which may not answer: it is connected to first, if it is its turn."""
+        now_ms = monotonic_ms()
+        if not self._reaching.may_connect:
+            return self._policy.set_aside(claim, now_ms + FULL_MS)
+        at_ms = slot.try_doubtful(now_ms, self._policy.promised_ms(claim))
+        if at_ms > now_ms:
+            return self._policy.promise(claim, at_ms)
+        return self._reaching.connect(claim, reached)
+
+    async def _unreached(self, turn: Turn, failure: Failure) -> TurnEnd:
+        """The end of a claim whose name can't be resolved, for which its queue does not wait, or that could not be
+        connected to.
+        """
+        slot, claim, is_unsent = turn.slot, turn.claim, failure.kind in UNSENT
+        result = FetchResult(url=claim.url, failure=failure)
+        wait, recall = self._policy.of_page(slot, claim, result)
+        turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
+        if recall is not None:
+            await self._recall(claim, recall)
+        next_ms = 0 if is_unsent else self._held.now_of(claim.partition) + wait
+        failed = self._policy.judged(claim, result, Settlement(next_fetch_ms=next_ms))
+        assert failed is not None
+        return _failed(failed)
+
+    async def _run_ends(self, claim: Claim) -> TurnEnd | None:
+        """How the turn ends when nothing more of the claim's run is to be fetched."""
+        try:
+            reason = await self._run_refuses(claim)
+        except EngineError:
+            return Requeue(pause_s=BEAT_PAUSE_S)
+        return Deliver(Refused(claim=claim, reason=reason)) if reason else None
+
+    def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
+        """How the turn ends when the origin is not worth a request now."""
+        action = self._policy.action_for(claim)
+        if action is HostAction.WAIT:
+            return self._policy.set_aside(claim)
+        if action is HostAction.GIVE_UP:
+            return OriginGivenUp(origin_of(claim.url), self._policy.abandoned)
+        return None
+
+    async def _request(self, turn: Turn) -> Answered | TurnEnd:
+        """The answer to the request for the page, or how the turn ends without one."""
+        claim, entry = turn.claim, None
+        if self._settings.robots.obey:
+            entry = await self._gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
+            if entry is None:
+                return await self._ask_robots(turn)
+            if entry.rules is None:
+                return self._origin_refuses(claim) or self._robots_unreachable(claim, entry)
+            if not entry.rules.allows(self._cookie_walls.url_of(claim)):
+                if self._cookie_walls.take(claim) is not None:
+                    return Requeue()  # robots.txt has changed since the step was noted
+                return Deliver(Refused(claim=claim, reason=RefusalReason.ROBOTS))
+        longer = await self._robots.learn_delay(turn, entry)
+        if longer is not None:
+            return longer
+        known = self._cookie_walls.answer_for(claim, wall_s())
+        if known is not None:  # no request is needed
+            step = Step(url=claim.url, cookies={})  # the chain led nowhere, so none is started again
+            page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
+            return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
+        return await self._page(turn)
+
+    async def _ask_robots(self, turn: Turn) -> TurnEnd:
+        found = await self._robots.read(turn)
+        if isinstance(found, Requeue):
+            return found
+        if found.rules is None:
+            return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
+        return Requeue()
+
+    def _robots_unreachable(self, claim: Claim, entry: RobotsEntry) -> Deliver:
+        kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
+        detail = f"robots.txt: {entry.detail.removeprefix(f'{kind}: ')}"
+        if kind in NOT_ALLOWED:  # a failure of the host: robots.txt was only the first request
+            detail = entry.detail
+        settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
+        return _failed(self._policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
+
+    def _before_send(self, claim: Claim, url: str) -> None:
+        """Last check before a request's bytes are sent: much may have changed while it was prepared."""
+        is_held_back = self._counters.overrides.holds_back(claim.domain)
+        if is_held_back or not self._liveness.may_start() or not self._held.holds(claim):
+            raise NotEntitledError
+        reached("fetch.checked", url)
+
+    def _before_page(self, turn: Turn, page_request: PageRequest) -> None:
+        self._before_send(page_request.claim, page_request.claim.url)
+        self.margin.sent(page_request.slot, monotonic_ms())
+        turn.sent()
+        page_request.is_sent, page_request.started_at = True, wall_s()
+
+    async def _page(self, turn: Turn) -> Answered | TurnEnd:
+        slot, claim = turn.slot, turn.claim
+        step = self._cookie_walls.take(claim)
+        url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
+        page_request = PageRequest(slot, claim, wall_s(), step=step)
+        before_send = partial(self._before_page, turn, page_request)
+        worker = self._requests.add(claim, is_quick=turn.is_quick)
+        try:
+            bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
+            result = await self._fetcher.fetch(
+                url, cookies=cookies, body_bytes_max=bytes_max, before_send=before_send, working=turn.mark
+            )
+        except NotEntitledError:
+            self._cookie_walls.put_back(claim, step)
+            return Requeue()
+        except asyncio.CancelledError:
+            turn.request_over(wait_ms=slot.delay_ms)
+            if not self._requests.is_only_cut_off(worker):
+                self._notes.cut_off(claim, page_request.started_at)
+                self.cut_off.append(claim)
+                raise
+            if self._requests.has_made_way(worker):
+                self._notes.cut_off(claim, page_request.started_at)
+                self._cookie_walls.put_back(claim, step)
+                return Requeue(at_tail=True)  # among those that may be slow; no attempt is counted
+            return self._late(page_request)  # the claim is not ours to end any more
+        finally:
+            self._requests.remove(worker)
+        reached("fetch.answered", claim.url)
+        wait, recall = self._policy.of_page(slot, claim, result)
+        finished_at = wall_s()
+        is_unsent = result.failure is not None and result.failure.kind in UNSENT
+        turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
+        if recall is not None:
+            await self._recall(claim, recall)
+        if not self._held.holds(claim):
+            return self._late(page_request)
+        if self._stale.is_first(claim, result):
+            self._notes.cut_off(claim, page_request.started_at)
+            self._cookie_walls.put_back(claim, step)
+            return Requeue()  # its queue waits as after any request
+        settled = Settlement(next_fetch_ms=self._held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
+        return Answered(page_request, result, settled, finished_at)
+
+    def _late(self, page_request: PageRequest) -> LeaseLost:
+        """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
+        if page_request.is_sent:
+            self._counters.late += 1
+            log.warning("fetch.late", extra={"url": page_request.claim.url})
+        self._notes.cut_off(page_request.claim, page_request.started_at)
+        return LeaseLost()
+
+    async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
+        page_request, result, settled = answered.page_request, answered.result, answered.settled
+        claim = page_request.claim
+        walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
+        if step is not None and step.number:  # the response is not the page's
+            if walls.continues(claim, step, answered, may_ask):
+                return Requeue()
+            response = step.first
+        else:
+            failed = self._policy.judged(claim, result, settled)
+            if failed is not None:
+                return _attempt(page_request, failed)
+            response = result.response
+        assert response is not None
+        target = ""
+        if response.status in REDIRECTS:
+            target = redirect_target(claim.url, response.header("location")) or ""
+            if step is None and walls.starts(claim, response, target, may_ask):
+                return Requeue()
+        if step is not None and not step.number:
+            walls.returned(claim, step, response)
+        try:
+            page, handled = await self._parsed(turn, response)
+        except ParseKilledError as error:
+            return _attempt(page_request, self._policy.failed(claim, FailureKind.PARSE, str(error), settled))
+        except HandlerError as error:
+            failed = self._policy.failed(claim, FailureKind.HANDLER, str(error), settled)
+            return _attempt(page_request, replace(failed, trace=error.trace))
+        accepted = None
+        if sitemaps := self._gate.sitemaps(claim):
+            # As if the page's handler had followed them: so a rebuild finds them in its line.
+            links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
+            page, handled = replace(page, links=links), replace(handled, followed=followed)
+            accepted = partial(self._gate.announced, claim)
+        return Deliver(
+            Committable(
+                claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
+                finished_at=answered.finished_at, accepted=accepted,
+            )
+        )  # fmt: skip
+
+    def _may_ask(self, claim: Claim, url: str) -> bool:
+        """May another URL of the claim's origin be requested in its turns?"""
+        if self._in_scope is None or not self._in_scope(claim, url):
+            return False
+        return not self._settings.robots.obey or self._gate.allows(url)
+
+    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
+        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
+        if response.decoded is Decoded.NOTHING:
+            return ParsedPage(), NOTHING_HANDLED
+        claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
+        is_sitemap = claim.label == SITEMAP
+        page, tree = await self._parser.parse_with_tree(
+            response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap
+        )
+        reached("page.parsed", claim.url)
+        if is_sitemap:
+            return page, NOTHING_HANDLED
+        page, handled = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
+        reached("page.handled", claim.url)
+        return page, handled
+
+    async def _watch(self) -> None:
+        """Cut off what is in flight once this session has been silent long enough that others may own it, and what is
+        slow while others wait.
+        """
+        while True:
+            await asyncio.sleep(BEAT_PAUSE_S)
+            if self._liveness.must_abort():
+                self._requests.cut_off_all()
+            self._make_way()
+            for address in self._scheduler.waited_for():
+                if address == SLOW:
+                    self._slow_hosts.wake()
+                else:
+                    self._addresses.wake(address)
+
+    def _make_way(self) -> None:
+        """Cut off some requests that were expected to be quick and are not, when slow ones hold more than their share
+        while others wait. They are repeated in that share.
+        """
+        if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
+            return
+        slow = [(requests, requests.slow(PROMPT_MS)) for requests in (self._requests, self._robots.requests)]
+        more = self._slow_hosts.open + sum(len(workers) for _, workers in slow) - self._slow_hosts.most
+        for requests, workers in slow if more > 0 else ():
+            self._slow_hosts.beware()
+            requests.make_way(workers[:more])
+            more -= len(workers[:more])
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Wait until nothing is in flight: neither a request nor a page that is being parsed."""
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
+            await asyncio.sleep(0.02)
+
+
+def _attempt(page_request: PageRequest, failed: Failed) -> Deliver:
+    failed.started_at = page_request.started_at
+    return _failed(failed)
+
+
+def _failed(failed: Failed) -> Deliver:
+    """A URL that a setting refuses waits for the setting to change."""
+    if failed.kind is FailureKind.ADDRESS_REFUSED:
+        return Deliver(Deferred(claim=failed.claim, reason=ALLOW_PRIVATE))
+    return Deliver(failed)

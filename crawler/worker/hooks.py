@@ -1,0 +1,303 @@
+"""Hooks: the user's listeners for events other than pages, called after the event, without a guarantee.
+
+A hook that fails or takes too long is logged in short and changes nothing. Hooks that no stage waits for are called one
+after another, in a task of their own.
+"""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.errors import EngineError
+from crawler.frontier.reads import Stats
+from crawler.handlers.crawler import Crawler, Event
+from crawler.handlers.run import call_asynchronous, call_plain
+from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_of, stream_of
+from crawler.model import Candidate, Failure, FailureKind, RefusalReason
+from crawler.runtime.clock import ENGINE_PAUSE_S
+from crawler.runtime.log_files import url_log
+from crawler.terminal.wording import counted, duration, failure_reason, number, size
+from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
+from crawler.worker.robots import RobotsResult
+from crawler.worker.router import ENDED
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 30.0
+WAITING_MAX = 10_000  # events that wait for slow hooks; the oldest are dropped
+ENDED_MAX = 100_000  # queues in which claims have ended; beyond it, the domain that was met first is not reported
+LAST_S = 10.0  # for events that still wait when the instance ends
+
+
+class Hooks:
+    """The listeners of an app; none without an app."""
+
+    def __init__(self, app: Crawler | None, threads: Threads) -> None:
+        listeners = app.listeners if app is not None else {}
+        self._hooks = {event: [_Hook.of(function) for function in functions] for event, functions in listeners.items()}
+        self._threads = threads
+        self._waiting: deque[tuple[Event, tuple[Any, ...]]] = deque(maxlen=WAITING_MAX)
+        self._arrived = asyncio.Event()
+        self.failures: Counter[tuple[Event, str]] = Counter()
+        self.ended = EndedQueues()
+
+    def has_listeners(self, event: Event) -> bool:
+        return bool(self._hooks.get(event))
+
+    async def call(self, event: Event, *arguments: Any) -> None:
+        """Call the listeners and wait for them."""
+        for hook in self._hooks.get(event, ()):
+            failure = await self._called(hook, arguments)
+            if failure is not None:
+                self._failed(event, hook, failure)
+
+    async def _called(self, hook: "_Hook", arguments: tuple[Any, ...]) -> CodeFailure | None:
+        if hook.is_plain:
+            return await call_plain(hook.function, arguments, _dropped, self._threads, TIMEOUT_S)
+        return await call_asynchronous(hook.stream, arguments, _dropped, TIMEOUT_S)
+
+    def _failed(self, event: Event, hook: "_Hook", failure: CodeFailure) -> None:
+        self.failures[event, hook.name] += 1
+        extra = {
+            "hook": hook.name,
+            "event": event,
+            "error": failure.detail,
+            "failures": self.failures[event, hook.name],
+        }
+        log.warning("hook.hangs" if failure.is_late else "hook.failed", extra=extra)
+
+    def has_plain_listeners(self, event: Event) -> bool:
+        """Do any of the listeners run in a thread?"""
+        return any(hook.is_plain for hook in self._hooks.get(event, ()))
+
+    def notify(self, event: Event, *arguments: Any) -> None:
+        """Queue a call of the listeners."""
+        if self.has_listeners(event):
+            self._waiting.append((event, arguments))
+            self._arrived.set()
+
+    def accepted(self, outcome: Outcome) -> None:
+        """The engine accepted this outcome."""
+        if self.has_listeners("domain_done"):
+            self.ended.add(outcome.claim.domain, {outcome.claim.queue: outcome.claim.partition})
+        if isinstance(outcome, Committable):
+            return
+        if isinstance(outcome, Failed):
+            self.notify("error", outcome.claim.url, Failure(kind=outcome.kind, detail=outcome.detail))
+        elif isinstance(outcome, Refused):
+            self.notify("skip", outcome.claim.url, str(outcome.reason))
+        else:
+            self.notify("skip", outcome.claim.url, f"deferred: {outcome.reason}")
+
+    async def run(self) -> None:
+        """Call queued listeners, one after another, until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            await self._call_all()
+
+    async def _call_all(self) -> None:
+        while self._waiting:
+            event, arguments = self._waiting.popleft()
+            await self.call(event, *arguments)
+
+    async def finish(self, why: str) -> None:
+        """Deliver the events that still wait, then the end of this instance."""
+        try:
+            async with asyncio.timeout(LAST_S):
+                await self._call_all()
+        except TimeoutError:
+            log.warning("hook.left_out", extra={"events": len(self._waiting)})
+        await self.call("finish", why)
+
+
+class _Hook(msgspec.Struct, frozen=True):
+    """A listener and how it is called."""
+
+    name: str
+    function: Callable[..., Any]
+    is_plain: bool
+    stream: Stream
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "_Hook":
+        return cls(name_of(function), function, is_plain(function), stream_of(function))
+
+
+def _dropped(_: Any) -> None:
+    """Ignore what a hook returns or yields."""
+
+
+EVERY_S = 1.0
+ASKED_MAX = 100  # domains at a time
+
+
+class EndedQueues:
+    """Domains in which claims have ended, the longest known first, with their queues and partitions."""
+
+    def __init__(self) -> None:
+        self._domains: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self.count = 0  # of queues
+
+    def add(self, domain: str, partitions: Mapping[str, int]) -> None:
+        """Add queues of a domain with their partitions."""
+        known = self._domains.setdefault(domain, {})
+        self.count -= len(known)
+        known.update(partitions)
+        self.count += len(known)
+        while self.count > ENDED_MAX:
+            self.take(1)
+
+    def take(self, most: int) -> dict[str, dict[str, int]]:
+        """Remove and return this number of domains."""
+        taken = dict(self._domains.popitem(last=False) for _ in range(min(most, len(self._domains))))
+        self.count -= sum(map(len, taken.values()))
+        return taken
+
+
+class DomainsDone:
+    """Reports domains with nothing left, of those in which claims have ended here.
+
+    A domain may be reported again, because links to it may be found later.
+    """
+
+    def __init__(self, stats: Stats, hooks: Hooks) -> None:
+        self._stats = stats
+        self._hooks = hooks
+
+    async def run(self) -> None:
+        """Check some domains, the longest known first, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self._check(self._hooks.ended.take(ASKED_MAX))
+            except EngineError:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+    async def check_all(self) -> None:
+        """Check all domains at the end; none if the engine does not answer."""
+        try:
+            while places := self._hooks.ended.take(ASKED_MAX):
+                await self._check(places, is_last=True)
+        except EngineError:
+            return
+
+    async def _check(self, places: Mapping[str, Mapping[str, int]], *, is_last: bool = False) -> None:
+        """Report those with nothing left; the others are checked again, after all other domains."""
+        asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
+        try:
+            found = await self._stats.domains(asked)
+        except EngineError:
+            for domain, queues in places.items():
+                self._hooks.ended.add(domain, queues)
+            raise
+        pending = {one.domain for one in found if one.pending}
+        for domain, queues in places.items():
+            if pending.isdisjoint(queues):
+                self._hooks.notify("domain_done", domain)
+            elif not is_last:
+                self._hooks.ended.add(domain, queues)
+
+
+# The lines that -v prints, one for each URL whose outcome the engine accepted; -vv adds what was decided about it.
+#
+# They go to a logger of their own, which start_logging switches on: while it is off, a page costs one check. A
+# canonical URL has no space, so what follows it behind " - " can't be taken for a part of it.
+
+WHAT_WIDTH = 13  # "200  10.9 KiB": a longer reason moves the rest of its line
+TOOK_WIDTH = 9
+NO_REQUEST = -1  # ms
+REFUSED: dict[str, str] = {
+    RefusalReason.SCOPE: "out of scope",
+    RefusalReason.DEPTH: "too deep",
+    RefusalReason.RUN_URLS: "beyond the limit of its run",
+    RefusalReason.ROBOTS: "forbidden by robots.txt",
+    RefusalReason.REDIRECTS: "too many redirects",
+    ENDED: "its run has ended",
+}
+
+
+def accepted(outcome: Outcome) -> None:
+    """Print the line of an outcome, if anybody wants it."""
+    if url_log.isEnabledFor(logging.INFO):
+        url_log.info(line_of(outcome, detailed=url_log.isEnabledFor(logging.DEBUG)))
+
+
+def links_judged(outcome: Committable, candidates: Sequence[Candidate]) -> None:
+    """Count the candidates among the links of a page, with -vv."""
+    if url_log.isEnabledFor(logging.DEBUG):
+        outcome.fresh = len(candidates)
+        outcome.deferred = sum(1 for candidate in candidates if candidate.deferred)
+
+
+def lost(outcome: Outcome) -> None:
+    """The same for one that does not count, with -vv."""
+    if url_log.isEnabledFor(logging.DEBUG):
+        url_log.debug(f"{line_of(outcome)} - does not count: the URL belongs to another instance by now")
+
+
+def robots_read(origin: str, result: RobotsResult, *, delay_ms: int) -> None:
+    """robots.txt of an origin was read, or could not be, with -vv. `delay_ms`: that of its queue from here on."""
+    entry = result.entry
+    if entry is not None and url_log.isEnabledFor(logging.DEBUG):
+        kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
+        is_read = entry.rules is not None
+        found = f"read; delay {duration(delay_ms / 1000)}" if is_read else failure_reason(kind, entry.detail)
+        url_log.debug(_line("robots.txt", result.fetch_ms, origin, [found]))
+
+
+def line_of(outcome: Outcome, *, detailed: bool = False) -> str:
+    """What was got, in how many milliseconds, for which URL, and what comes of it; `detailed`: with its links."""
+    url = outcome.claim.url
+    if isinstance(outcome, Committable):
+        response = outcome.response
+        what = f"{response.status} {size(len(response.body)):>9}"
+        return _line(what, response.fetch_ms, url, [*_oddities(outcome), *(_links(outcome) if detailed else ())])
+    if isinstance(outcome, Failed):
+        took_ms = round(1000 * (outcome.failed_at - outcome.started_at)) if outcome.started_at else NO_REQUEST
+        return _line(failure_reason(outcome.kind, outcome.detail), took_ms, url, [_after(outcome)])
+    if isinstance(outcome, Refused):
+        return _line("refused", NO_REQUEST, url, [_words(outcome.reason)])
+    return _line("deferred", NO_REQUEST, url, [f"kept, not fetched: {outcome.reason}"])
+
+
+def _line(what: str, took_ms: int, url: str, then: list[str]) -> str:
+    took = f"{number(took_ms)} ms" if took_ms >= 0 else "-"
+    return f"{what:<{WHAT_WIDTH}} {took:>{TOOK_WIDTH}} {url}{' - ' if then else ''}{'; '.join(then)}"
+
+
+def _after(failed: Failed) -> str:
+    attempts = failed.claim.attempts + failed.is_attempt
+    if failed.retry_in_ms >= 0:
+        return f"retry in {duration(failed.retry_in_ms / 1000)}" + (f" (attempt {attempts})" if attempts > 1 else "")
+    return f"given up after {counted(attempts, 'attempt')}" if attempts else "given up"
+
+
+def _words(reason: str) -> str:
+    """Why a URL or a link is refused; other reasons are words already."""
+    return REFUSED.get(reason, reason)
+
+
+def _oddities(outcome: Committable) -> Iterator[str]:
+    """What is special about a page that was committed."""
+    if outcome.redirect_to:
+        yield f"redirects to {outcome.redirect_to}"
+    if outcome.response.truncated:
+        yield f"cut off by {outcome.response.truncated}"
+    if outcome.page.links_dropped:
+        yield f"{counted(outcome.page.links_dropped, 'link')} beyond fetch.links_max left out"
+    if outcome.response.decode_error:
+        yield f"Content-Encoding: {outcome.response.decode_error}"
+
+
+def _links(outcome: Committable) -> Iterator[str]:
+    """How many links a page has, and what became of them. Some of the new ones may be known to the engine."""
+    links = outcome.page.links
+    parts = [counted(len(links), "link"), f"{number(outcome.fresh)} new"] if links else []
+    parts += [f"{number(n)} {_words(reason)}" for reason, n in sorted(outcome.refused.items()) if n]
+    parts += [f"{number(outcome.deferred)} deferred"] if outcome.deferred else []
+    if parts:
+        yield ", ".join(parts)

@@ -1,0 +1,454 @@
+"""Distributes the room in a crawl's quota of URLs over the deferred rows.
+
+Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so together
+they release no more than there is room for.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.codec import unpack_queue
+from crawler.frontier.messages import FetchQuota, QuotaReached
+from crawler.frontier.owner import Frontier
+from crawler.frontier.reads import Stats, Totals
+from crawler.frontier.record import Crawls
+from crawler.frontier.waiting import (
+    ALLOW_PRIVATE,
+    BLOCKED,
+    CRAWL_URLS,
+    DEPTH,
+    HOSTS,
+    ChangeKind,
+    DeferredRow,
+    DeferredUrls,
+    PendingUrls,
+    QueueChange,
+)
+from crawler.membership.ownership import HeldPartitions
+from crawler.rules.order import grown, is_left, is_within, room_of
+from crawler.rules.urls import host_of, label_of
+from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.settings import BudgetSettings, Settings
+from crawler.worker.watch import Counters
+
+PARTITIONS_MAX = 128  # a pipeline
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Released URLs by partition, and the queues whose file could not be read, with the error.
+
+    The count of a partition with such a queue may be too low.
+    """
+
+    urls: Counter[int] = msgspec.field(default_factory=Counter)
+    unreadable: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class DeferredShare:
+    """Reads all rows in the order of partitions; a row's place among them determines its share."""
+
+    def __init__(self, deferred_urls: DeferredUrls, partitions: int) -> None:
+        self._deferred_urls = deferred_urls
+        self._partitions = partitions
+
+    async def waiting(self) -> int:
+        """How many URLs may be released; none of blocked queues. Raises EngineError."""
+        return sum([one.urls async for one in self._rows()])
+
+    async def release(self, room: int, mine: Collection[int]) -> Released:
+        """Release the shares of these partitions into their queues. Raises EngineError.
+
+        The caller owns them, so no hint is sent.
+        """
+        total, before, released = await self.waiting(), 0, Released()
+        room = min(room, total)
+        async for one in self._rows():
+            upto = min(before + one.urls, total)  # rows may have grown since
+            share, before = (room * upto // total - room * before // total) if total else 0, upto
+            if share > 0 and one.partition in mine:
+                await self._release(one, share, released)
+        return released
+
+    async def _release(self, one: DeferredRow, n: int, released: Released) -> None:
+        try:
+            released.urls[one.partition] += await self._deferred_urls.release(one.partition, one.queue, one.reason, n)
+        except ArchiveError as error:  # the rest stays deferred
+            released.urls[one.partition] += 0
+            released.unreadable[one.queue] = str(error)
+
+    async def _rows(self) -> AsyncIterator[DeferredRow]:
+        for i in range(0, self._partitions, PARTITIONS_MAX):
+            some = range(i, min(i + PARTITIONS_MAX, self._partitions))
+            for _, stops, deferred in await self._deferred_urls.survey(some):
+                rows = [one for one in deferred if one.reason == CRAWL_URLS and stops.get(one.queue) != BLOCKED]
+                for row in sorted(rows, key=lambda one: one.queue):
+                    yield row
+
+
+# The crawl's quota of URLs: how many this instance may admit, and release from the deferred ones.
+#
+# No script sees more than one partition, so each instance has a share of the room until the next count
+# (docs/internals/decisions/quotas.md).
+
+
+log = logging.getLogger(__name__)
+
+
+class QuotaAdmission:
+    """`budget`: 0 for no limit. `deferred`: URLs that wait for room; new ones go behind them."""
+
+    def __init__(self, budget: int, share: DeferredShare) -> None:
+        self.budget = budget
+        self.deferred = 0
+        self.admitted = 0  # since the last count
+        self._total = 0
+        self._room = 0  # without what was admitted and may not be counted yet
+        self._share = share
+        self._is_stuck = False  # the URLs there is room for are in files that can't be read
+        self._unreadable: set[str] = set()  # queues that were logged
+
+    @property
+    def room(self) -> int:
+        """As of the last count."""
+        return self.budget - self._total if self.budget else sys.maxsize
+
+    def update(self, *, total: int, deferred: int, admitted: int) -> None:
+        """Take over the crawl's totals; `admitted`: its value when they were requested."""
+        self.admitted -= admitted
+        self._total, self.deferred = total, deferred
+        self._room = self.room - admitted
+
+    def admits(self, sharers: int) -> bool:
+        """May one of `sharers` instances admit one more URL? Never while others are deferred: they go first."""
+        if not self.budget:
+            return True
+        if self.deferred or self.admitted >= self._room // max(1, sharers):
+            return False
+        self.admitted += 1
+        return True
+
+    async def has_more(self) -> bool:
+        """Is there room for deferred URLs, so that an instance will release them? Raises EngineError."""
+        return self.deferred > 0 and self.room > 0 and not self._is_stuck and await self._share.waiting() > 0
+
+    async def release_deferred(self, mine: Collection[int]) -> Collection[int]:
+        """Release what there is room for in these partitions; the partitions that got some. Raises EngineError."""
+        if not self.deferred or self._room <= 0:
+            return ()
+        released = await self._share.release(self._room, mine)
+        for queue, error in released.unreadable.items():  # the rest stays deferred, and is tried again
+            if queue not in self._unreadable:
+                log.warning("budget.unreadable", extra={"queue": queue, "error": error})
+        self._unreadable = set(released.unreadable)
+        self._is_stuck = bool(self._unreadable) and not released.urls.total()
+        return released.urls
+
+
+# Usage of the crawl's quotas and limits: every instance sums it up twice a second. Quotas are not for runs of jobs.
+#
+# No script sees more than one partition, so all instances together may exceed a quota by what is in flight
+# (docs/internals/decisions/quotas.md).
+
+
+COUNT_EVERY_S = 0.5
+POLL_S = 0.05
+
+
+class QuotaUsage:
+    """Updates what `counters` knows of other instances, and notices when the crawl's limits are reached.
+
+    `limit`: "" until one is reached, "pages" for that of a run, "budget" for one that is stored in the engine.
+    """
+
+    def __init__(
+        self,
+        stats: Stats,
+        crawls: Crawls,
+        admission: QuotaAdmission,
+        held: HeldPartitions,
+        counters: Counters,
+        settings: Settings,
+        *,
+        wake: Callable[[int], None],
+        sharers: Callable[[], frozenset[str]] = frozenset,
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wake`: called with a partition whose queues may be claimed now. `sharers`: the sessions that claim, as
+        far as this one knows. `on_room`: called when more may be claimed.
+        """
+        self._sharers = sharers
+        self._on_room = on_room
+        self._stats = stats
+        self._crawls = crawls
+        self._urls = admission
+        self._held = held
+        self._counters = counters
+        self._wake = wake
+        self._budget = settings.budget
+        self._pages_max = settings.crawl.pages_max
+        self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
+        self._is_shared = bool(self._pages_max or self._budget.crawl_pages)
+        self.limit = ""
+        counters.pages_max, counters.own_pages_max = self._pages_max, self._budget.crawl_pages
+        counters.bytes_max = self._budget.crawl_bytes
+
+    @property
+    def _crawl_budgets(self) -> dict[str, int]:
+        return {"crawl:pages": self._budget.crawl_pages, "crawl:bytes": self._budget.crawl_bytes}
+
+    async def prepare(self) -> None:
+        """Count before anything is claimed; a raised quota is no longer used up. Raises EngineError."""
+        await self.count()
+        self._is_needed = self._is_needed or self._urls.deferred > 0
+        if self.limit != "budget":
+            await self._crawls.note_quota_reached(None)
+
+    async def run(self) -> None:
+        """Count and release until cancelled."""
+        while self._is_needed:
+            await self._pause()
+            with contextlib.suppress(EngineError):
+                await self.count()
+                await self._release_deferred()
+        await asyncio.Event().wait()
+
+    async def _pause(self) -> None:
+        """Wait until the next count; less when a limit seems to be reached."""
+        for _ in range(int(COUNT_EVERY_S / POLL_S)):
+            await asyncio.sleep(POLL_S)
+            if self._counters.is_limit_near and not self.limit:
+                return
+
+    async def count(self) -> None:
+        """Read the crawl's totals. Raises EngineError.
+
+        None of our acks may be in flight meanwhile: it would be counted as another instance's.
+        """
+        async with self._counters.acking:
+            admitted, counters = self._urls.admitted, self._counters
+            ever, counted_s, sharers = counters.ever, wall_s(), self._sharers()
+            # A session without partitions may not be known to those that have them: they claim as if it was not there.
+            counters.counted_for = sharers if len(self._held) else frozenset()
+            claimed = await self._claimed()  # first: a claim that ends meanwhile counts twice, and not never
+            totals = await self._stats.totals()
+            counters.committed_before = totals.fetched - counters.committed
+            counters.own_committed_before = totals.own_fetched - counters.own_committed
+            counters.own_bytes_before = totals.own_bytes - counters.own_bytes
+            limits = (self._pages_max, totals.fetched), (self._budget.crawl_pages, totals.own_fetched)
+            left = min((limit - fetched for limit, fetched in limits if limit), default=0)
+            counters.pages_room, counters.claimed_before = max(0, left - claimed), ever
+            counters.counted_s, counters.counted_ms = counted_s, monotonic_ms()
+        if counters.pages_room:
+            self._on_room()
+        self._urls.update(total=totals.own_taken_in, deferred=totals.beyond, admitted=admitted)
+        if not self.limit:
+            self.limit = await self._reached(totals)
+
+    async def _claimed(self) -> int:
+        """The open claims of all instances, where these share a limit of pages."""
+        claims = self._counters.open_claims
+        if not self._is_shared or len(self._sharers()) <= 1:
+            return claims.total if self._pages_max else claims.own
+        return await self._stats.claimed()
+
+    async def _reached(self, totals: Totals) -> str:
+        used = {"crawl:pages": totals.own_fetched, "crawl:bytes": totals.own_bytes}
+        for reason, budget in self._crawl_budgets.items():
+            if 0 < budget <= used[reason]:
+                await self._crawls.note_quota_reached(QuotaReached(reason=reason, budget=budget))
+                return "budget"
+        return "pages" if 0 < self._pages_max <= totals.fetched else ""
+
+    async def has_more(self) -> bool:
+        """Is there room for deferred URLs, so that an instance will release them? Raises EngineError."""
+        if not self._is_needed:
+            return False
+        await self.count()
+        return await self._urls.has_more()
+
+    async def _release_deferred(self) -> None:
+        if self.limit:
+            return
+        for partition in await self._urls.release_deferred(self._held):
+            self._wake(partition)
+
+
+# Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred; and those that
+# waited for private addresses to be allowed.
+#
+# Runs when an instance starts and for each partition that it acquires. Needs no lease. Each call may be repeated, and
+# does nothing where no quota has room.
+
+RECORDS_MAX = 64  # a call
+URLS = "urls"
+
+
+class RaisedQuotas:
+    """Compares the quotas of one instance with the engine's records. Raises EngineError."""
+
+    def __init__(
+        self, frontier: Frontier, deferred_urls: DeferredUrls, budget: FetchQuota, *, allow_private: bool = False
+    ) -> None:
+        self._frontier = frontier
+        self._deferred_urls = deferred_urls
+        self._budget = budget
+        self._allow_private = allow_private
+
+    async def release(self, partitions: Sequence[int]) -> int:
+        """Start and release what the quotas allow in these partitions; how many URLs are pending again."""
+        urls = 0
+        for i in range(0, len(partitions), PARTITIONS_MAX):
+            some = partitions[i : i + PARTITIONS_MAX]
+            for partition, stops, deferred in await self._deferred_urls.survey(some):
+                free = [p for p in deferred if stops.get(p.queue) != BLOCKED]
+                urls += await self._start_queues(partition, stops)
+                urls += await self._release_by_urls(partition, {p.queue: p.urls for p in free if p.reason == URLS})
+                urls += await self._release_all(self._allowed(free))
+                urls += await self._release_by_hosts(partition, {p.queue: p for p in free if p.reason == HOSTS})
+        return urls
+
+    async def _start_queues(self, partition: int, stops: dict[str, str]) -> int:
+        names = [queue for queue, reason in stops.items() if reason in ("pages", "bytes")]
+        overrides = []
+        for queue, known in (await self._records(partition, names)).items():
+            if self._has_room(stops[queue], known):
+                overrides.append(QueueChange(queue, ChangeKind.START, stops[queue]))
+        return sum(await self._deferred_urls.change_queues(partition, overrides))
+
+    def _has_room(self, reason: str, known: dict[str, Any]) -> bool:
+        if reason == "bytes":
+            return is_left(known.get("bytes", 0) - known.get("run_bytes", 0), self._budget.bytes)
+        pages = sum(known.get(f"s{status}", 0) for status in range(1, 6)) - known.get("run_fetched", 0)
+        return is_left(pages, self._budget.pages)
+
+    async def _release_by_urls(self, partition: int, rows: dict[str, int]) -> int:
+        """Release what the quota of URLs admits now. `rows`: queue -> URLs beyond it."""
+        add_quota, released = self._frontier.add_quota, 0
+        for queue, known in (await self._records(partition, list(rows))).items():
+            budget = grown(add_quota.urls, add_quota.urls_per_linking_domain, known.get("links", ""))
+            n = room_of(met=known.get("urls", 0) - known.get("run_urls", 0), deferred=rows[queue], budget=budget)
+            try:
+                # Where quotas grow with links, the engine releases some by itself meanwhile.
+                released += await self._deferred_urls.release(partition, queue, URLS, n, upto=budget or -1)
+            except ArchiveError as error:  # the rest stays deferred
+                log.warning("budget.unreadable", extra={"queue": queue, "error": str(error)})
+        return released
+
+    def _allowed(self, deferred: Sequence[DeferredRow]) -> list[DeferredRow]:
+        """What is not too deep any more, or may be connected to now."""
+        near = [p for p in deferred if p.kind == DEPTH and is_within(p.depth, self._budget.depth)]
+        return near + [p for p in deferred if p.reason == ALLOW_PRIVATE and self._allow_private]
+
+    async def _release_all(self, rows: Sequence[DeferredRow]) -> int:
+        return sum([await self._deferred_urls.release(p.partition, p.queue, p.reason, p.urls) for p in rows])
+
+    async def _release_by_hosts(self, partition: int, rows: dict[str, DeferredRow]) -> int:
+        """Release URLs of hosts beyond a domain's quota of hosts, for as many hosts as it admits now."""
+        add_quota = self._frontier.add_quota
+        known = await self._records(partition, list(rows))
+        domains = {queue: record.get("domain", queue) for queue, record in known.items()}
+        admitted = 0
+        for (queue, domain), taken in zip(
+            domains.items(), await self._deferred_urls.hosts(partition, list(domains.values())), strict=True
+        ):
+            if not add_quota.hosts:
+                admitted += await self._deferred_urls.release(partition, queue, HOSTS, rows[queue].urls)
+            elif taken < add_quota.hosts:
+                admitted += await self._release_row(partition, queue, domain, taken)
+        return admitted
+
+    async def _release_row(self, partition: int, queue: str, domain: str, taken: int) -> int:
+        """Scan the whole row, which is not sorted by host; the hosts of its best URLs are admitted first.
+
+        Scan again after some have left it, because its blocks move up then.
+        """
+        admitted, more = 0, set[str]()
+        while some := await self._scan_row(partition, queue, domain, taken, more):
+            admitted += some
+        return admitted
+
+    async def _scan_row(self, partition: int, queue: str, domain: str, taken: int, more: set[str]) -> int:
+        """`taken`: hosts of the domain when the row was first read; `more`: those that it admits now."""
+        hosts_max, admitted = self._frontier.add_quota.hosts, 0
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys)
+        async for some in pending.row(partition, queue, HOSTS):
+            urls = []
+            labels = sorted({label_of(domain, host_of(found.url.url)) for found in some} - more)
+            known = await self._deferred_urls.hosts_taken(partition, domain, labels)
+            for found in some:
+                host = host_of(found.url.url)
+                label = label_of(domain, host)
+                if label not in known and taken + len(more) < hosts_max:
+                    more.add(label)
+                if label in known or label in more:
+                    urls.append((found.block, found.name, host))
+            admitted += await self._deferred_urls.admit(partition, queue, domain, hosts_max, urls)
+        return admitted
+
+    async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+        f, found = self._frontier, dict[str, dict[str, Any]]()
+        for i in range(0, len(queues), RECORDS_MAX):
+            some = queues[i : i + RECORDS_MAX]
+            raw = await f.engine.run("read_queues", (f.keys.meta(partition),), "queues", *some)
+            found.update((queue, unpack_queue(record)) for queue, record in zip(some, raw, strict=True))
+        return found
+
+
+EVERY_S = 1.0
+GROWN_EVERY_MS = 10_000  # where quotas grow while the crawl runs
+
+
+class RaisedQuotasWatcher:
+    """Applies raised quotas next to the pipeline; a crawl that had finished continues with what `prepare` releases."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        deferred_urls: DeferredUrls,
+        held: HeldPartitions,
+        settings: BudgetSettings,
+        *,
+        allow_private: bool,
+        wake: Callable[[int], None],
+    ) -> None:
+        """`wake`: called with a partition whose queues may be claimed now."""
+        self._raised = RaisedQuotas(
+            frontier,
+            deferred_urls,
+            FetchQuota(pages=settings.pages, bytes=settings.bytes, depth=settings.depth),
+            allow_private=allow_private,
+        )
+        self._held = held
+        self._wake = wake
+        self._seen: dict[int, int] = {}  # partition -> the epoch under which it was checked
+        self._grows = settings.urls_per_linking_domain > 0
+        self._all_at_ms = 0
+
+    async def prepare(self, partitions: int) -> None:
+        """Check the whole crawl before it can be judged finished. Raises EngineError."""
+        await self._raised.release(range(partitions))
+
+    async def run(self) -> None:
+        """Check each acquired partition: its last owner may have had smaller quotas.
+
+        Where quotas grow with links, check all held partitions: the engine releases by itself what they admit, but not
+        from the middle of a block that is in a file.
+        """
+        while True:
+            await asyncio.sleep(EVERY_S)
+            fresh = {p: h.epoch for p, h in self._held.items() if self._seen.get(p) != h.epoch}
+            if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
+                self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
+            with contextlib.suppress(EngineError):
+                if await self._raised.release(list(fresh)):
+                    for partition in fresh:  # an owner gets no hint of its own releases
+                        self._wake(partition)
+                self._seen.update(fresh)

@@ -1,0 +1,512 @@
+"""Compares this machine's wall clock with the engine's: an instance whose clock is wrong triggers nothing."""
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.engine.client import Engine
+from crawler.errors import ConflictError, CrawlerError, EngineDown, EngineError
+from crawler.frontier.jobs import Changed, Jobs, Runs, StoredJob
+from crawler.frontier.owner import Fence
+from crawler.membership.ownership import HeldPartitions
+from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
+from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
+from crawler.rules.membership import RunPass, is_run_finished
+from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
+from crawler.runtime.tasks import Loop
+from crawler.settings.schema import JobSettings
+from crawler.terminal.wording import counted, duration
+
+log = logging.getLogger(__name__)
+
+OFFSET_MAX_S = 5.0  # an instance whose clock differs by more from the engine's triggers no job
+
+
+class ClockCheck:
+    """The difference between both clocks: measured once a second, and followed by the monotonic clock since then.
+
+    So a step of our clock counts at once, not from the next measurement on.
+
+    The engine's clock decides nothing. All instances compare with the same one, so those that disagree with it are not
+    those that trigger. If it is the one that is wrong, nobody triggers, and all report it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._was_right = True
+        self._ahead_s: float | None = None  # the engine's clock minus our monotonic clock
+
+    @property
+    def offset_s(self) -> float:
+        """The engine's clock minus ours; 0 before the first measurement."""
+        return 0.0 if self._ahead_s is None else self.engine_s() - wall_s()
+
+    @property
+    def is_right(self) -> bool:
+        """May this instance trigger? Not before the first measurement."""
+        return self.is_known and abs(self.offset_s) <= OFFSET_MAX_S
+
+    @property
+    def is_known(self) -> bool:
+        """Was it measured?"""
+        return self._ahead_s is not None
+
+    def engine_s(self) -> float:
+        """What time it is by the engine's clock, s; by ours before the first measurement."""
+        return wall_s() if self._ahead_s is None else self._ahead_s + monotonic_ms() / 1000
+
+    async def measure(self) -> None:
+        """Ask the engine for its time. Without an answer the last measurement holds."""
+        with contextlib.suppress(EngineError):
+            await self._ask()
+        if self.is_known and self.is_right != self._was_right:
+            self._was_right = self.is_right
+            event = "jobs.clock_right" if self.is_right else "jobs.clock_wrong"
+            log.warning(event, extra={"offset_s": round(self.offset_s, 3), "bound_s": OFFSET_MAX_S})
+
+    async def _ask(self) -> None:
+        """Raises EngineError."""
+        before_ms = monotonic_ms()
+        seconds, micros = await self._engine.command("TIME")
+        after_ms = monotonic_ms()
+        if after_ms - before_ms <= 1000 * OFFSET_MAX_S:  # else it tells nothing
+            self._ahead_s = int(seconds) + int(micros) / 1e6 - (before_ms + after_ms) / 2000
+
+    async def checked_s(self) -> float:
+        """What time it is, for somebody who stores it. Raises ConflictError if this clock is wrong, and EngineError."""
+        await self._ask()
+        if not self.is_known:
+            raise EngineDown(f"the engine took longer than {duration(OFFSET_MAX_S)} to tell its time: try again")
+        if not self.is_right:
+            way = "behind" if self.offset_s > 0 else "ahead of"
+            raise ConflictError(
+                f"this machine's clock is {duration(abs(self.offset_s))} {way} the engine's, so nothing was changed: "
+                "set the clock that is wrong, and try again"
+            )
+        return wall_s()
+
+
+# Triggers jobs: decides what is due in the partitions that this session owns.
+#
+# No leader: a job is decided by the owner of its partition, under its fence, in one step that is stored only if the job
+# is still as it was read. So two sessions that believe they own a partition trigger a nominal time once.
+
+IDLE_S = 1.0  # between looks when nothing is due sooner: partitions may have been acquired
+LEAST_S = 0.02  # between looks
+READ_AGAIN_MS = 10_000  # somebody may have changed a job, and died before the owners were told
+
+
+class Triggers:
+    """Looks when the next job is due, when jobs were changed by somebody else, and when partitions were acquired."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        held: HeldPartitions,
+        *,
+        on_plan: Callable[[Plan], None],
+        on_unknown: Callable[[int], None],
+        is_clock_right: Callable[[], bool],
+        settings: JobSettings = DEFAULTS,
+    ) -> None:
+        """`on_plan`: called with what was stored. `on_unknown`: with a partition where it is not known what was."""
+        self._jobs = jobs
+        self._held = held
+        self._on_plan = on_plan
+        self._on_unknown = on_unknown
+        self._is_clock_right = is_clock_right
+        self._settings = settings
+        self._due: dict[int, float] = {}  # partition -> when something is due, wall clock, s
+        self._known: dict[int, int] = {}  # partition -> epoch in which its jobs were read
+        self._version = 0
+        self._read_all_ms = 0  # when all partitions were read last, on the monotonic clock
+        self._wakes = asyncio.Event()
+        self.is_ending = False  # nothing more is decided here
+
+    @property
+    def is_used(self) -> bool:
+        """Has the crawl ever had a job?"""
+        return self._version > 0
+
+    @property
+    def next_at(self) -> float:
+        """When something is due next (wall clock, s); 0 if nothing is."""
+        return min(self._due.values(), default=0.0)
+
+    def follow(self, version: int) -> None:
+        """The version of the crawl's jobs, which grows with each change by people; 0 without jobs."""
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+            self._wakes.set()
+
+    def look_again(self, partition: int) -> None:
+        """A job of this partition was changed by us: it may be due at another time."""
+        self._known.pop(partition, None)
+        self._wakes.set()
+
+    async def run(self) -> None:
+        """Trigger until cancelled."""
+        while True:
+            await self._pause()
+            if self.is_used:
+                with contextlib.suppress(EngineError):
+                    await self.look()
+
+    async def _pause(self) -> None:
+        self._wakes.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_s()):
+                await self._wakes.wait()
+        await asyncio.sleep(LEAST_S)
+
+    def _wait_s(self) -> float:
+        decides = self._is_clock_right() and not self.is_ending
+        soonest = min(self._due.values(), default=None) if decides else None
+        return IDLE_S if soonest is None else min(IDLE_S, max(0.0, soonest - wall_s()))
+
+    async def look(self) -> None:
+        """Decide what is due now. Raises EngineError."""
+        now_ms = monotonic_ms()
+        if now_ms - self._read_all_ms >= READ_AGAIN_MS:
+            self._known.clear()
+            self._read_all_ms = now_ms
+        for partition in [p for p in self._due if p not in self._held]:
+            del self._due[partition]
+        await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])
+        now_s = wall_s()
+        if not self._is_clock_right() or self.is_ending:
+            return
+        due = [p for p, at in self._due.items() if at <= now_s and self._held.is_open(p)]
+        if due:
+            await self._decide(await self._jobs.due(due, now_s), now_s)
+            await self._read_dues(due)
+
+    async def _read_dues(self, partitions: Sequence[int]) -> None:
+        epochs = {p: self._held.epoch_of(p) for p in partitions}
+        if not epochs:
+            return
+        found = await self._jobs.first_due(epochs)
+        for partition, epoch in epochs.items():
+            if epoch is None or self._held.epoch_of(partition) != epoch:
+                continue
+            self._known[partition] = epoch
+            self._due.pop(partition, None)
+            if partition in found:
+                self._due[partition] = found[partition]
+
+    async def _decide(self, stored: Sequence[StoredJob], now_s: float) -> None:
+        steps: list[tuple[StoredJob, Plan, Fence | None]] = []
+        for one in stored:
+            fence = self._held.fence_of(self._jobs.home_of(one.job.id))
+            if fence is not None:
+                steps.append((one, plan(one.job, now_s, self._settings), fence))
+        for (one, made, _), answer in zip(steps, await self._jobs.change_all(steps), strict=True):
+            if not isinstance(answer, Exception):
+                for record in made.starts:
+                    log.info("run.triggered", extra={"job": one.job.name, "user": one.job.user, "run": record.run})
+                self._on_plan(made)
+            elif isinstance(answer, EngineError):  # it may have been stored
+                log.warning("jobs.engine_error", extra={"job": one.job.name, "error": str(answer)})
+                self._on_unknown(self._jobs.home_of(one.job.id))
+
+
+# Runs that are active in the partitions of this session: seeds them, notices their ends, and cleans up behind them.
+#
+# A run has ended when it is seeded, and two passes over the partitions that it touched find nothing pending and nothing
+# changed (rules/membership.py). Its end costs what the run cost, not what the crawl has. Whoever takes over seeds it
+# again from the start: what a run has seen it does not add again.
+
+
+SEEDERS = 16  # runs that are seeded at once
+AT_ONCE = 256  # runs that one look, and one call behind it, is about
+LOOK_S = (0.1, 5.0)  # between looks at a run: a tenth of its age, within these bounds
+LIMITED_S = 0.25  # at most, for a run that may reach a limit
+
+Seed = Callable[[RunRecord, Sequence[str]], Awaitable[int]]  # adds seeds; how many were valid
+ReadSitemap = Callable[[str], AsyncGenerator[Sequence[str], None]]
+
+
+class ActiveRun(msgspec.Struct, kw_only=True):
+    """A run as its owner follows it. `known_ms`: monotonic clock; `started_at`: wall clock, s."""
+
+    record: RunRecord
+    partition: int
+    epoch: int
+    known_ms: int
+    spec: JobSpec | None  # of its job; None: to be read
+    started_at: float = 0.0
+    failure: str = ""  # why it could not start
+    last: RunPass | None = None
+
+
+class RunWatch:
+    """Follows the active runs of the partitions that are held."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        runs: Runs,
+        engine: Engine,
+        held: HeldPartitions,
+        *,
+        seed: Seed,
+        read_sitemap: ReadSitemap,
+        on_plan: Callable[[Plan], None],
+        clock: ClockCheck,
+        settings: JobSettings = DEFAULTS,
+    ) -> None:
+        """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
+        nothing is decided.
+        """
+        self._jobs = jobs
+        self._runs = runs
+        self._engine = engine
+        self._held = held
+        self._seed = seed
+        self._read_sitemap = read_sitemap
+        self._on_plan = on_plan
+        self._clock = clock
+        self._settings = settings
+        self.is_ending = False  # no further run is started here
+        self._active: dict[str, ActiveRun] = {}
+        self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
+        self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
+        self._closing: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+        self._known: dict[int, int] = {}  # partition -> epoch in which its runs were read
+
+    def loops(self) -> dict[str, Loop]:
+        """What has to run, by name."""
+        seeders: dict[str, Loop] = {f"seed runs {n}": self._seed_runs for n in range(1, SEEDERS + 1)}
+        return {"watch runs": self._watch, "close runs": self._close_runs, **seeders}
+
+    @property
+    def active(self) -> int:
+        """How many runs this session follows."""
+        return len(self._active)
+
+    def begun(self, record: RunRecord, spec: JobSpec | None = None) -> None:
+        """A run was triggered here by a job with this definition, or found after a takeover."""
+        partition = self._jobs.home_of(record.run)
+        epoch, known = self._held.epoch_of(partition), self._active.get(record.run)
+        if epoch is not None and (known is None or known.epoch != epoch):
+            record = with_limits(record, self._settings)
+            one = ActiveRun(record=record, partition=partition, epoch=epoch, known_ms=monotonic_ms(), spec=spec)
+            self._active[record.run] = one
+            self._to_seed.put_nowait(one)
+
+    def uncertain(self, partition: int) -> None:
+        """A change whose outcome is unknown may have begun runs here."""
+        self._known.pop(partition, None)
+
+    async def find(self) -> None:
+        """Read the runs of partitions that were acquired. Raises EngineError."""
+        for run in [run for run, one in self._active.items() if not self._is_ours(one)]:
+            del self._active[run]  # its partition was lost
+        new = {p: held.epoch for p, held in self._held.items() if self._known.get(p) != held.epoch}
+        if not new:
+            return
+        found, closing = await self._runs.active_in(new), await self._runs.closing_in(new)
+        for partition, epoch in new.items():
+            if self._held.epoch_of(partition) != epoch:
+                continue
+            self._known[partition] = epoch
+            for record in found[partition]:
+                self.begun(record)
+            for run in closing[partition]:
+                self._closing.put_nowait((partition, run))
+
+    # Seeding.
+
+    async def _seed_runs(self) -> None:
+        while True:
+            one = await self._to_seed.get()
+            while self._is_ours(one):
+                try:
+                    await self._seed_run(one)
+                    break
+                except EngineError as error:
+                    log.warning("run.engine_error", extra={"run": one.record.run, "error": str(error)})
+                    await asyncio.sleep(ENGINE_PAUSE_S)
+
+    def _is_ours(self, one: ActiveRun) -> bool:
+        return self._active.get(one.record.run) is one and self._held.epoch_of(one.partition) == one.epoch
+
+    async def _seed_run(self, one: ActiveRun) -> None:
+        """Add its seeds. Raises EngineError."""
+        run = one.record.run
+        spec = one.spec or await self._spec_of(run)
+        if spec is None:
+            self._ended(one)  # its job was removed
+            return
+        started_at, valid = self._clock.engine_s(), 0
+        one.failure = ""
+        try:
+            async with contextlib.aclosing(self._seeds(job_of(run), spec)) as blocks:
+                async for urls in blocks:
+                    if not self._is_ours(one):
+                        return
+                    valid += await self._seed(one.record, urls)
+        except EngineError:
+            raise
+        except CrawlerError as error:
+            one.failure = str(error)
+        if not valid and not one.failure:
+            one.failure = "no valid seed URL"
+        one.started_at = started_at
+        self._look_later(one)
+
+    async def _spec_of(self, run: str) -> JobSpec | None:
+        (stored,) = await self._jobs.read([job_of(run)])
+        rows = () if stored is None else stored.job.active
+        return next((stored.job.spec_of(row.revision) for row in rows if stored and row.run == run), None)
+
+    async def _seeds(self, job: str, spec: JobSpec) -> AsyncGenerator[Sequence[str], None]:
+        if spec.seeds:
+            yield spec.seeds
+        if spec.seeds_key:
+            async for kept in self._jobs.seeds(job, spec.seeds_key):
+                yield kept
+        if spec.sitemap:
+            async with contextlib.aclosing(self._read_sitemap(spec.sitemap)) as found:
+                async for listed in found:
+                    yield listed
+
+    # Their ends.
+
+    def _look_later(self, one: ActiveRun) -> None:
+        now_ms = monotonic_ms()
+        most_s = LIMITED_S if one.record.is_limited else LOOK_S[1]
+        wait_s = min(max(LOOK_S[0], (now_ms - one.known_ms) / 10_000), most_s)
+        heapq.heappush(self._looks, (now_ms + int(wait_s * 1000), one.record.run))
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S[0])
+            with contextlib.suppress(EngineError):
+                await self.look()
+
+    async def look(self) -> None:
+        """Look at runs that may have ended. Raises EngineError: then they are looked at later."""
+        due, ending = self._due_looks(), list[ActiveRun]()
+        if not due:
+            return
+        run_id = self._engine.run_id
+        try:
+            for one, counts in zip(due, await self._runs.passes([one.record.run for one in due]), strict=True):
+                before, one.last = one.last, RunPass(run_id, counts)
+                if before is not None and is_run_finished((before, one.last)):
+                    ending.append(one)
+                else:
+                    await self._stop_at_limit(one, total_of(counts.values()))
+            while ending:
+                ending = await self._end(ending)
+        finally:
+            for one in due:
+                self._look_later(one)  # for those that have ended, it is in vain
+
+    def _due_looks(self) -> list[ActiveRun]:
+        found: dict[str, ActiveRun] = {}
+        now_ms = monotonic_ms()
+        while self._looks and self._looks[0][0] <= now_ms and len(found) < AT_ONCE:
+            one = self._active.get(heapq.heappop(self._looks)[1])
+            if one is not None and self._is_ours(one):
+                found[one.record.run] = one
+        return list(found.values())
+
+    async def _stop_at_limit(self, one: ActiveRun, counts: RunCounts) -> None:
+        """Tell all instances that a run has reached a limit."""
+        limit = reached(one.record.spec, counts)
+        if not one.record.is_limited or limit in ("", one.record.stopped) or not counts.pending:
+            return
+        (stored,) = await self._jobs.read([job_of(one.record.run)])
+        fence = self._held.fence_of(one.partition)
+        if stored is not None and fence is not None and _knows(stored, one.record.run):
+            record = replace(one.record, stopped=limit)
+            with contextlib.suppress(Changed):
+                made = replace(undecided(stored.job, self._clock.engine_s()), starts=(record,))
+                await self._jobs.change(stored, made, fence)
+                one.record = record
+                self._on_plan(made)
+
+    async def _end(self, ending: Sequence[ActiveRun]) -> list[ActiveRun]:
+        """Store the ends of runs, one of each job, and return the others. Raises EngineError."""
+        by_job = {job_of(one.record.run): one for one in ending if self._is_ours(one)}
+        again = [one for one in ending if by_job.get(job_of(one.record.run)) is not one and self._is_ours(one)]
+        try:
+            steps: list[tuple[ActiveRun, StoredJob, Plan, Fence]] = []
+            for one, stored in zip(by_job.values(), await self._jobs.read(list(by_job)), strict=True):
+                fence = self._held.fence_of(one.partition)
+                if stored is None or not _knows(stored, one.record.run):
+                    self._ended(one)  # its job was removed, or an earlier call did it
+                elif fence is not None:
+                    decides = self._clock.is_right and not self.is_ending
+                    made = ended(stored.job, _result(one), self._clock.engine_s(), self._settings, decides=decides)
+                    steps.append((one, stored, made, fence))
+            answers = await self._jobs.change_all([step[1:] for step in steps])
+        except EngineError:
+            for one in by_job.values():
+                self.uncertain(one.partition)
+            raise
+        for (one, _, made, _), answer in zip(steps, answers, strict=True):
+            if isinstance(answer, EngineError):
+                self.uncertain(one.partition)  # it may have ended, and others may have begun
+            elif not isinstance(answer, Changed):  # else by somebody else, or it is not ours any more: look again
+                self._ended(one)
+                self._on_plan(made)
+        return again
+
+    def _ended(self, one: ActiveRun) -> None:
+        log.info("run.ended", extra={"run": one.record.run})
+        self._active.pop(one.record.run, None)
+        self._closing.put_nowait((one.partition, one.record.run))
+
+    # What they leave.
+
+    async def _close_runs(self) -> None:
+        while True:
+            some = dict.fromkeys([await self._closing.get()])
+            while len(some) < AT_ONCE and not self._closing.empty():
+                some[self._closing.get_nowait()] = None
+            ours = [one for one in some if one[0] in self._held]
+            try:
+                closing = await self._runs.closing_in({partition for partition, _ in ours})
+                # An engine that fell back may have forgotten that a run had ended: then it goes on.
+                await self._runs.close_everywhere([run for partition, run in ours if run in closing[partition]])
+            except EngineError:
+                for one in some:
+                    self._closing.put_nowait(one)
+                await asyncio.sleep(ENGINE_PAUSE_S)
+
+
+def _knows(stored: StoredJob, run: str) -> bool:
+    return any(row.run == run for row in stored.job.active)
+
+
+def _result(one: ActiveRun) -> RunResult:
+    """What became of a run. It has failed if no page came without an error, and something went wrong. That URLs are
+    refused beyond its limit is not wrong.
+    """
+    assert one.last is not None
+    counts = total_of(one.last.counts.values())
+    good, errors = counts.s2 + counts.s3, counts.s4 + counts.s5 + counts.dead
+    spec, reason = one.record.spec, one.failure
+    limit = one.record.stopped or (URLS if 0 < spec.urls <= counts.added else "")  # links may be left out before a look
+    wrong = errors + (0 if limit else counts.refused) + counts.deferred
+    if not reason and not good and wrong:
+        what = ((counts.dead, "{:,} failed"), (counts.refused, "{:,} refused"), (counts.deferred, "{:,} deferred"))
+        pages = counts.s4 + counts.s5
+        parts = [*([counted(pages, "error page")] if pages else []), *(text.format(n) for n, text in what if n)]
+        reason = f"no usable page: {', '.join(parts)}"
+    elif limit:
+        reason = f"limit of {limit}"
+    return RunResult(
+        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), limit=limit,
+        has_started=counts.added > 0,
+        started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes, reason=reason,
+    )  # fmt: skip
