@@ -31,7 +31,7 @@ from crawler.reports.job_view import (
     preview_view,
 )
 from crawler.rules.jobs import JobPatch, check_job, check_user
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service import failed_runs, jobs
 from crawler.service.failed_runs import FailedRunsChange
 from crawler.service.users import list_users

@@ -13,7 +13,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.reads import DomainStats, Progress, Totals
 from crawler.membership.peers import is_lock_free
 from crawler.rules.membership import DeclaredState
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service.members import running_since
 
 DEAD = "dead"  # proven: its lock file, which is on this machine, is free

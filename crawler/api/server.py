@@ -119,7 +119,7 @@ async def serving(
                 for task in background:
                     task.cancel()
     except BaseExceptionGroup as errors:
-        from crawler.runtime.tasks import first_error
+        from crawler.runtime.process import first_error
 
         raise first_error(errors) from None
 

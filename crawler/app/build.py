@@ -33,8 +33,7 @@ from crawler.membership.ownership import EngineRestarts, HeldPartitions, Ownersh
 from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
 from crawler.rules.order import Introductions, share_of
 from crawler.rules.scope import of_queues
-from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.tasks import Loop, StopSignal
+from crawler.runtime.process import Loop, StopSignal, monotonic_ms, wall_s
 from crawler.seeding.runs import JobRunner
 from crawler.settings import MembershipSettings
 from crawler.version import PACKAGE, program_version

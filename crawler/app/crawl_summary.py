@@ -19,7 +19,7 @@ from crawler.reports.losses import Loss, losses_lines
 from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, failure_text, number, program, size
 from crawler.web.resolver import CachingResolver, is_address

@@ -14,7 +14,7 @@ from crawler.membership.heartbeat import Heartbeat
 from crawler.membership.ownership import EngineRestarts, Ownership
 from crawler.membership.peers import CrashReporter
 from crawler.model import Claim
-from crawler.runtime.tasks import Loop, StopSignal, endless, first_error, retry_until_stopped
+from crawler.runtime.process import Loop, StopSignal, endless, first_error, retry_until_stopped
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.claim import Claimer
 from crawler.worker.commit import Committer

@@ -37,7 +37,7 @@ from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters
 from crawler.reports.losses import losses_of
 from crawler.rules.text import SILENT, Meter
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.wording import counted
 

@@ -234,7 +234,7 @@ async def run_instance(
     """
     from crawler.app.build import open_instance
     from crawler.archive.inflight_log import stacks_path
-    from crawler.runtime.stall_watchdog import StallWatchdog
+    from crawler.runtime.process import StallWatchdog
     from crawler.terminal.wording import counted
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:

@@ -209,7 +209,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 def _check_definition(arguments: argparse.Namespace) -> None:
     """Raises UsageError."""
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
 
     given = _given(arguments)
     schedules = len(given.keys() & {*SCHEDULES})
@@ -274,7 +274,7 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
 
 
 async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
     from crawler.service import jobs
 
     spec = _patch(arguments).applied(None, int(wall_s()))
@@ -283,7 +283,7 @@ async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _edit(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
     from crawler.service import jobs
 
     patch, now_s = _patch(arguments), int(wall_s())
@@ -365,7 +365,7 @@ def _tell(view: object, text: str, arguments: argparse.Namespace) -> None:
 
 def _next(view: "JobView") -> str:
     from crawler.reports.job_text import next_text
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
 
     return next_text(view, wall_s())
 
@@ -376,7 +376,7 @@ def _next(view: "JobView") -> str:
 async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import jobs_table
     from crawler.reports.job_view import JobPage
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
     from crawler.service import jobs
 
     found, after = list["JobView"](), ""
@@ -394,7 +394,7 @@ async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.reports.job_text import history_table, job_facts
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
     from crawler.service import jobs
 
     view = await jobs.find_job(crawl, _user_of(arguments), arguments.job, rows=ROWS_SHOWN)

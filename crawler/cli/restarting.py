@@ -17,7 +17,7 @@ from crawler.supervisor.child import Deaths
 from crawler.terminal.printing import warn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A stalled event loop (runtime/stall_watchdog.py), or a library in C that a page broke. Whoever sends SIGKILL means to
+# A stalled event loop (runtime/process.py), or a library in C that a page broke. Whoever sends SIGKILL means to
 # end it.
 RESTARTED = frozenset({signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 FORCED_AFTER_S = 1.0  # a child that runs this long after a second Ctrl-C will not end

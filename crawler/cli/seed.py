@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_time(arguments: argparse.Namespace) -> None:
     """A time in the past is now."""
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
     from crawler.terminal.wording import moment
 
     if 0 != arguments.at <= wall_s():

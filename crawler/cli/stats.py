@@ -158,7 +158,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     from crawler.reports.losses import losses_of, losses_table
     from crawler.reports.overview import jobs_ahead
     from crawler.reports.overview_text import jobs_notes
-    from crawler.runtime.clock import wall_s
+    from crawler.runtime.process import wall_s
     from crawler.service.members import alive, waits_for
     from crawler.service.overview import totals_view
 

@@ -15,7 +15,7 @@ import msgspec
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import BeatAnswer, Member, Members, NameTakenError
 from crawler.rules.membership import DeclaredState, quarantine_ms, step
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from crawler.frontier.owner import Acquired, Fence, Lease, Leases, Takeover, Tak
 from crawler.membership.peers import Peers
 from crawler.model import Claim
 from crawler.rules.membership import Liveness
-from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)

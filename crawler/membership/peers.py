@@ -30,7 +30,7 @@ from crawler.rules.membership import (
     takers,
     time_scale_of,
 )
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)

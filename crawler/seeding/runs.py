@@ -18,7 +18,7 @@ from crawler.model import AddOutcome, Candidate
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import RunRecord
 from crawler.rules.order import Signals
-from crawler.runtime.tasks import Loop
+from crawler.runtime.process import Loop
 from crawler.seeding.seeder import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport
 from crawler.seeding.sitemap_seeds import SitemapReader
 from crawler.settings.schema import JobSettings

@@ -20,7 +20,7 @@ from crawler.frontier.restore import DeadLetters, Seeds
 from crawler.model import AddOutcome, Candidate, FailureKind
 from crawler.rules.order import NO_SIGNALS, Signals
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.worker.router import Router, parent_of
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two

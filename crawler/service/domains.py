@@ -11,7 +11,7 @@ from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, wi
 from crawler.reports.domain_view import DomainView, domain_view
 from crawler.reports.overview import DomainRows, Point, SeriesView
 from crawler.rules.robots import SharedRobots
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.seeding.url_input import url_of_site
 from crawler.service.known_robots import known_robots
 from crawler.service.members import alive, running_since

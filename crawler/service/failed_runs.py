@@ -17,7 +17,7 @@ from crawler.frontier.operator import Actor
 from crawler.reports.job_view import FailedRun, failed_run
 from crawler.rules.job_plan import Plan, dismissed, retried
 from crawler.rules.jobs import Job, Row
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service.jobs import TRIES, checked_s, contended, target
 from crawler.terminal.wording import counted
 

@@ -49,7 +49,7 @@ from crawler.rules.jobs import (
 )
 from crawler.rules.schedules import Schedule, describe, iso_duration
 from crawler.rules.urls import canonicalize, host_of, refuse_credentials, refuse_fields, without_comment
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.worker.runs import ClockCheck
 
 TRIES = 20  # of a change, while others change the same job

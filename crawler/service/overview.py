@@ -9,7 +9,7 @@ from crawler.reports.losses import Loss, losses_of
 from crawler.reports.overview import CrawlState, Overview, SeriesView, Snapshot, TotalsView, jobs_ahead, series_view
 from crawler.reports.overview_text import with_notes
 from crawler.reports.progress_notes import left_s, still_s
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service.domains import domain_rows
 from crawler.service.members import alive, running_since, waits_for
 

@@ -21,7 +21,7 @@ from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator import Actor
 from crawler.model import CommitEntry
 from crawler.rules.text import SILENT, Meter
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import reached
 from crawler.service.failed_runs import dismiss_old
 from crawler.terminal.wording import counted, moment
 from crawler.version import PACKAGE, program_version

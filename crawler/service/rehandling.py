@@ -47,8 +47,7 @@ from crawler.outputs.cursor import start_items_over
 from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import response_of
 from crawler.rules.text import SILENT, Meter
-from crawler.runtime.crash_points import reached
-from crawler.runtime.tasks import first_error
+from crawler.runtime.process import first_error, reached
 from crawler.service.pruning import undrained_entries
 from crawler.worker.archive import encode_followed
 from crawler.worker.process import HandlerRuntime, PageParser, ParseKilledError

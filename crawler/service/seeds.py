@@ -11,7 +11,7 @@ from crawler.app.crawl import OpenCrawl, make_seeder, member_of
 from crawler.errors import EngineError
 from crawler.frontier.operator import Actor
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-from crawler.runtime.tasks import first_error
+from crawler.runtime.process import first_error
 from crawler.seeding.seeder import GivenUrl, SeedReport
 from crawler.service.command_input import check_seed_options
 

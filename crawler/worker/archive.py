@@ -21,8 +21,7 @@ from crawler.frontier.owner import Frontier
 from crawler.handlers.page import Followed
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim, CommitEntry, ItemsLocation, WarcLocation
-from crawler.runtime.clock import monotonic_ms, wall_s
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.worker import hooks
 from crawler.worker.claim import DuePartitions

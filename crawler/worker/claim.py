@@ -17,8 +17,7 @@ from crawler.frontier.owner import ClaimRequest, Fence, Frontier
 from crawler.frontier.record import Keys
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.order import FairTurns
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import Settings
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters, OpenClaims

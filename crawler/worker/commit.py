@@ -15,8 +15,7 @@ from crawler.frontier.owner import Ack, Fence, Frontier
 from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.terminal.wording import failure_reason
 from crawler.worker.archive import ArchiveStage, AttemptNotes, Placed

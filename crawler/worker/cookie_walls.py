@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from crawler.content.html import redirect_target
 from crawler.model import REDIRECTS, Claim, Response
 from crawler.rules.urls import host_of, origin_of, registrable_domain
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.worker.turn import Answered, Step
 
 BYTES_MAX = 4096  # of the cookies of one chain, as browsers allow for a single cookie; further ones are left out

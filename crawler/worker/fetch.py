@@ -32,8 +32,7 @@ from crawler.model import (
 )
 from crawler.rules.health import TICK_MS, CrashAction, HostAction
 from crawler.rules.urls import origin_of
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import Settings
 from crawler.web.fetcher import Fetcher
 from crawler.worker import hooks

@@ -18,8 +18,8 @@ from crawler.handlers.crawler import Crawler, Event
 from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_of, stream_of
 from crawler.model import Candidate, Failure, FailureKind, RefusalReason
-from crawler.runtime.clock import ENGINE_PAUSE_S
 from crawler.runtime.log_files import url_log
+from crawler.runtime.process import ENGINE_PAUSE_S
 from crawler.terminal.wording import counted, duration, failure_reason, number, size
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 from crawler.worker.robots import RobotsResult

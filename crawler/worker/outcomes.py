@@ -19,7 +19,7 @@ from crawler.handlers.run import NOTHING_HANDLED, Handled
 from crawler.handlers.tasks import storable
 from crawler.model import Candidate, Claim, FailureKind, ParsedPage, Response
 from crawler.redaction import redact
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.version import program_version
 
 

@@ -15,7 +15,7 @@ import msgspec
 from crawler.content.html import parse_page
 from crawler.process_tuning import keep_freed_memory
 from crawler.rules.urls import JoinCache
-from crawler.runtime.frames import serve
+from crawler.runtime.process import serve
 
 MEMORY_BYTES = 1024**3  # 10 MiB of tags take up to 0.8 GiB
 NICENESS = 5  # a third of the share of a process without it

@@ -28,9 +28,7 @@ from crawler.model import LINK_RULES, Claim, ParsedPage, Response
 from crawler.rules.scope import SiteRules
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of, registrable_domain
-from crawler.runtime.clock import cpu_ms
-from crawler.runtime.frames import FAILED, HEAD, READY, framed
-from crawler.runtime.tasks import Loop
+from crawler.runtime.process import FAILED, HEAD, READY, Loop, cpu_ms, framed
 from crawler.settings import Settings
 from crawler.worker.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.worker.hooks import DomainsDone, Hooks

@@ -35,7 +35,7 @@ from crawler.frontier.waiting import (
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.order import grown, is_left, is_within, room_of
 from crawler.rules.urls import host_of, label_of
-from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import BudgetSettings, Settings
 from crawler.worker.watch import Counters
 

@@ -30,7 +30,7 @@ from crawler.rules.health import (
     wait_ms,
 )
 from crawler.rules.urls import origin_of
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.outcomes import Failed
 from crawler.worker.robots import RobotsResult

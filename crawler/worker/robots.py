@@ -25,7 +25,7 @@ from crawler.rules.health import delay_ms
 from crawler.rules.robots import ALLOW_ALL, RobotsRules, SharedRobots, is_cut_at_limit, policy_of
 from crawler.rules.scope import of_queues
 from crawler.rules.urls import join, origin_of
-from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import PolitenessSettings, Settings, SiteSettings
 from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher

@@ -19,8 +19,7 @@ from crawler.frontier.record import Crawls
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.rules.order import Introductions, cost
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
-from crawler.runtime.tasks import retry_until_answered
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, retry_until_answered
 from crawler.worker import hooks
 from crawler.worker.archive import Placed
 from crawler.worker.claim import DuePartitions

@@ -17,7 +17,7 @@ from crawler.rules.jobs import URLS, RunRecord, RunSpec, with_limits
 from crawler.rules.order import NO_SIGNALS, Ordering, Signals, is_within, link_place
 from crawler.rules.scope import ScopeRules, ScopeVerdict, SiteRules, smaller_limit
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
-from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import BudgetSettings, SiteSettings, TrapSettings
 from crawler.settings.schema import JobSettings
 

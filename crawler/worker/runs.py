@@ -17,8 +17,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
 from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms, wall_s
-from crawler.runtime.tasks import Loop
+from crawler.runtime.process import ENGINE_PAUSE_S, Loop, monotonic_ms, wall_s
 from crawler.settings.schema import JobSettings
 from crawler.terminal.wording import counted, duration
 

@@ -18,7 +18,7 @@ from crawler.model import Claim
 from crawler.rules.health import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.rules.order import FairTurns
 from crawler.rules.urls import registrable_domain
-from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker.watch import OpenClaims, Recent
 
 NOTHING: frozenset[str] = frozenset()

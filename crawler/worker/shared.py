@@ -19,7 +19,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.rules.membership import Pass, is_finished
 from crawler.rules.urls import registrable_domain
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.settings import FrontierSettings
 from crawler.worker.archive import ArchiveStage, CommitBacklog
 from crawler.worker.claim import DuePartitions

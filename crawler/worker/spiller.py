@@ -15,8 +15,7 @@ from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
 from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
 from crawler.membership.ownership import HeldPartitions
-from crawler.runtime.clock import monotonic_ms
-from crawler.runtime.crash_points import reached
+from crawler.runtime.process import monotonic_ms, reached
 from crawler.settings import Settings
 from crawler.worker.claim import DuePartitions
 from crawler.worker.watch import Counters

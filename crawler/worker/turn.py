@@ -15,7 +15,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim, FetchResult, Response
 from crawler.rules.health import TICK_MS, crash_action_of
 from crawler.rules.urls import origin_of
-from crawler.runtime.clock import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.worker.outcomes import Failed, InternalErrors, Outcome
 from crawler.worker.schedule import QueueSlot, Scheduler
 from crawler.worker.watch import OpenClaims

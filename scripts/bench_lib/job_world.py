@@ -20,7 +20,7 @@ from crawler.frontier.record import Keys
 from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.seeding.runs import JobRunner
 from crawler.settings import Settings
 from tests.simulation.clocks import EPOCH_NS

@@ -16,7 +16,7 @@ from crawler.reports.job_text import history_table
 from crawler.reports.job_view import HistoryRow
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.settings import load
 from crawler.worker import runs as clock_check
 from tests.cli.cli_lab import exit_code

@@ -12,7 +12,7 @@ from crawler.archive.folder import SessionLock, open_existing
 from crawler.archive.index import replace_segment, to_entry, to_line
 from crawler.cli.main import main
 from crawler.rules.jobs import RunRecord, RunSpec, home_of, run_id
-from crawler.runtime.crash_points import VARIABLE
+from crawler.runtime.process import VARIABLE
 from tests.cli.cli_lab import HOST, crawler, small_site
 from tests.cli.operate_lab import Lab
 from tests.crawl.harness import entries_of

@@ -12,7 +12,7 @@ from crawler.frontier.operator import Actor, Via
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import JobSpec, Outcome, Row, RunSpec, SchedulePatch, State, run_id
 from crawler.rules.schedules import schedule_of
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service import jobs
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, serve_crawl
 from tests.support.processes import nursery

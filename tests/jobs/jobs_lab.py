@@ -19,7 +19,7 @@ from crawler.frontier.operator import Actor, Via
 from crawler.model import CommitEntry
 from crawler.rules.jobs import JobSpec, Row, RunSpec
 from crawler.rules.schedules import schedule_of
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.seeding import runs as runner
 from crawler.service import jobs
 from crawler.settings import Settings

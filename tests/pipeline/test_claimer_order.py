@@ -9,7 +9,7 @@ import pytest
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import ClaimRequest, Fence
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.worker import claim as claimer_module
 from crawler.worker.claim import FULL_CLAIMS_MAX, LEAD_MS, URLS_PER_CALL, Claimer, DuePartitions
 from crawler.worker.watch import Counters, OpenClaims

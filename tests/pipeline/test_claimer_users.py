@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from crawler.frontier.messages import ClaimReply, QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import ClaimRequest, Fence
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.worker.claim import URLS_PER_CALL, Claimer, DuePartitions
 from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_claimer_order import fill

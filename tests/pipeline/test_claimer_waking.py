@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from crawler.frontier.owner import ClaimReply
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.worker.claim import SWEEP_MS, Claimer, DuePartitions
 from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.turn_lab import claimer_with, held_with

@@ -11,7 +11,7 @@ import pytest
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.owner import Acquired, Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.worker import shared as work_module
 from crawler.worker.response_policy import Recall
 from crawler.worker.schedule import Scheduler

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.rules.health import AdaptiveDelay
-from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
 from crawler.worker.watch import OpenClaims
 

@@ -13,7 +13,7 @@ from crawler.frontier.messages import QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Fence, Settlement
 from crawler.model import Claim
-from crawler.runtime.clock import monotonic_ms
+from crawler.runtime.process import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
 from crawler.worker.fetch import RobotsTurns
 from crawler.worker.outcomes import NotEntitledError

@@ -3,7 +3,7 @@
 import asyncio
 
 from crawler.errors import EngineDown
-from crawler.runtime.tasks import StopSignal, retry_until_stopped
+from crawler.runtime.process import StopSignal, retry_until_stopped
 
 
 async def test_a_starting_instance_waits_for_the_engine() -> None:

@@ -17,7 +17,7 @@ from crawler.frontier.operator import OverrideKind
 from crawler.reports.domain_detail import DomainDetail
 from crawler.reports.domain_view import DomainState
 from crawler.reports.overview import CrawlState
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service.domains import domain_detail, domain_page, domain_rows, domains_matching
 from crawler.service.overview import crawl_series, overview, snapshot, totals
 from crawler.testing.generated_web import Resource

@@ -21,7 +21,7 @@ from crawler.frontier.scripts import with_positions
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.ownership import EngineRestarts
 from crawler.rules import job_plan
-from crawler.runtime.clock import monotonic_ms, wall_s
+from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker import claim, runs, shared
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.fetch import RobotsTurns

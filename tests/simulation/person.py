@@ -7,7 +7,7 @@ from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import CrawlerError
 from crawler.frontier.operator import Actor, Via
-from crawler.runtime.clock import wall_s
+from crawler.runtime.process import wall_s
 from crawler.service import failed_runs
 from crawler.service import jobs as service
 from tests.simulation.job_sketches import Act
