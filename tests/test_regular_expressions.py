@@ -18,7 +18,7 @@ ALLOWED = {
     "archive/warc_web.py": "archives of others: one line of fixed form, and line ends",
     "archive/index.py": "site: one loop each",
     "seeding/url_input.py": "seeds as people type them",
-    "service/ring_view.py": "the command line",
+    "views/ring.py": "the command line",
     "terminal/wording.py": "the command line, names of nodes",
     "content/charset.py": "site: possessive loops, within 64 KiB of a page; one class",
     "content/parse_cost.py": "site: possessive loops whose characters exclude each other",

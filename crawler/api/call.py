@@ -19,8 +19,8 @@ from crawler.api.shared_answers import SharedAnswers
 from crawler.api.shares import Places
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator import Actor, Via
-from crawler.reports.ring_types import RingMembers
-from crawler.service.dead_letter_admin import LetterList
+from crawler.views.dead_letters import LetterList
+from crawler.views.ring import RingMembers
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")

@@ -12,9 +12,9 @@ from crawler.api.reads import LIMIT, Limit, Name
 from crawler.model import FailureKind
 from crawler.rules.jobs import ID_MAX
 from crawler.rules.urls import canonicalize
-from crawler.service import dead_letter_admin
-from crawler.service.command_input import domain_of
-from crawler.service.dead_letter_admin import LetterChange, LetterFilter, LetterList, LetterPage
+from crawler.views import dead_letters
+from crawler.views.commands import domain_of
+from crawler.views.dead_letters import LetterChange, LetterFilter, LetterList, LetterPage
 
 URLS_MAX = 1_000
 
@@ -50,7 +50,7 @@ async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
     query = call.query
     domain = domain_of(query.domain) if query.domain else ""
     wanted = LetterFilter(domain=domain, reason=query.reason or "", run=query.run)
-    return await dead_letter_admin.dead_letter_page(await call.crawl(), wanted, cursor=query.cursor, limit=query.limit)
+    return await dead_letters.dead_letter_page(await call.crawl(), wanted, cursor=query.cursor, limit=query.limit)
 
 
 async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
@@ -59,7 +59,7 @@ async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
     wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "")
 
     async def read() -> LetterList:
-        return await dead_letter_admin.dead_letter_list(await call.crawl(), wanted, query.limit)
+        return await dead_letters.dead_letter_list(await call.crawl(), wanted, query.limit)
 
     return await call.context.letter_sums.get((wanted.domain, query.limit), read)
 
@@ -67,7 +67,7 @@ async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
 async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
     """Put dead letters back into their queues, with all their attempts."""
     try:
-        return await dead_letter_admin.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
+        return await dead_letters.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
     finally:
         call.context.letter_sums.forget()
 
@@ -75,7 +75,7 @@ async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
 async def purge(call: Call[NoQuery, LettersBody]) -> LetterChange:
     """Drop dead letters; their URLs stay seen."""
     try:
-        return await dead_letter_admin.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
+        return await dead_letters.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
     finally:
         call.context.letter_sums.forget()
 

@@ -18,8 +18,8 @@ from crawler.api.live_crawl import LiveCrawl
 from crawler.errors import EngineError
 from crawler.frontier.operator import ENTRIES_MAX, LogEntry
 from crawler.frontier.owner import Takeover, Takeovers
-from crawler.service.members import member_views
-from crawler.service.overview import overview_with_losses
+from crawler.views.overview import overview_with_losses
+from crawler.views.ring import member_views
 
 log = logging.getLogger(__name__)
 

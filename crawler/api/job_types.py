@@ -1,4 +1,4 @@
-"""Bodies and parameters of requests about jobs; answers are those of reports/job_view.py."""
+"""Bodies and parameters of requests about jobs; answers are those of views/job_view.py."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from crawler.rules.jobs import FAILED_MAX, ID_MAX, NAME_MAX, JobPatch, SchedulePatch
 from crawler.rules.schedules import PREVIEW_MAX
-from crawler.service.users import UserView
+from crawler.views.commands import UserView
 
 JOBS_MAX = 200  # of a page
 ROWS_MAX = 50  # with each job of a page

@@ -20,21 +20,12 @@ from crawler.api.job_types import (
     UserList,
 )
 from crawler.api.problem import ProblemError
-from crawler.reports.job_view import (
-    FailedRuns,
-    HistoryPage,
-    JobPage,
-    JobView,
-    Preview,
-    RemovedJob,
-    RunView,
-    preview_view,
-)
 from crawler.rules.jobs import JobPatch, check_job, check_user
 from crawler.runtime.process import wall_s
-from crawler.service import failed_runs, jobs
-from crawler.service.failed_runs import FailedRunsChange
-from crawler.service.users import list_users
+from crawler.views import jobs
+from crawler.views.commands import list_users
+from crawler.views.job_view import FailedRuns, HistoryPage, JobPage, JobView, Preview, RemovedJob, RunView, preview_view
+from crawler.views.jobs import FailedRunsChange
 
 
 async def all_jobs(call: Call[JobsQuery, NoBody]) -> JobPage:
@@ -111,17 +102,17 @@ async def history(call: Call[HistoryPageQuery, NoBody]) -> HistoryPage:
 async def failed(call: Call[NoQuery, NoBody]) -> FailedRuns:
     """The runs of a job that used up their retries, the last first; they are its newest hundred."""
     user, name = _job(call)
-    return FailedRuns(failed=await failed_runs.failed_runs(await call.crawl(), user, name))
+    return FailedRuns(failed=await jobs.failed_runs(await call.crawl(), user, name))
 
 
 async def retry(call: Call[NoQuery, FailedRunsBody]) -> FailedRunsChange:
     """Repeat failed runs now, as the job is defined now."""
-    return await failed_runs.retry(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
+    return await jobs.retry(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
 
 
 async def dismiss(call: Call[NoQuery, FailedRunsBody]) -> FailedRunsChange:
     """Take failed runs off the list; the history keeps them."""
-    return await failed_runs.dismiss(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
+    return await jobs.dismiss(await call.crawl(), *_job(call), _wanted(call.body), actor=call.actor)
 
 
 def _wanted(body: FailedRunsBody) -> list[str] | None:

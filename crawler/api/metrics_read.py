@@ -14,7 +14,7 @@ from crawler.frontier.reads import DomainStats, Progress, Totals
 from crawler.membership.peers import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.runtime.process import wall_s
-from crawler.service.members import running_since
+from crawler.views.ring import running_since
 
 DEAD = "dead"  # proven: its lock file, which is on this machine, is free
 STATES = (*(state.value for state in DeclaredState), DEAD)

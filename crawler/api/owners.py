@@ -7,8 +7,8 @@ from msgspec import Meta
 
 from crawler.api.call import Call, NoBody, NoQuery
 from crawler.frontier.owner import TAKEOVERS_MAX
-from crawler.service import partition_owners
-from crawler.service.partition_owners import PartitionOwners, TakeoversView
+from crawler.views import ring
+from crawler.views.ring import PartitionOwners, TakeoversView
 
 
 class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,9 +19,9 @@ class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 async def partitions(call: Call[NoQuery, NoBody]) -> PartitionOwners:
     """Who owns each partition, and whom the ring suggests."""
-    return await partition_owners.partition_owners(await call.crawl())
+    return await ring.partition_owners(await call.crawl())
 
 
 async def takeovers(call: Call[TakeoversQuery, NoBody]) -> TakeoversView:
     """Partitions of dead instances that others took over."""
-    return await partition_owners.takeovers(await call.crawl(), call.query.limit)
+    return await ring.takeovers(await call.crawl(), call.query.limit)

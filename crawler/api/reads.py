@@ -11,22 +11,19 @@ from crawler.api.call import Call, NoBody, NoQuery
 from crawler.api.jobs import own_run
 from crawler.api.problem import ProblemError
 from crawler.frontier.operator import LogEntry
-from crawler.reports.domain_detail import DomainDetail
-from crawler.reports.explanation import Explanation, record_of
-from crawler.reports.history_view import ShownAttempt
-from crawler.reports.overview import DomainRows, Overview, SeriesView, TotalsView
-from crawler.reports.ring_types import RingMembers, UrlPlace
 from crawler.rules.urls import canonicalize
-from crawler.service import domains as domain_service
-from crawler.service import overview as overview_service
-from crawler.service import ring_view
-from crawler.service.attempts import recent_attempts
-from crawler.service.command_input import domain_of
-from crawler.service.crawl_list_view import CrawlRow, crawl_rows
-from crawler.service.members import MembersView, member_views
-from crawler.service.members import alive as alive_instances
-from crawler.service.url_explanation import explain as explain_url
 from crawler.version import program_version
+from crawler.views import domains as domain_service
+from crawler.views import overview as overview_service
+from crawler.views import ring as ring_view
+from crawler.views.commands import domain_of
+from crawler.views.domains import DomainDetail
+from crawler.views.explain import Explanation, ShownAttempt, recent_attempts, record_of
+from crawler.views.explain import explain as explain_url
+from crawler.views.figures import DomainRows, Overview, SeriesView, TotalsView
+from crawler.views.report import CrawlRow, crawl_rows
+from crawler.views.ring import MembersView, RingMembers, UrlPlace, member_views
+from crawler.views.ring import alive as alive_instances
 
 LIMIT = 50
 LIMIT_MAX = 1_000

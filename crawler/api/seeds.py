@@ -13,8 +13,8 @@ from crawler.api.route import JSON, check_media, decoded_json
 from crawler.errors import UsageError
 from crawler.rules.schedules import moment_of
 from crawler.seeding.seeder import GivenUrl
-from crawler.service.seeds import SeedResult, add_seeds
 from crawler.terminal.wording import counted, moment
+from crawler.views.commands import SeedResult, add_seeds
 
 NDJSON = "application/x-ndjson"
 BATCH = 1_000

@@ -6,10 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from crawler.api.call import Call, NoBody, NoQuery
-from crawler.service import commands
-from crawler.service.command_input import BOOST_MAX, DELAY_MAX_S, domain_of
-from crawler.service.commands import CommandResult
-from crawler.service.least_delay import check_delay
+from crawler.views import commands
+from crawler.views.commands import BOOST_MAX, DELAY_MAX_S, CommandResult, check_delay, domain_of
 
 
 class DelayBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from crawler.reports.losses import Loss
+from crawler.views.losses import Loss
 
 KEPT_MAX = 10_000  # examples of one finding; the count goes on
 

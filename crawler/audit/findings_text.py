@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from crawler.audit.findings import Finding, Report
-from crawler.reports.losses import losses_table
 from crawler.rules.text import one_line
 from crawler.terminal.tables import facts, shortened
 from crawler.terminal.wording import counted, number
+from crawler.views.losses import losses_table
 
 SHOWN_MAX = 10  # examples of a violation; --json has more
 INFORMED_MAX = 3  # examples of anything else

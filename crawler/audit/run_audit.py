@@ -35,11 +35,11 @@ from crawler.frontier.operator import OverrideStore
 from crawler.frontier.owner import Takeovers
 from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters
-from crawler.reports.losses import losses_of
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.wording import counted
+from crawler.views.losses import losses_of
 
 PAGES = "SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)"
 PAGES_LOGGED = "SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits WHERE page IN (SELECT page FROM requests))"

@@ -84,9 +84,9 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
 
 
 def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
-    from crawler.reports.site_settings import as_text, https_only, sources_of
     from crawler.terminal.printing import out
     from crawler.terminal.wording import counted
+    from crawler.views.report import as_text, https_only, sources_of
 
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""

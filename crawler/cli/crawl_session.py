@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
-from crawler.app.crawl_summary import failed_seeds, nothing_fetched, summary
 from crawler.app.crawl_terms import settle, to_start_over
 from crawler.app.open_crawl import abandon, open_crawl
 from crawler.archive.folder import alone_in, is_crawl_folder
@@ -33,18 +32,19 @@ from crawler.cli.watching import Watcher
 from crawler.errors import ConflictError, Stopped, UsageError
 from crawler.membership.peers import living_holder
 from crawler.redaction import redact
-from crawler.reports.live_view import Quiet, View, view_for
-from crawler.reports.losses import losses_of
 from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
 from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
 from crawler.seeding.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
-from crawler.service.jobs import going_on
 from crawler.settings import Settings
 from crawler.terminal import printing
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.wording import counted, program
+from crawler.views.jobs import going_on
+from crawler.views.losses import losses_of
+from crawler.views.overview import Quiet, View, view_for
+from crawler.views.report import failed_seeds, nothing_fetched, summary
 from crawler.web.resolver import is_address, is_public
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.service.crawl_list_view import CrawlRow, RemovedCrawl
     from crawler.settings import Settings
+    from crawler.views.report import CrawlRow, RemovedCrawl
 
 EPILOG = """\
 examples:
@@ -96,7 +96,7 @@ async def _read(settings: "Settings") -> "list[CrawlRow]":
     from crawler.app.open_crawl import open_engine
 
     async with open_engine(settings) as engine:
-        from crawler.service.crawl_list_view import crawl_rows
+        from crawler.views.report import crawl_rows
 
         return await crawl_rows(engine)
 
@@ -105,7 +105,7 @@ async def _read_one(settings: "Settings") -> "CrawlRow":
     from crawler.app.open_crawl import open_engine
 
     async with open_engine(settings) as engine:
-        from crawler.service.crawl_list_view import crawl_row
+        from crawler.views.report import crawl_row
 
         return await crawl_row(engine, settings.crawl.name)
 
@@ -114,7 +114,7 @@ async def _remove_one(settings: "Settings") -> "RemovedCrawl":
     from crawler.app.open_crawl import open_engine
 
     async with open_engine(settings) as engine:
-        from crawler.service.crawl_list_view import remove_crawl
+        from crawler.views.report import remove_crawl
 
         return await remove_crawl(engine, settings.crawl.name, settings.membership)
 

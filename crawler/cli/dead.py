@@ -9,8 +9,8 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.service.dead_letter_admin import LetterFilter
     from crawler.settings import Settings
+    from crawler.views.dead_letters import LetterFilter
 
 SHOWN = 50
 ACTIONS = ("list", "show", "retry", "purge")
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     from crawler.seeding.url_input import url_of
-    from crawler.service.command_input import domain_of, letter_reason_of
+    from crawler.views.commands import domain_of, letter_reason_of
 
     action, urls = arguments.action, arguments.urls
     filters = arguments.domain or arguments.reason or (arguments.of_run and not urls)
@@ -92,7 +92,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.app.open_crawl import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
-        from crawler.service.dead_letter_admin import LetterFilter
+        from crawler.views.dead_letters import LetterFilter
 
         wanted = LetterFilter(
             domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls, run=arguments.of_run or ""
@@ -105,9 +105,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 async def _list(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from crawler.reports.dead_letters_view import letters_table
-    from crawler.service.dead_letter_admin import dead_letter_list, dead_letters
     from crawler.terminal.printing import out, out_json
+    from crawler.views.dead_letters import dead_letter_list, dead_letters, letters_table
 
     if arguments.json:
         async for some in dead_letters(crawl, wanted, arguments.limit):
@@ -121,9 +120,8 @@ async def _list(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.
 async def _show(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from crawler.reports.dead_letters_view import letter_text
-    from crawler.service.dead_letter_admin import dead_letter
     from crawler.terminal.printing import out, out_json
+    from crawler.views.dead_letters import dead_letter, letter_text
 
     letter = await dead_letter(crawl, wanted)
     if arguments.json:
@@ -133,9 +131,9 @@ async def _show(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.
 
 
 async def _retry(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
-    from crawler.service.dead_letter_admin import retry
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted
+    from crawler.views.dead_letters import retry
 
     done = await retry(crawl, wanted, limit=arguments.limit, actor=actor())
     if arguments.json:
@@ -148,9 +146,9 @@ async def _retry(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse
 
 
 async def _purge(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
-    from crawler.service.dead_letter_admin import purge
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted
+    from crawler.views.dead_letters import purge
 
     done = await purge(crawl, wanted, limit=arguments.limit, actor=actor())
     if arguments.json:

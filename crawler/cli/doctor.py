@@ -10,8 +10,8 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import CrawlerError, DoctorError
 
 if TYPE_CHECKING:
-    from crawler.reports.doctor_checks import Check
     from crawler.settings import Settings
+    from crawler.views.doctor import Check
 
 EPILOG = """\
 examples:
@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     from msgspec.structs import asdict
 
     from crawler.cli.event_loop import run_async
-    from crawler.reports.doctor_checks import Level, report
     from crawler.terminal.printing import out, out_json
+    from crawler.views.doctor import Level, report
 
     checks = run_async(_checks(settings_of(arguments, KEYS, in_folder=True)))
     if arguments.json:
@@ -59,15 +59,7 @@ async def _checks(settings: "Settings") -> "list[Check]":
 
     from crawler.engine.client import Engine
     from crawler.frontier.scripts import library
-    from crawler.reports.doctor_checks import (
-        Check,
-        Level,
-        check_disk,
-        check_dns,
-        check_engine,
-        check_files,
-        check_python,
-    )
+    from crawler.views.doctor import Check, Level, check_disk, check_dns, check_engine, check_files, check_python
 
     machine = [check_python(), check_files(settings), check_disk(settings), await check_dns(settings)]
     serving = _engine_url(settings)

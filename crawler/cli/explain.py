@@ -53,8 +53,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
-        from crawler.reports.explanation import explanation, record_of
-        from crawler.service.url_explanation import explain
+        from crawler.views.explain import explain, explanation, record_of
 
         given, url = arguments.url.strip(), arguments.canonical
         facts = await explain(crawl, url, given=given, run=arguments.of_run, fetch_robots=arguments.fetch_robots)

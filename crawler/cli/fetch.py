@@ -40,11 +40,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no response."""
-    from crawler.app.page_client import PageClient
     from crawler.cli.event_loop import run_async
-    from crawler.reports.page_view import as_json, as_text
     from crawler.seeding.url_input import url_of
     from crawler.terminal.printing import out, out_json
+    from crawler.views.page import PageClient, as_json, as_text
 
     url = url_of(arguments.url)
     visit = run_async(PageClient(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))

@@ -74,9 +74,9 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
     import msgspec
 
     from crawler.archive.history import attempts, kept_since
-    from crawler.reports.history_view import ShownAttempt, history_table
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.wording import counted, moment
+    from crawler.views.explain import ShownAttempt, history_table
 
     damaged = Counter[str]()
     found = attempts(folders, url=url, domain=domain, damaged=damaged)

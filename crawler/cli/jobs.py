@@ -11,9 +11,9 @@ from crawler.errors import UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.reports.job_view import HistoryRow, JobView, RunCountsView
     from crawler.rules.jobs import JobPatch
     from crawler.settings import Settings
+    from crawler.views.job_view import HistoryRow, JobView, RunCountsView
 
 Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
 USER = "default"
@@ -275,7 +275,7 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
 
 async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.runtime.process import wall_s
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     spec = _patch(arguments).applied(None, int(wall_s()))
     view = await jobs.add_job(crawl, _user_of(arguments), arguments.job, spec, arguments.urls or (), actor=actor())
@@ -284,7 +284,7 @@ async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 async def _edit(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.runtime.process import wall_s
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     patch, now_s = _patch(arguments), int(wall_s())
     view = await jobs.edit_job(
@@ -298,46 +298,46 @@ async def _edit(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     view = await jobs.pause_job(crawl, _user_of(arguments), arguments.job, actor=actor())
     _tell(view, f"job {view.name} is paused", arguments)
 
 
 async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     view = await jobs.resume_job(crawl, _user_of(arguments), arguments.job, actor=actor())
     _tell(view, f"job {view.name} is resumed: {_next(view)}", arguments)
 
 
 async def _run_now(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     view = await jobs.run_job(crawl, _user_of(arguments), arguments.job, actor=actor())
     _tell(view, f"a run of job {view.name} starts {await _soon(crawl)}", arguments)
 
 
 async def _soon(crawl: "OpenCrawl") -> str:
-    from crawler.service.members import alive
+    from crawler.views.ring import alive
 
     return "within a second" if await alive(crawl) else "when an instance runs: 'crawler run' starts one"
 
 
 async def _retry(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.service import failed_runs
     from crawler.terminal.wording import counted
+    from crawler.views import jobs
 
-    done = await failed_runs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
+    done = await jobs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
     when = f": each starts {await _soon(crawl)}" if done.runs else ""
     _tell(done, f"{counted(done.runs, 'failed run')} of job {arguments.job} to be repeated{when}", arguments)
 
 
 async def _dismiss(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.service import failed_runs
     from crawler.terminal.wording import counted
+    from crawler.views import jobs
 
-    done = await failed_runs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
+    done = await jobs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
     _tell(done, f"{counted(done.runs, 'failed run')} of job {arguments.job} dismissed, {done.left:,} left", arguments)
 
 
@@ -346,7 +346,7 @@ def _runs_of(arguments: argparse.Namespace) -> "Sequence[str] | None":
 
 
 async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     removed = await jobs.remove_job(crawl, _user_of(arguments), arguments.job, actor=actor())
     _tell(removed, f"job {arguments.job} removed", arguments)
@@ -364,8 +364,8 @@ def _tell(view: object, text: str, arguments: argparse.Namespace) -> None:
 
 
 def _next(view: "JobView") -> str:
-    from crawler.reports.job_text import next_text
     from crawler.runtime.process import wall_s
+    from crawler.views.job_view import next_text
 
     return next_text(view, wall_s())
 
@@ -374,10 +374,9 @@ def _next(view: "JobView") -> str:
 
 
 async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.reports.job_text import jobs_table
-    from crawler.reports.job_view import JobPage
     from crawler.runtime.process import wall_s
-    from crawler.service import jobs
+    from crawler.views import jobs
+    from crawler.views.job_view import JobPage, jobs_table
 
     found, after = list["JobView"](), ""
     while True:
@@ -393,9 +392,9 @@ async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.reports.job_text import history_table, job_facts
     from crawler.runtime.process import wall_s
-    from crawler.service import jobs
+    from crawler.views import jobs
+    from crawler.views.job_view import history_table, job_facts
 
     view = await jobs.find_job(crawl, _user_of(arguments), arguments.job, rows=ROWS_SHOWN)
     text = job_facts(view, wall_s(), await _counts_of(crawl, view.running[:RUNS_COUNTED]))
@@ -405,7 +404,7 @@ async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 async def _counts_of(crawl: "OpenCrawl", runs: Sequence[str]) -> "dict[str, RunCountsView]":
     """Counts of runs that go on."""
     from crawler.errors import NotMetError
-    from crawler.service import jobs
+    from crawler.views import jobs
 
     found = {}
     for run in runs:
@@ -416,9 +415,8 @@ async def _counts_of(crawl: "OpenCrawl", runs: Sequence[str]) -> "dict[str, RunC
 
 
 async def _history(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.reports.job_text import history_table
-    from crawler.reports.job_view import HistoryPage
-    from crawler.service import jobs
+    from crawler.views import jobs
+    from crawler.views.job_view import HistoryPage, history_table
 
     rows, after = list["HistoryRow"](), ""
     while True:
@@ -434,9 +432,8 @@ async def _history(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _failed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.reports.job_text import failed_table
-    from crawler.reports.job_view import FailedRuns
-    from crawler.service.failed_runs import failed_runs
+    from crawler.views.job_view import FailedRuns, failed_table
+    from crawler.views.jobs import failed_runs
 
     name, user = arguments.job, _user_of(arguments) if arguments.job else arguments.user
     found = await failed_runs(crawl, user, name)
@@ -446,8 +443,8 @@ async def _failed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _preview(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.reports.job_text import preview_table
-    from crawler.service import jobs
+    from crawler.views import jobs
+    from crawler.views.job_view import preview_table
 
     user = _user_of(arguments)
     found = await jobs.preview_job(crawl, user, arguments.job, arguments.times)

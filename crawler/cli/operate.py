@@ -10,12 +10,12 @@ from crawler.errors import NotMetError, UsageError
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
-    from crawler.service.commands import CommandResult
     from crawler.settings import Settings
+    from crawler.views.commands import CommandResult
 
     Act = Callable[[OpenCrawl, argparse.Namespace], Awaitable[CommandResult]]
 
-BOOST_MAX = 9  # as in service/command_input.py, which --help must not import
+BOOST_MAX = 9  # as in views/commands.py, which --help must not import
 AHEAD = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
 
 EPILOG = """\
@@ -92,7 +92,7 @@ def _runner(act: "Act") -> Callable[[argparse.Namespace], int]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Reads what was given; done before an engine is started. Raises UsageError."""
-    from crawler.service.command_input import boost_of, check_release, delay_ms_of, domain_of
+    from crawler.views.commands import boost_of, check_release, delay_ms_of, domain_of
 
     given = arguments.domain
     arguments.domain = domain_of(given) if given else ""
@@ -114,7 +114,7 @@ async def _run(act: "Act", arguments: argparse.Namespace, settings: "Settings") 
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
-        from crawler.service.commands import is_met
+        from crawler.views.commands import is_met
 
         if arguments.command == "boost" and not arguments.domain:
             return await _list_boosts(crawl, as_json=arguments.json)
@@ -149,9 +149,9 @@ def _json(result: "CommandResult") -> dict[str, Any]:
 
 
 async def _list_boosts(crawl: "OpenCrawl", *, as_json: bool) -> int:
-    from crawler.service.commands import boosts
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.tables import table
+    from crawler.views.commands import boosts
 
     found = (await boosts(crawl)).boosts
     if as_json:
@@ -164,49 +164,49 @@ async def _list_boosts(crawl: "OpenCrawl", *, as_json: bool) -> int:
 
 
 async def _pause(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.pause(crawl, arguments.domain, actor=actor())
 
 
 async def _resume(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.resume(crawl, arguments.domain, actor=actor())
 
 
 async def _block(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.block(crawl, arguments.domain, actor=actor())
 
 
 async def _unblock(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.unblock(crawl, arguments.domain, actor=actor())
 
 
 async def _delay(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.set_delay(crawl, arguments.domain, arguments.delay, actor=actor())
 
 
 async def _boost(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.set_boost(crawl, arguments.domain, arguments.boost, actor=actor())
 
 
 async def _purge(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.purge(crawl, arguments.domain, actor=actor())
 
 
 async def _release(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "CommandResult":
-    from crawler.service import commands
+    from crawler.views import commands
 
     return await commands.release(
         crawl, arguments.domain, reason=arguments.reason or "", urls_max=arguments.urls, actor=actor()

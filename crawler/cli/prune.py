@@ -9,8 +9,8 @@ from crawler.cli.options import add_common, count_type, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.service.pruning import PruneResult
     from crawler.settings import Settings
+    from crawler.views.pruning import PruneResult
 
 EPILOG = """\
 examples:
@@ -73,8 +73,8 @@ def age_type(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Remove, and print what was."""
     from crawler.cli.event_loop import run_async
-    from crawler.service.command_input import domain_of
     from crawler.terminal.printing import out, out_json
+    from crawler.views.commands import domain_of
 
     domain = domain_of(arguments.domain) if arguments.domain else ""
     if not (arguments.older_than or arguments.keep_runs or domain):
@@ -97,7 +97,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str)
 
     open_existing(settings.archive.dir)  # fails before an engine is started
     async with open_crawl(settings, create=False) as crawl:
-        from crawler.service.pruning import Wanted, prune
+        from crawler.views.pruning import Wanted, prune
 
         wanted = Wanted(before=arguments.older_than, domain=domain, keep_runs=arguments.keep_runs)
         with progress(verbose=arguments.verbose) as meter:

@@ -12,8 +12,8 @@ from crawler.errors import ArchiveError, HandlersFailed, UsageError
 
 if TYPE_CHECKING:
     from crawler.outputs.target import Target
-    from crawler.service.rehandling import RehandleResult
     from crawler.settings import Settings
+    from crawler.views.rehandling import RehandleResult
 
 EPILOG = """\
 examples:
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.archive.folder import open_existing
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import run_async
-    from crawler.service.command_input import domain_of
+    from crawler.views.commands import domain_of
 
     domain = domain_of(arguments.domain) if arguments.domain else ""
     settings = settings_of(arguments, {"app": "handlers.app"}, in_folder=True)
@@ -86,9 +86,9 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str,
     from crawler.app.open_crawl import open_crawl
     from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.handlers.load_app import load_app
-    from crawler.service.rehandling import rehandle
     from crawler.terminal.printing import out, out_json, warn
     from crawler.terminal.progress import progress
+    from crawler.views.rehandling import rehandle
 
     async with open_crawl(settings, create=False) as crawl:
         log_to_folder(settings, crawl.folder.log, "rehandle", verbose=bool(arguments.verbose))

@@ -112,8 +112,8 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.reports.ring_text import members_text, place_text
-    from crawler.service.ring_view import members, place
+    from crawler.views.ring import members, place
+    from crawler.views.ring_text import members_text, place_text
 
     if arguments.url is None:
         listed = await members(crawl)
@@ -123,8 +123,8 @@ async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
 
 
 async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.reports.ring_text import plan_text
-    from crawler.service.ring_view import planned
+    from crawler.views.ring import planned
+    from crawler.views.ring_text import plan_text
 
     if not arguments.changes:
         raise UsageError("a plan needs a change: --add 2, --add NODE:WEIGHT, --remove 1 or --remove NODE")
@@ -136,32 +136,32 @@ async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
 
 
 async def _pin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.reports.ring_text import pin_text
-    from crawler.service.ring_admin import pin
+    from crawler.views.ring import pin
+    from crawler.views.ring_text import pin_text
 
     found = await pin(crawl, arguments.domain, arguments.node, actor=actor())
     return found, pin_text(found)
 
 
 async def _unpin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.reports.ring_text import unpin_text
-    from crawler.service.ring_admin import unpin
+    from crawler.views.ring import unpin
+    from crawler.views.ring_text import unpin_text
 
     found = await unpin(crawl, arguments.domain, actor=actor())
     return found, unpin_text(found)
 
 
 async def _pins(crawl: "OpenCrawl", _: argparse.Namespace) -> Answer:
-    from crawler.reports.ring_text import pins_text
-    from crawler.service.ring_admin import pins
+    from crawler.views.ring import pins
+    from crawler.views.ring_text import pins_text
 
     found = await pins(crawl)
     return found, pins_text(found)
 
 
 async def _evict(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.reports.ring_text import evict_text
-    from crawler.service.ring_admin import evict
+    from crawler.views.ring import evict
+    from crawler.views.ring_text import evict_text
 
     found = await evict(crawl, arguments.node, actor=actor())
     return found, evict_text(found)

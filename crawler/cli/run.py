@@ -96,9 +96,9 @@ async def _run(
     from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
-    from crawler.reports.live_view import view_for
     from crawler.terminal.patient_stream import patient_stderr
     from crawler.terminal.printing import warn
+    from crawler.views.overview import view_for
 
     signals = StopSignals()
     with signals, patient_stderr():

@@ -70,7 +70,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Add; raises UsageError when not one URL could be used."""
     from crawler.cli.event_loop import run_async
-    from crawler.service.command_input import check_seed_options
+    from crawler.views.commands import check_seed_options
 
     settings = settings_of(arguments, KEYS)
     try:
@@ -102,7 +102,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
         await check_any(plain, files)
     async with open_crawl(settings, create=True) as crawl:
         await check_terms(crawl)
-        from crawler.service.seeds import add_seeds
+        from crawler.views.commands import add_seeds
 
         with progress(verbose=arguments.verbose) as meter:
             intake = Intake(meter)
@@ -170,10 +170,10 @@ async def _batches(
 
 async def sitemap_batches(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
     """A sitemap's URLs, without those of other domains."""
-    from crawler.app.polite_client import polite_fetcher
     from crawler.rules.order import Signals
     from crawler.seeding.seeder import GivenUrl
     from crawler.seeding.sitemap_seeds import SitemapReader
+    from crawler.views.explain import polite_fetcher
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
         reader = SitemapReader(fetcher, slot_borrower)

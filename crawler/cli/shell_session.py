@@ -7,7 +7,6 @@ import json
 import time
 from typing import Any
 
-from crawler.app.page_client import PageClient
 from crawler.cli.event_loop import run_async
 from crawler.errors import NothingFetchedError
 from crawler.handlers.crawler import Crawler
@@ -19,6 +18,7 @@ from crawler.rules.scope import SiteRules, of_queues
 from crawler.rules.urls import canonicalize, host_of, join, queue_of, registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.printing import say
+from crawler.views.page import PageClient
 
 
 class ShellSession:

@@ -12,9 +12,9 @@ from crawler.errors import UsageError
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
     from crawler.frontier.reads import Totals
-    from crawler.reports.domain_detail import DomainDetail
-    from crawler.reports.overview import DomainRows
     from crawler.settings import Settings
+    from crawler.views.domains import DomainDetail
+    from crawler.views.figures import DomainRows
 
 TOP = 20
 TOP_OF_PARTITION = 128  # domains, which the engine keeps sorted by their pages
@@ -123,15 +123,14 @@ async def _text(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
 
 
 async def _one(crawl: "OpenCrawl", name: str, *, as_json: bool) -> str:
-    from crawler.reports.domain_detail import detail_text
-    from crawler.service.domains import domain_detail
+    from crawler.views.domains import detail_text, domain_detail
 
     found = await domain_detail(crawl, name)
     return json.dumps(_detail_json(found)) if as_json else detail_text(found)
 
 
 async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "DomainRows":
-    from crawler.service.domains import domain_page, domain_rows
+    from crawler.views.domains import domain_page, domain_rows
 
     if arguments.by_name:
         return await domain_page(crawl, arguments.after or "", arguments.top)
@@ -154,13 +153,12 @@ def _command_for(following: str) -> str:
 async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
     import msgspec
 
-    from crawler.reports.crawl_report import domain_table, over_budget, totals_text
-    from crawler.reports.losses import losses_of, losses_table
-    from crawler.reports.overview import jobs_ahead
-    from crawler.reports.overview_text import jobs_notes
     from crawler.runtime.process import wall_s
-    from crawler.service.members import alive, waits_for
-    from crawler.service.overview import totals_view
+    from crawler.views.figures import jobs_ahead
+    from crawler.views.losses import losses_of, losses_table
+    from crawler.views.overview import jobs_notes, totals_view
+    from crawler.views.report import domain_table, over_budget, totals_text
+    from crawler.views.ring import alive, waits_for
 
     counts, examples = await crawl.stats.totals_and_examples()
     losses = losses_of(counts, examples)

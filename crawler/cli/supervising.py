@@ -12,15 +12,15 @@ from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
 from crawler.frontier.members import SupervisorRecord
 from crawler.membership.peers import host_id
-from crawler.reports.live_view import Quiet
 from crawler.supervisor.control import SupervisorControl
 from crawler.supervisor.supervisor import Supervisor
 from crawler.terminal import printing
+from crawler.views.overview import Quiet
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
     from crawler.cli.signals import StopSignals
-    from crawler.reports.live_view import View
+    from crawler.views.overview import View
 
 
 async def supervise(

@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -> int:
     from crawler.app.open_crawl import open_crawl
-    from crawler.service.users import set_weight
     from crawler.terminal.printing import out, out_json
+    from crawler.views.commands import set_weight
 
     async with open_crawl(settings_of(arguments), create=False) as crawl:
         if weight is None:
@@ -82,10 +82,10 @@ async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -
 async def _list(crawl: "OpenCrawl", *, as_json: bool) -> None:
     from msgspec import to_builtins
 
-    from crawler.service.users import list_users
     from crawler.terminal.printing import out, out_json
     from crawler.terminal.tables import table
     from crawler.terminal.wording import number
+    from crawler.views.commands import list_users
 
     found = await list_users(crawl)
     if as_json:

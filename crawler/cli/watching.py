@@ -5,8 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from crawler.errors import EngineError
-from crawler.reports.live_view import Quiet, Shown, View
-from crawler.reports.overview import DomainRows, Snapshot
+from crawler.views.figures import DomainRows, Snapshot
+from crawler.views.overview import Quiet, Shown, View
 
 if TYPE_CHECKING:
     from crawler.app.crawl import OpenCrawl
@@ -41,7 +41,7 @@ class Watcher:
 
     async def look(self) -> Shown:
         """Read once and show it: headline and table are of one moment."""
-        from crawler.service.overview import overview, snapshot
+        from crawler.views.overview import overview, snapshot
 
         rows = self.view.rows
         if rows:

@@ -12,7 +12,6 @@ from textual.worker import WorkerFailed
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
-from crawler.reports.overview import CrawlState, Overview
 from crawler.rules.text import one_line
 from crawler.tui.detail_view import DetailView
 from crawler.tui.dialogs import Ask, Confirm, Help
@@ -21,6 +20,7 @@ from crawler.tui.source import Source
 from crawler.tui.text_views import LettersView, LogView, MembersView
 from crawler.tui.texts import crawl_question, notes_text
 from crawler.tui.view import View
+from crawler.views.figures import CrawlState, Overview
 
 EVERY_S = 1.0
 MESSAGE_S = 8.0

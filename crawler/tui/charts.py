@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from crawler.reports.overview import Point
+from crawler.views.figures import Point
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 

@@ -7,14 +7,13 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from crawler.errors import UsageError
-from crawler.reports.domain_detail import DomainDetail, detail_text
-from crawler.reports.domain_view import DomainView
-from crawler.reports.overview import Point
 from crawler.terminal.wording import rate
 from crawler.tui.charts import bars, columns_of
 from crawler.tui.domain_actions import DomainActions
 from crawler.tui.source import Source
 from crawler.tui.view import put
+from crawler.views.domains import DomainDetail, detail_text
+from crawler.views.figures import DomainView, Point
 
 CHARTS = (("15 minutes", 900.0, 90), ("24 hours", 86_400.0, 96))  # of which time, and the columns for it
 CHART_HEIGHT = 3

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from crawler.reports.domain_view import DomainState, DomainView
 from crawler.tui.text_views import AttemptsView
 from crawler.tui.texts import block_question, boost_question, delay_question, pause_question
 from crawler.tui.view import View
+from crawler.views.figures import DomainState, DomainView
 
 
 class DomainActions(View):

@@ -8,9 +8,6 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from crawler.frontier.lists import SORTS
-from crawler.reports.domain_columns import domain_grid
-from crawler.reports.domain_view import DomainState, DomainView
-from crawler.reports.overview import SeriesView, Snapshot
 from crawler.terminal.wording import rate
 from crawler.tui.charts import bars, columns_of
 from crawler.tui.detail_view import DetailView
@@ -18,6 +15,7 @@ from crawler.tui.domain_actions import DomainActions
 from crawler.tui.lines import DONE, STOPPED, Lines, Row
 from crawler.tui.source import Source
 from crawler.tui.view import View, put
+from crawler.views.figures import DomainState, DomainView, SeriesView, Snapshot, domain_grid
 
 ORDERS = ("pages", "rate", "queue", "errors", "bytes", "due")
 ROWS_MORE = 100  # rows that are read beyond the one that was scrolled to

@@ -5,17 +5,15 @@ from typing import Protocol
 
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.operator import Actor, LogEntry
-from crawler.reports.domain_detail import DomainDetail
-from crawler.reports.history_view import ShownAttempt
-from crawler.reports.overview import DomainRows, Overview, SeriesView, Snapshot
-from crawler.reports.ring_text import members_text, pins_text
-from crawler.service import commands, dead_letter_admin, domains, ring_admin, ring_view
-from crawler.service.attempts import recent_attempts
-from crawler.service.command_input import delay_ms_of, domain_of
-from crawler.service.commands import CommandResult
-from crawler.service.dead_letter_admin import LetterFilter, LetterList
-from crawler.service.overview import crawl_series, overview, snapshot
 from crawler.terminal.wording import counted
+from crawler.views import commands, dead_letters, domains, ring
+from crawler.views.commands import CommandResult, delay_ms_of, domain_of
+from crawler.views.dead_letters import LetterFilter, LetterList
+from crawler.views.domains import DomainDetail
+from crawler.views.explain import ShownAttempt, recent_attempts
+from crawler.views.figures import DomainRows, Overview, SeriesView, Snapshot
+from crawler.views.overview import crawl_series, overview, snapshot
+from crawler.views.ring_text import members_text, pins_text
 
 LETTERS_SHOWN = 200
 ATTEMPTS_SHOWN = 200
@@ -68,13 +66,13 @@ class CrawlSource:
         return await domains.domain_detail(self._crawl, name)
 
     async def members(self) -> str:
-        pins = await ring_admin.pins(self._crawl)
-        text = members_text(await ring_view.members(self._crawl))
+        pins = await ring.pins(self._crawl)
+        text = members_text(await ring.members(self._crawl))
         return f"{text}\n\n{pins_text(pins)}" if pins.pins else text
 
     async def letters(self, domain: str) -> LetterList:
         wanted = LetterFilter(domain=domain_of(domain) if domain else "")
-        return await dead_letter_admin.dead_letter_list(self._crawl, wanted, LETTERS_SHOWN)
+        return await dead_letters.dead_letter_list(self._crawl, wanted, LETTERS_SHOWN)
 
     async def log(self) -> Sequence[LogEntry]:
         return await self._crawl.operator_log.newest(LOG_SHOWN)
@@ -99,7 +97,7 @@ class CrawlSource:
 
     async def retry(self, domain: str, reason: str) -> str:
         wanted = LetterFilter(domain=domain_of(domain) if domain else "", reason=reason)
-        found = await dead_letter_admin.retry(self._crawl, wanted, actor=self._actor)
+        found = await dead_letters.retry(self._crawl, wanted, actor=self._actor)
         alone = "" if found.is_running else "; no instance is running: start one with 'crawler crawl'"
         return f"{counted(found.letters, 'URL')} back in the queues{alone}"
 

@@ -9,14 +9,14 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from crawler.frontier.operator import LogEntry
-from crawler.reports.history_view import ShownAttempt, history_table
 from crawler.rules.text import printable
-from crawler.service.dead_letter_admin import LetterList
 from crawler.terminal.tables import table
 from crawler.terminal.wording import counted, moment, number
 from crawler.tui.lines import Lines, Row
 from crawler.tui.source import Source
 from crawler.tui.view import View, put
+from crawler.views.dead_letters import LetterList
+from crawler.views.explain import ShownAttempt, history_table
 
 ALL = "all"  # reasons
 

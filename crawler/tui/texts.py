@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from crawler.redaction import redact
-from crawler.reports.domain_columns import delay_text
-from crawler.reports.domain_view import DomainState, DomainView
-from crawler.reports.overview import CrawlState, Overview
-from crawler.reports.overview_text import overview_parts, state_text
 from crawler.rules.text import one_line
-from crawler.service.command_input import BOOST_MAX, domain_of
 from crawler.terminal.wording import counted
+from crawler.views.commands import BOOST_MAX, domain_of
+from crawler.views.figures import CrawlState, DomainState, DomainView, Overview, delay_text
+from crawler.views.overview import overview_parts, state_text
 
 _GAP = "   "
 HEAD_LINES = 2

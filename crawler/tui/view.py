@@ -7,9 +7,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Static
 
-from crawler.reports.overview import Overview
 from crawler.tui.source import Source
 from crawler.tui.texts import head_text, keys_text
+from crawler.views.figures import Overview
 
 if TYPE_CHECKING:
     from crawler.tui.app import TopApp

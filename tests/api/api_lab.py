@@ -15,7 +15,7 @@ from crawler.api.limits import Limits
 from crawler.api.server import Listening, listen, serving
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.api_store import ApiTokens, Role
-from crawler.reports.overview import Overview
+from crawler.views.figures import Overview
 from tests.service.service_lab import seeded
 from tests.support.engine import Engine
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import member_of
 from crawler.frontier.owner import Takeover, Takeovers
-from crawler.service.ring_view import ring_of
+from crawler.views.ring import ring_of
 from tests.api.api_lab import Served
 
 

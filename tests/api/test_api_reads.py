@@ -12,7 +12,7 @@ from crawler.api import jobs, reads
 from crawler.api.problem import Problem
 from crawler.api.routes import ROUTES
 from crawler.errors import EngineDown
-from crawler.service import overview as overview_service
+from crawler.views import overview as overview_service
 from tests.api.api_lab import PROBLEM, Served, served, served_crawl
 from tests.service.service_lab import DOMAIN, URLS, give_up, seeded
 from tests.support.engine import Engine, running_engine

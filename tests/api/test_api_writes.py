@@ -10,7 +10,7 @@ import pytest
 
 from crawler.api.limits import Limits
 from crawler.frontier.api_store import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, Role, StoredAnswer
-from crawler.service import commands
+from crawler.views import commands
 from tests.api.api_lab import Served, served
 from tests.service.service_lab import DOMAIN, URLS, give_up, seeded
 from tests.support.engine import Engine

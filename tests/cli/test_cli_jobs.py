@@ -12,12 +12,11 @@ from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_or_create
 from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
-from crawler.reports.job_text import history_table
-from crawler.reports.job_view import HistoryRow
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.process import wall_s
 from crawler.settings import load
+from crawler.views.job_view import HistoryRow, history_table
 from crawler.worker import runs as clock_check
 from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine

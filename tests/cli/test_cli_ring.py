@@ -15,10 +15,10 @@ from crawler.engine.client import Engine as Door
 from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.reports.ring_text import members_text
 from crawler.rules.urls import partition_of
-from crawler.service.ring_view import disagreeing, members
 from crawler.settings import Settings, load
+from crawler.views.ring import disagreeing, members
+from crawler.views.ring_text import members_text
 from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
 

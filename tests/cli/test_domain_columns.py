@@ -3,10 +3,9 @@
 import pytest
 
 from crawler.frontier.lists import Rates
-from crawler.reports.crawl_report import domain_table
-from crawler.reports.domain_columns import COLUMNS, NAME_WIDTH_MAX, domain_grid
-from crawler.reports.domain_view import DomainState
 from crawler.terminal.tables import fitted
+from crawler.views.figures import COLUMNS, NAME_WIDTH_MAX, DomainState, domain_grid
+from crawler.views.report import domain_table
 from tests.support.views import domain
 
 FIRST = ["domain", "pages", "/s", "errors", "queued", "in flight", "next"]

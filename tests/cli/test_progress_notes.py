@@ -7,11 +7,20 @@ import pytest
 
 from crawler.frontier.lists import Sample, Samples
 from crawler.frontier.members import Awaited, Awaits, Member
-from crawler.reports.live_view import PlainLines, Shown
-from crawler.reports.overview import CrawlState, JobsAhead, jobs_ahead
-from crawler.reports.overview_text import notes, overview_parts, sentence, state_text
-from crawler.reports.progress_notes import left_s, left_text, stall_text, still_s
 from crawler.terminal.wording import failure_reason
+from crawler.views.figures import CrawlState, JobsAhead, jobs_ahead
+from crawler.views.overview import (
+    PlainLines,
+    Shown,
+    left_s,
+    left_text,
+    notes,
+    overview_parts,
+    sentence,
+    stall_text,
+    state_text,
+    still_s,
+)
 from crawler.worker.watch import ERROR_MAX, ERROR_SHOWN_S, Counters, LastError, OpenClaims
 from tests.support.views import NOW, overview, snapshot
 

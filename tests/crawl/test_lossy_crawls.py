@@ -12,9 +12,9 @@ import pytest
 from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
 from crawler.frontier.waiting import CRAWL_URLS
-from crawler.reports.losses import Kind, Loss
-from crawler.service.overview import losses
 from crawler.settings import Settings
+from crawler.views.losses import Kind, Loss
+from crawler.views.overview import losses
 from tests.cli.cli_lab import HOST, in_process, page
 from tests.crawl.failing_lab import KINDS, NAMES, SCALE, failing_servers
 from tests.crawl.harness import crawl, settings_of

@@ -10,9 +10,9 @@ import pytest
 
 from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
-from crawler.reports.losses import Kind
-from crawler.service.overview import losses
 from crawler.settings import Settings
+from crawler.views.losses import Kind
+from crawler.views.overview import losses
 from tests.crawl.harness import crawl, entries_of, settings_of
 from tests.support.hostile_server import Close, HostileServer, Step
 

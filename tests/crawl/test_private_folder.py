@@ -11,8 +11,8 @@ import pytest
 
 from crawler.archive.folder import open_existing
 from crawler.archive.spill_files import SpillFiles
-from crawler.reports.doctor_checks import Level, check_disk
 from crawler.settings import load
+from crawler.views.doctor import Level, check_disk
 from tests.crawl.lab import QUICK, name_server
 from tests.crawl.test_handlers_crash import APP
 from tests.support.processes import nursery

@@ -16,7 +16,7 @@ from crawler.archive.crawl_binding import FILE
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc import read_record
 from crawler.errors import ArchiveError, ConflictError
-from crawler.service.overview import losses
+from crawler.views.overview import losses
 from tests.archive.archive_samples import response, writer_in
 from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.rebuild_lab import (

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from crawler.app.crawl import make_seeder
-from crawler.app.crawl_summary import summary
 from crawler.app.open_crawl import open_crawl
 from crawler.frontier.reads import SEED_LED_AWAY
 from crawler.frontier.record import record_of
 from crawler.recovery.crawl_identity import bound_of
-from crawler.reports.losses import losses_of
-from crawler.service.url_explanation import explain
+from crawler.views.explain import explain
+from crawler.views.losses import losses_of
+from crawler.views.report import summary
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import Lab, audit, given, opened, rebuild
 from tests.support.engine import Engine

@@ -19,10 +19,10 @@ from crawler.frontier.operator import Actor, Via
 from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind
 from crawler.rules.jobs import run_id
-from crawler.service import rehandling
-from crawler.service.dead_letter_admin import LetterFilter, retry
-from crawler.service.pruning import Wanted, prune
-from crawler.service.rehandling import RehandleResult, rehandle
+from crawler.views import rehandling
+from crawler.views.dead_letters import LetterFilter, retry
+from crawler.views.pruning import Wanted, prune
+from crawler.views.rehandling import RehandleResult, rehandle
 from tests.crawl.handlers_lab import HOST, Lab, asked, lab, page
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit, rebuild

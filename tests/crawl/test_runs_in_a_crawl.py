@@ -16,10 +16,9 @@ from crawler.app.open_crawl import open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator import Actor, Via
 from crawler.model import CommitEntry
-from crawler.reports.explanation import explanation, state_of
 from crawler.rules.jobs import RunCounts
-from crawler.service.pruning import Wanted, prune
-from crawler.service.url_explanation import explain
+from crawler.views.explain import explain, explanation, state_of
+from crawler.views.pruning import Wanted, prune
 from crawler.worker import runs
 from tests.crawl import handlers_lab
 from tests.crawl.handlers_lab import HOST, page

@@ -9,11 +9,10 @@ import pytest
 from crawler.app.build import open_instance
 from crawler.app.crawl import make_seeder
 from crawler.app.open_crawl import open_crawl
-from crawler.reports.explanation import record_of
 from crawler.seeding import seeder
 from crawler.seeding.seeder import GivenUrl
-from crawler.service.url_explanation import explain
 from crawler.settings import Settings
+from crawler.views.explain import explain, record_of
 from crawler.worker import claim
 from crawler.worker.shared import FinishWatcher
 from tests.cli.cli_lab import HOST, page

@@ -13,7 +13,7 @@ from crawler.archive.folder import open_existing
 from crawler.frontier.restore import DoneUrl
 from crawler.model import SITEMAP
 from crawler.outputs.records import Pages
-from crawler.reports.losses import losses_of
+from crawler.views.losses import losses_of
 from crawler.worker.process import SITEMAP_INLINE_BYTES
 from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.lab import QUICK, name_server

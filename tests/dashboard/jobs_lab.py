@@ -13,7 +13,7 @@ from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import JobSpec, Outcome, Row, RunSpec, SchedulePatch, State, run_id
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.process import wall_s
-from crawler.service import jobs
+from crawler.views import jobs
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, serve_crawl
 from tests.support.processes import nursery
 

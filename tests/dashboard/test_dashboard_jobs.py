@@ -18,8 +18,8 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 from playwright.sync_api import expect
 
 from crawler.app.crawl import OpenCrawl
-from crawler.reports.job_view import JobView
-from crawler.service import jobs
+from crawler.views import jobs
+from crawler.views.job_view import JobView
 from tests.dashboard.dashboard_lab import HOSTILE, JOB_PAGES, Dashboard, Watched
 from tests.dashboard.jobs_lab import JOBS, ROWS, fill_many, served_jobs
 from tests.dashboard.test_dashboard_clicks import confirm

@@ -12,8 +12,8 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 from playwright.sync_api import expect
 
 from crawler.app.crawl import OpenCrawl
-from crawler.reports.losses import Kind, Loss
-from crawler.service.overview import losses
+from crawler.views.losses import Kind, Loss
+from crawler.views.overview import losses
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched, serve_crawl
 
 if TYPE_CHECKING:

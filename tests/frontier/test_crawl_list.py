@@ -14,8 +14,8 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import CRAWLS, LAYOUT, CrawlList, Crawls, Keys
 from crawler.rules.urls import Fingerprints, partition_of
-from crawler.service.crawl_list_view import CrawlCondition, crawl_row, crawl_rows, remove_crawl
 from crawler.settings import MembershipSettings, Settings, load
+from crawler.views.report import CrawlCondition, crawl_row, crawl_rows, remove_crawl
 from tests.frontier.door import HASH_KEY, Door, found
 
 PARTITIONS = 8

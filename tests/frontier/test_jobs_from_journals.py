@@ -13,7 +13,7 @@ from crawler.recovery.page_book import PageBook
 from crawler.rules.job_plan import created, edited, paused
 from crawler.rules.jobs import Job, JobSpec, name_of, run_id
 from crawler.rules.schedules import Schedule
-from crawler.service import jobs as service
+from crawler.views import jobs as service
 from tests.crawl.harness import entries_of
 from tests.crawl.rebuild_lab import rebuild
 from tests.frontier.door import Door

@@ -21,8 +21,8 @@ from crawler.rules.jobs import JobSpec, Row, RunSpec
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.process import wall_s
 from crawler.seeding import runs as runner
-from crawler.service import jobs
 from crawler.settings import Settings
+from crawler.views import jobs
 from crawler.worker import runs as run_watch
 from crawler.worker import runs as triggers
 from tests.crawl.harness import entries_of, lab_names, settings_of

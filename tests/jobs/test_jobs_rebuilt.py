@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from crawler.app.open_crawl import open_crawl
 from crawler.rules.jobs import SEEDS_INLINE_MAX, JobSpec, Outcome, RunSpec, State
 from crawler.rules.schedules import schedule_of
-from crawler.service import jobs
+from crawler.views import jobs
 from tests.crawl.rebuild_lab import audit, opened, rebuild
 from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_web, linked, running, until
 from tests.support.engine import Engine

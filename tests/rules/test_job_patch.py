@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.reports.job_view import definition_view
 from crawler.rules.jobs import JobPatch, JobSpec, RunSpec, SchedulePatch, delays_of
 from crawler.rules.schedules import Schedule
+from crawler.views.job_view import definition_view
 
 T0 = 1_800_000_000
 HOURLY = Schedule(every_s=3600, anchor_s=T0 - 1800)

@@ -10,10 +10,10 @@ import pytest
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.reports.dead_letters_view import Letter
-from crawler.service.command_input import letter_reason_of
-from crawler.service.dead_letter_admin import (
+from crawler.views.commands import letter_reason_of
+from crawler.views.dead_letters import (
     SCANS_MAX,
+    Letter,
     LetterFilter,
     dead_letter,
     dead_letter_list,
@@ -104,7 +104,7 @@ async def test_a_page_reads_only_so_much_where_few_are_wanted(
         return await some(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(crawl.letters), "some", counted)
-    monkeypatch.setattr("crawler.service.dead_letter_admin.SCANS_MAX", 3)
+    monkeypatch.setattr("crawler.views.dead_letters.SCANS_MAX", 3)
     assert SCANS_MAX > 3
     page = await dead_letter_page(crawl, LetterFilter(reason="tls"), limit=10)
     assert (list(page.letters), reads) == ([], 3)

@@ -7,8 +7,8 @@ import pytest
 from crawler.frontier.lists import BusyQueue, Slot
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.reads import DomainStats
-from crawler.reports.domain_detail import sentence
-from crawler.reports.domain_view import DomainState, DomainView, domain_view
+from crawler.views.domains import sentence
+from crawler.views.figures import DomainState, DomainView, domain_view
 
 NOW_S = 1_800_000_001.0
 SLOT = int(NOW_S // 5)

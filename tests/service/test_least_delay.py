@@ -10,9 +10,8 @@ from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.owner import Acquired, Fence, Settlement
 from crawler.rules.robots import RobotsRules, SharedRobots
-from crawler.service.commands import set_delay
-from crawler.service.least_delay import check_delay, least_delay_ms
 from crawler.settings.schema import SiteSettings
+from crawler.views.commands import check_delay, least_delay_ms, set_delay
 from tests.service.service_lab import ANN, DOMAIN, seeded
 from tests.support.engine import Engine
 

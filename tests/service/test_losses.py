@@ -8,7 +8,9 @@ import pytest
 from crawler.app.crawl import OpenCrawl
 from crawler.frontier.reads import Totals
 from crawler.model import FailureKind
-from crawler.reports.losses import (
+from crawler.views.commands import letter_reason_of
+from crawler.views.dead_letters import LetterFilter, dead_letter_list, purge, retry
+from crawler.views.losses import (
     ADVICE,
     LINES_MAX,
     NOT_COUNTED,
@@ -19,9 +21,7 @@ from crawler.reports.losses import (
     losses_table,
     losses_text,
 )
-from crawler.service.command_input import letter_reason_of
-from crawler.service.dead_letter_admin import LetterFilter, dead_letter_list, purge, retry
-from crawler.service.overview import losses, overview_with_losses
+from crawler.views.overview import losses, overview_with_losses
 from tests.crawl.runs_lab import ONE, finish, start
 from tests.service.service_lab import ANN, give_up, seeded
 from tests.support.engine import Engine

@@ -8,8 +8,8 @@ from msgspec import UNSET
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
-from crawler.service import commands
-from crawler.service.command_input import boost_of, check_release, delay_ms_of, domain_of
+from crawler.views import commands
+from crawler.views.commands import boost_of, check_release, delay_ms_of, domain_of
 from tests.service.service_lab import ANN, DOMAIN, URLS, all_keys, check_nothing_unlogged, logged, seeded
 from tests.support.engine import Engine
 

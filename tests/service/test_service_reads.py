@@ -14,13 +14,11 @@ from crawler.app.open_crawl import open_crawl
 from crawler.errors import UsageError
 from crawler.frontier.lists import SORTS, Sample
 from crawler.frontier.operator import OverrideKind
-from crawler.reports.domain_detail import DomainDetail
-from crawler.reports.domain_view import DomainState
-from crawler.reports.overview import CrawlState
 from crawler.runtime.process import wall_s
-from crawler.service.domains import domain_detail, domain_page, domain_rows, domains_matching
-from crawler.service.overview import crawl_series, overview, snapshot, totals
 from crawler.testing.generated_web import Resource
+from crawler.views.domains import DomainDetail, domain_detail, domain_page, domain_rows, domains_matching
+from crawler.views.figures import CrawlState, DomainState
+from crawler.views.overview import crawl_series, overview, snapshot, totals
 from crawler.worker import archive, watch
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.service.service_lab import seeded

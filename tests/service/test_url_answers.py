@@ -9,9 +9,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import OpenCrawl
 from crawler.app.open_crawl import open_crawl
 from crawler.errors import UsageError
-from crawler.reports.explanation import CommitAnswer, explanation, record_of
-from crawler.service.attempts import recent_attempts
-from crawler.service.url_explanation import explain
+from crawler.views.explain import CommitAnswer, explain, explanation, recent_attempts, record_of
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import crawl, settings_of
 from tests.support.engine import Engine

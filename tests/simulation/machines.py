@@ -27,9 +27,9 @@ from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run import Handled, run_handler
 from crawler.membership import peers as nodes
 from crawler.model import Claim, ParsedPage, Response
-from crawler.service import jobs as service_jobs
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
+from crawler.views import jobs as service_jobs
 from crawler.worker import process, watch
 from crawler.worker.process import HandlerStage, PageParser
 from tests.simulation.browsing import Internet, SimFetcher

@@ -8,8 +8,8 @@ from crawler.app.open_crawl import open_crawl
 from crawler.errors import CrawlerError
 from crawler.frontier.operator import Actor, Via
 from crawler.runtime.process import wall_s
-from crawler.service import failed_runs
-from crawler.service import jobs as service
+from crawler.views import jobs
+from crawler.views import jobs as service
 from tests.simulation.job_sketches import Act
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.machines import Fleet, Life, Node, replaced
@@ -63,4 +63,4 @@ class Person:
 
 
 async def _retry(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> None:
-    await failed_runs.retry(crawl, user, name, None, actor=actor)
+    await jobs.retry(crawl, user, name, None, actor=actor)

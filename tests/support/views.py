@@ -5,9 +5,8 @@ from typing import Any
 from crawler.frontier.lists import Rates
 from crawler.frontier.operator import Overrides
 from crawler.frontier.reads import DomainStats
-from crawler.reports.domain_view import DomainState, DomainView, domain_view
-from crawler.reports.overview import CrawlState, DomainRows, Overview, Snapshot
-from crawler.reports.overview_text import with_notes
+from crawler.views.figures import CrawlState, DomainRows, DomainState, DomainView, Overview, Snapshot, domain_view
+from crawler.views.overview import with_notes
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 

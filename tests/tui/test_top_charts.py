@@ -3,8 +3,8 @@
 import pytest
 
 from crawler.frontier.lists import Rates
-from crawler.reports.overview import Point
 from crawler.tui.charts import bars, columns_of
+from crawler.views.figures import Point
 
 
 def point(at: float, seconds: float = 5.0) -> Point:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawler.reports.overview import CrawlState
 from crawler.tui.texts import BOOST_MAX, HELP, boost_question, crawl_question, head_text, keys_text, notes_text
+from crawler.views.figures import CrawlState
 from tests.support.views import domain, overview
 
 

@@ -7,13 +7,11 @@ from crawler.archive.history import Became
 from crawler.errors import EngineDown, UsageError
 from crawler.frontier.lists import Rates
 from crawler.frontier.operator import LogEntry, Via
-from crawler.reports.dead_letters_view import Letter, LetterFailure
-from crawler.reports.domain_detail import DomainDetail, RobotsView, sentence, with_facts
-from crawler.reports.domain_view import DomainState, DomainView
-from crawler.reports.history_view import ShownAttempt
-from crawler.reports.overview import DomainRows, Overview, Point, SeriesView, Snapshot
-from crawler.service.dead_letter_admin import LetterList
 from crawler.tui.app import TopApp
+from crawler.views.dead_letters import Letter, LetterFailure, LetterList
+from crawler.views.domains import DomainDetail, RobotsView, sentence, with_facts
+from crawler.views.explain import ShownAttempt
+from crawler.views.figures import DomainRows, DomainState, DomainView, Overview, Point, SeriesView, Snapshot
 from tests.support.views import NOW, domain, overview, snapshot
 
 NEVER_S = 3600.0  # between two reads: only keys cause one

@@ -22,9 +22,9 @@ from crawler.frontier.operator import Actor
 from crawler.model import CommitEntry
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import reached
-from crawler.service.failed_runs import dismiss_old
 from crawler.terminal.wording import counted, moment
 from crawler.version import PACKAGE, program_version
+from crawler.views.jobs import dismiss_old
 
 WRITTEN_PAUSE_S = 0.05
 WRITTEN_LOOKS = 600

@@ -48,7 +48,7 @@ from crawler.recovery.refill import Refill
 from crawler.recovery.reparse import response_of
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import first_error, reached
-from crawler.service.pruning import undrained_entries
+from crawler.views.pruning import undrained_entries
 from crawler.worker.archive import encode_followed
 from crawler.worker.process import HandlerRuntime, PageParser, ParseKilledError
 from crawler.worker.router import parent_of

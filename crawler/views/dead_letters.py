@@ -1,20 +1,103 @@
-"""Dead letters for operators: listed, read page by page, put back into their queues, purged.
-
-All raise EngineError. What changes something is written to the operator log before it acts.
-"""
+"""Dead letters: listed, counted, repeated, purged."""
 
 import heapq
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from textwrap import indent
+from typing import Self
 
 import msgspec
 
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import NotMetError, UsageError
+from crawler.frontier.codec import DeadLetter
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import StoredLetter
 from crawler.model import RefusalReason
-from crawler.reports.dead_letters_view import Letter
+from crawler.terminal.tables import facts, table
+from crawler.terminal.wording import counted, moment, number
+from crawler.views.report import named
+
+
+class LetterFailure(msgspec.Struct, frozen=True):
+    """A failed attempt."""
+
+    at: float  # wall clock, s
+    kind: str
+    detail: str = ""
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter with names, as JSON has it. `DeadLetter` documents the same fields."""
+
+    url: str
+    queue: str
+    domain: str
+    depth: int
+    reason: str
+    detail: str
+    attempts: int
+    failed_at: float  # wall clock, s
+    seed: bool
+    redirects: int
+    score: float
+    seed_number: int  # 0: not known
+    failures: Sequence[LetterFailure]
+    label: str
+    trace: str
+    run: str = ""  # of a job; "": of the crawl itself
+    user: str = ""  # whose job it belongs to
+
+    @classmethod
+    def of(cls, letter: DeadLetter) -> Self:
+        """The same, with names."""
+        failures = tuple(LetterFailure(one.at, one.kind, one.detail) for one in letter.failures)
+        return cls(**msgspec.structs.asdict(letter) | {"failures": failures})
+
+
+def letters_table(letters: Sequence[Letter], reasons: Mapping[str, int]) -> str:
+    """Some dead letters, the newest first, and how many there are for each reason."""
+    total = sum(reasons.values())
+    if not total:
+        return "No dead letters."
+    has_runs = any(one.run for one in letters)
+    rows = [
+        (moment(one.failed_at), one.reason, str(one.attempts), *([one.run or "-"] if has_runs else ()), one.url)
+        for one in letters
+    ]
+    headings = ("failed at", "reason", "attempts", *(["run"] if has_runs else ()), "URL")
+    lines = [table(headings, rows, left=len(headings)), ""]
+    lines.append(f"{counted(total, 'dead letter')}: {named(reasons)}")
+    if len(letters) < total:
+        lines.append(f"shown: the newest {number(len(letters))} (--limit N for more; --json has all)")
+    return "\n".join(lines)
+
+
+def letter_text(letter: Letter) -> str:
+    """Everything about one dead letter, with each attempt, and the traceback of a handler's failure."""
+    pairs = [
+        ("url", letter.url),
+        ("reason", f"{letter.reason}{f' ({letter.detail})' if letter.detail else ''}"),
+        ("failed at", moment(letter.failed_at)),
+        ("attempts", str(letter.attempts)),
+        ("domain", letter.domain if letter.queue == letter.domain else f"{letter.domain}, queue {letter.queue}"),
+        ("depth", f"{letter.depth}{', a seed' if letter.seed else ''}"),
+        *([("label", letter.label)] if letter.label else []),
+        *([("run", letter.run)] if letter.run else []),
+    ]
+    rows = [
+        (str(n), moment(failure.at), failure.kind, failure.detail) for n, failure in enumerate(letter.failures, start=1)
+    ]
+    attempts = f"\n\n{table(('attempt', 'failed', 'kind', 'detail'), rows, left=4)}" if rows else ""
+    # Indented: what an exception quotes of a page can't look like one of the lines above.
+    trace = f"\n\n{indent(letter.trace, '  ')}" if letter.trace else ""
+    return facts(pairs) + attempts + trace
+
+
+# Dead letters for operators: listed, read page by page, put back into their queues, purged.
+#
+# All raise EngineError. What changes something is written to the operator log before it acts.
+
 
 # One page reads so much at most, where few dead letters are wanted.
 SCANNED_MAX = 2_000  # dead letters: some 600 kB

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from crawler.reports.ring_types import (
+from crawler.terminal.tables import NOTHING, facts, or_nothing, table
+from crawler.terminal.wording import by_number, counted, duration, number
+from crawler.views.ring import (
     Eviction,
     NewPin,
     PinList,
@@ -13,8 +15,6 @@ from crawler.reports.ring_types import (
     RingPlan,
     UrlPlace,
 )
-from crawler.terminal.tables import NOTHING, facts, or_nothing, table
-from crawler.terminal.wording import by_number, counted, duration, number
 
 ROWS = 20  # of each table of a plan; --json has all
 PIN_STATES = {"heard": "heard", "moving": "on its way", "waiting": "its node does not take part"}

@@ -1,21 +1,110 @@
-"""Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself."""
+"""One URL: why it is, is not or will be crawled, and its attempts."""
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Self
 
 import msgspec
 
+from crawler.app.crawl import OpenCrawl, make_router
+from crawler.archive.history import Attempt, Became, newest_attempts, status_of
+from crawler.archive.index_reader import find_url, sitemaps_beside
+from crawler.archive.warc import read_record
+from crawler.errors import ArchiveError, NotMetError, UsageError
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.reads import UrlLocation
+from crawler.frontier.reads import LINKS, UrlLocation
 from crawler.frontier.waiting import kind_of
 from crawler.model import CommitEntry
-from crawler.reports.crawl_report import DEFERRED, boost_text, stop_text
-from crawler.rules.robots import RobotsVerdict
+from crawler.recovery.reparse import Rereader
+from crawler.rules.robots import RobotsVerdict, SharedRobots
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.text import one_line
-from crawler.rules.traps import PASSED, Verdict
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules, Verdict
 from crawler.rules.urls import origin_of
-from crawler.terminal.tables import facts
+from crawler.terminal.tables import NOTHING, facts, table
 from crawler.terminal.wording import counted, duration, failure_text, moment
+from crawler.version import program_version
+from crawler.views.report import DEFERRED, boost_text, stop_text
+from crawler.views.ring import ring_of, weights_of
+from crawler.web.fetcher import Fetcher
+from crawler.web.resolver import CachingResolver
+from crawler.worker.process import ParseKilledError
+from crawler.worker.robots import COMMAND_PATIENCE_MS, RobotsCache, RobotsReader, SlotBorrower
+from crawler.worker.router import Router
+
+
+class ShownAttempt(Attempt, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of an attempt, with its status; times in s since 1970."""
+
+    status: str  # how far it came, like "finished"
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> Self:
+        """The same, with its status."""
+        return cls(**msgspec.structs.asdict(attempt), status=status_of(attempt.times))
+
+
+HEADERS = ("at", "try", "status", "result", "in queue", "claimed", "took", "by", "epoch")
+
+
+def history_table(attempts: Sequence[Attempt], *, with_urls: bool) -> str:
+    """One row each, in the order given. Durations: in the queue, claimed until its turn came, of the request."""
+    headers = (*HEADERS, "URL") if with_urls else HEADERS
+    rows = [(*_row(one), one.url) if with_urls else _row(one) for one in attempts]
+    return table(headers, rows, left=len(headers))
+
+
+def _row(a: Attempt) -> tuple[str, ...]:
+    begun = a.started or a.failed or a.refused or a.lost
+    return (
+        moment(next(iter(a.times.values()), 0.0)) if not a.claimed else moment(a.claimed),
+        str(a.attempt) if a.attempt else NOTHING,
+        status_of(a.times),
+        _result(a),
+        _between(a.queued, a.claimed),
+        _between(a.claimed, begun),
+        _between(a.started, a.finished or a.failed or a.lost),
+        a.node,
+        str(a.epoch),
+    )
+
+
+def _result(a: Attempt) -> str:
+    failure = failure_text(a.kind, a.detail)
+    if a.became is Became.RETRY:
+        return f"{failure}; to be retried"
+    if a.became is Became.DEAD:
+        return f"{failure}; dead letter"
+    if a.became is Became.LOST:
+        return f"does not count ({failure or a.http_status or 'cut off'})"
+    return failure or str(a.http_status)
+
+
+def _between(begin: float, end: float) -> str:
+    return duration(max(0.0, end - begin)) if begin and end else NOTHING
+
+
+# The newest attempts at a URL or a domain, from the crawl folder on this machine.
+
+
+LIMIT_MAX = 1_000  # attempts; some 300 bytes each as JSON
+
+
+async def recent_attempts(crawl: OpenCrawl, *, url: str = "", domain: str = "", limit: int = 20) -> list[ShownAttempt]:
+    """The newest attempts at a canonical URL or at the URLs of a domain, the newest first.
+
+    Empty where this machine has no folder of the crawl. Instances of other machines note their attempts there. Reads
+    the newest 256 MB of the history, in a thread. Raises UsageError for a limit out of bounds.
+    """
+    if not 1 <= limit <= LIMIT_MAX:
+        raise UsageError(f"limit {limit}: expected 1 to {LIMIT_MAX:,} attempts")
+    found = await asyncio.to_thread(newest_attempts, crawl.folder, url=url, domain=domain, limit=limit)
+    return [ShownAttempt.of(one) for one in found]
+
+
+# Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself.
 
 WAIT_SHOWN_MS = 50
 RUNS_SHOWN = 10  # the last that have fetched a URL
@@ -385,3 +474,139 @@ def _next(where: UrlLocation) -> str:
 
 def _alone(f: Facts) -> str:
     return " No instance is running: start one with 'crawler run' or 'crawler crawl'." if f.is_alone else ""
+
+
+# What commands request from sites while a crawl may run: a fetcher, and the robots.txt of a URL.
+
+
+@contextlib.asynccontextmanager
+async def polite_fetcher(crawl: OpenCrawl) -> AsyncIterator[tuple[Fetcher, SlotBorrower]]:
+    """A fetcher, and slots on the politeness clocks of hosts, whoever owns them."""
+    resolver = CachingResolver(crawl.settings.dns, allow_private=crawl.settings.fetch.allow_private)
+    try:
+        async with Fetcher(crawl.settings, resolver=resolver, version=program_version()) as fetcher:
+            yield fetcher, SlotBorrower(crawl.frontier, crawl.placement.of)
+    finally:
+        await resolver.close()
+
+
+async def robots_fact(crawl: OpenCrawl, url: str, partition: int, *, fetch: bool) -> RobotsFact:
+    """What robots.txt allows for a URL, as the owner stored it; with `fetch`, requested if nothing is stored."""
+    settings, origin = crawl.settings.robots, origin_of(url)
+    if not settings.obey:
+        return RobotsFact(note="ignored by the settings")
+    blob = await crawl.frontier.robots(partition, origin)
+    stored = SharedRobots.unpack(blob) if blob is not None else None
+    if stored is not None:
+        stale = time.time() - stored.read_at >= settings.ttl_s
+        note = "it will be read again before the next fetch" if stale else ""
+        return RobotsFact(verdict=stored.rules.verdict(url), read_at=stored.read_at, note=note)
+    if fetch:
+        return await _fetched_robots(crawl, url, origin)
+    return RobotsFact(note="not read yet: it will be before the first fetch (--fetch-robots asks now)")
+
+
+async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact:
+    """Requested on the clock of its queue. Nothing is stored: the owner reads for itself."""
+    async with polite_fetcher(crawl) as (fetcher, slot_borrower):
+        cache = RobotsCache(crawl.frontier, crawl.settings)
+        reader = RobotsReader(cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS)
+        reading = await reader.read("", origin)
+        while reading.entry is None:
+            await asyncio.sleep(reading.wait_ms / 1000)
+            reading = await reader.read("", origin)
+        entry = reading.entry
+    if entry.rules is None:
+        return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
+    return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())
+
+
+# What is known of one URL: where it is, whose it is, and what decides whether it is crawled.
+
+
+SITEMAPS_READ = 50  # of a host, to find the one that names a URL
+
+
+async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "", fetch_robots: bool = False) -> Facts:
+    """The facts about a canonical URL, which `reports.explanation` makes a text or a record of.
+
+    `given` is the URL as it was written. `run`: an active run of a job, for which the URL is looked at, by its scope
+    and depth; "" for the crawl itself. With `fetch_robots`, the site is asked for a robots.txt that nobody has read
+    yet, politely. Raises EngineError, NotMetError when no such run is active, and ConflictError when the engine lost
+    the crawl.
+    """
+    crawl = await crawl.reloaded()
+    router = make_router(crawl)
+    if run:
+        record = (await crawl.runs.read([run]))[run]
+        if record is None:
+            raise NotMetError(f"run {run[:80]} is not active; 'crawler export --run' prints pages of one that ended")
+        router = router.of_run(record)
+    candidate = router.candidate(url, depth=0)
+    where = await crawl.inspect.locate(candidate, run=crawl.record.run)
+    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    overrides = await crawl.operator.overrides()
+    is_seed = where.record is not None and where.record.seed
+    depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
+    commits = await asyncio.to_thread(_commits, crawl, url, where.entry)
+    lost = {} if where.seen else (await crawl.stats.totals()).lost
+    return Facts(
+        given=given or url,
+        url=url,
+        domain=candidate.domain,
+        queue=candidate.queue,
+        partition=candidate.partition,
+        suggested=owners[candidate.partition] if owners else "",
+        is_alone=not owners,
+        is_paused=overrides.is_paused,
+        quota_reached=await crawl.crawls.quota_reached(),
+        boost=overrides.boosts.get(candidate.domain, 0),
+        scope=_scope_of(router, url, depth, redirects),
+        robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
+        where=where,
+        traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),
+        run=run,
+        commits=[entry for entry in commits if entry.run == run],
+        of_runs=[entry for entry in commits if entry.run and not run],
+        has_index=bool(crawl.settings.archive.dir),
+        links_dropped=lost.get(LINKS, 0),
+        sitemap=await _sitemap_of(crawl, url, depth if where.record else commits[-1].depth if commits else 0),
+    )
+
+
+async def _sitemap_of(crawl: OpenCrawl, url: str, depth: int) -> str:
+    """The sitemap that names a URL of this depth, if it is in this folder; "" for none."""
+    if not crawl.record.sitemaps or depth != 1:
+        return ""
+    rereader = Rereader(crawl.settings, crawl.record)
+    try:
+        for entry in (await asyncio.to_thread(sitemaps_beside, crawl.folder, url))[:SITEMAPS_READ]:
+            with contextlib.suppress(ArchiveError, ParseKilledError):
+                if entry.warc is not None:
+                    stored = await asyncio.to_thread(read_record, crawl.folder, entry.warc)
+                    found = await rereader.read(entry.url, stored, is_sitemap=True)
+                    if url in found.links or url in found.sitemaps:
+                        return entry.url
+    finally:
+        await rereader.close()
+    return ""
+
+
+def _scope_of(router: Router, url: str, depth: int, redirects: int) -> ScopeVerdict:
+    """With the seed that redirects to the site of a URL, if that is why somebody may expect it in the crawl."""
+    found = router.verdict(url, depth, redirects)
+    if found.allowed:
+        return found
+    for seed, target in router.scope.led_away():
+        if router.scope.root_of(target) == router.scope.root_of(url):
+            advice = f"{seed} redirects to {target} there: 'crawler seed {target}' crawls that site, too"
+            return msgspec.structs.replace(found, rule=f"{found.rule}; the seed {advice}")
+    return found
+
+
+def _commits(crawl: OpenCrawl, url: str, entry: CommitEntry | None) -> list[CommitEntry]:
+    """From the index on this machine, and from the engine's log where it is not yet in an index."""
+    found = find_url(crawl.folder, url)
+    if entry is not None and not any((e.fingerprint, e.visit) == (entry.fingerprint, entry.visit) for e in found):
+        found.append(entry)
+    return found

@@ -1,1 +1,0 @@
-"""Text about a crawl for people."""

@@ -1,0 +1,408 @@
+"""What operators change: domains, users, seeds. Each command is written into the operator log before it acts."""
+
+import asyncio
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from crawler.app.crawl import OpenCrawl, make_seeder, member_of
+from crawler.errors import EngineError, UsageError
+from crawler.frontier.codec import pairs_of
+from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
+from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.model import FailureKind
+from crawler.rules.health import delay_ms as delay_by
+from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
+from crawler.rules.schedules import parse_duration
+from crawler.rules.scope import of_queues
+from crawler.rules.urls import host_of, registrable_domain
+from crawler.runtime.process import first_error
+from crawler.seeding.seeder import GivenUrl, SeedReport
+from crawler.seeding.url_input import url_of_site
+from crawler.settings.schema import PRIORITY_MAX
+from crawler.terminal.wording import counted, duration
+from crawler.views.domains import known_robots
+
+
+async def check_delay(crawl: OpenCrawl, domain: str, delay_ms: int) -> None:
+    """Raises UsageError for a delay that is shorter than the least one."""
+    least_ms = await least_delay_ms(crawl, domain)
+    if delay_ms < least_ms:
+        raise UsageError(
+            f"{domain}: {duration(least_ms / 1000)} between requests is the least, by the settings and robots.txt; "
+            "only 'crawler delay' sets a shorter one"
+        )
+
+
+async def least_delay_ms(crawl: OpenCrawl, domain: str) -> int:
+    """The delay that a domain would have without a command.
+
+    That of the settings, of its table in [[sites]], and of the robots.txt files that are known of its hosts. Where no
+    command sets the delay now, also the one in force, which may come from another host of the domain. Raises
+    EngineError.
+    """
+    settings, operator = crawl.settings, crawl.operator
+    partition, queues = operator.partition_of(domain), await operator.queues_of(domain)
+    of_site = of_queues(settings.sites, "delay_s")
+    is_free = domain not in (await operator.overrides()).delays_ms
+    least_ms = 0
+    for found in await crawl.stats.domains([(queue, partition) for queue in queues]):
+        own_ms = round(max(settings.politeness.delay_s, of_site(found.domain) or 0.0) * 1000)
+        robots = await known_robots(crawl, partition, found.domain)
+        asked = [stored.rules.crawl_delay_s for _, stored in robots if stored.rules.crawl_delay_s is not None]
+        cap_ms = int(settings.politeness.delay_max_s * 1000)
+        natural_ms = delay_by(min_delay_ms=own_ms, crawl_delay_s=max(asked, default=None), delay_max_ms=cap_ms)
+        least_ms = max(least_ms, natural_ms, found.delay_ms if is_free else 0)
+    return least_ms
+
+
+# Users of a crawl: their weights, and what waits of each. All functions raise EngineError.
+
+
+class UserView(msgspec.Struct, frozen=True, kw_only=True):
+    """A user who has URLs in queues, or another weight than 1. `user` is None for the crawl itself."""
+
+    user: str | None
+    weight: float
+    waiting: int | None  # URLs in queues, not those that are claimed; None for the crawl itself, where nobody counts
+
+
+async def list_users(crawl: OpenCrawl) -> list[UserView]:
+    """The crawl itself, then the users by name."""
+    weights = (await crawl.operator.overrides()).weights
+    keys = [crawl.keys.of(p, "users") for p in range(crawl.record.partitions)]
+    waiting: Counter[str] = Counter()
+    for found in await crawl.engine.commands([("HGETALL", key) for key in keys]):
+        waiting.update({user.decode(): int(n) for user, n in pairs_of(found)})
+    first = UserView(user=None, weight=weights.get(CRAWL, 1.0), waiting=None)
+    names = sorted(({*weights} | {*waiting}) - {CRAWL})
+    return [first, *(UserView(user=one, weight=weights.get(one, 1.0), waiting=waiting[one]) for one in names)]
+
+
+async def set_weight(crawl: OpenCrawl, user: str, weight: float, *, actor: Actor) -> bool:
+    """Give a user, or the crawl itself, a weight; whether that is new. Raises UsageError."""
+    if user != CRAWL:
+        check_user(user)
+    check_weight(weight)
+    await crawl.operator_log.add(actor, "users", user, f"weight {weight:g}")
+    if weight == 1:
+        return await crawl.operator.book.cancel(OverrideKind.WEIGHT, user)
+    return await crawl.operator.book.give(OverrideKind.WEIGHT, user, weight)
+
+
+# Values of commands as people write them. Imports little: commands read them before an engine is started.
+
+DELAY_MAX_S = 86_400
+BOOST_MAX = 9
+UNDONE_BY = {"paused": "resume", "blocked": "unblock"}  # deferred for this reason -> what releases them
+
+
+def domain_of(text: str) -> str:
+    """The domain of a domain, host or URL as people write it. Raises InvalidUrl."""
+    return registrable_domain(host_of(url_of_site(text)))
+
+
+def delay_ms_of(text: str) -> int | None:
+    """A delay as people write it: seconds or a duration; None for "auto". Raises UsageError."""
+    if text == "auto":
+        return None
+    seconds = parse_duration(text)
+    if not 0 <= seconds <= DELAY_MAX_S:
+        raise UsageError(f"delay {text}: expected seconds from 0 to {DELAY_MAX_S:,}, or auto")
+    return round(seconds * 1000)
+
+
+def boost_of(text: str) -> int:
+    """A boost as people write it. Raises UsageError."""
+    try:
+        n = int(text)
+    except ValueError:
+        n = BOOST_MAX + 1
+    if not -BOOST_MAX <= n <= BOOST_MAX:
+        raise UsageError(f"boost {text}: expected a whole number from -{BOOST_MAX} to {BOOST_MAX}")
+    return n
+
+
+def check_release(reason: str, urls_max: int) -> None:
+    """May these be given to `release`? Raises UsageError."""
+    if urls_max < 0:
+        raise UsageError(f"urls {urls_max}: expected a number of URLs")
+    if reason in UNDONE_BY:
+        raise UsageError(f"reason {reason}: use 'crawler {UNDONE_BY[reason]} DOMAIN'")
+
+
+def letter_reason_of(text: str) -> str:
+    """A reason of dead letters. Raises UsageError."""
+    if text not in list(FailureKind):
+        raise UsageError(f"reason {text}: expected one of {', '.join(FailureKind)}")
+    return text
+
+
+def check_seed_options(depth: int, priority: float | None) -> None:
+    """May seeds have this depth and priority? Raises UsageError."""
+    if not 0 <= depth <= DEPTH_MAX:
+        raise UsageError(f"depth {depth}: expected 0 to {DEPTH_MAX}")
+    if priority is not None and not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        raise UsageError(f"priority {priority}: expected -{PRIORITY_MAX:,} to {PRIORITY_MAX:,}")
+
+
+# Operator commands on domains, or on the whole crawl: pause, block, delay, boost, purge, release.
+#
+# Each is written to the operator log before it acts. A domain is one that `command_input.domain_of` returned; "" is the
+# whole crawl, where that is allowed. All raise EngineError; `purge` and `release` also ArchiveError.
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command did. Only the field of its kind is set; `delay_ms` is None for the one of robots.txt."""
+
+    domain: str | None  # None: the whole crawl
+    text: str  # for people, a sentence
+    urls: int  # that wait, were deferred, dropped or released
+    is_changed: bool  # not so before
+    paused: bool | UnsetType = UNSET
+    blocked: bool | UnsetType = UNSET
+    delay_ms: int | UnsetType | None = UNSET
+    boost: int | UnsetType = UNSET  # from -9 to 9
+    purged: int | UnsetType = UNSET  # URLs
+    released: int | UnsetType = UNSET  # URLs
+
+
+class Boosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Domains with a boost, the highest first."""
+
+    boosts: Mapping[str, int]
+
+
+async def is_met(crawl: OpenCrawl, domain: str) -> bool:
+    """Has any URL of a domain been added to this crawl?"""
+    operator = crawl.operator
+    partition = operator.partition_of(domain)
+    found = await crawl.stats.domains([(queue, partition) for queue in await operator.queues_of(domain)])
+    if any(d.pending or d.fetched or d.dead or d.refused for d in found):
+        return True
+    return any([await operator.deferred_urls.of_queue(partition, d.domain) for d in found])
+
+
+async def pause(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResult:
+    """Start no more requests, to one domain or to any."""
+    await crawl.operator_log.add(actor, "pause", domain)
+    is_new = await crawl.operator.book.give(OverrideKind.PAUSED, domain or EVERYWHERE)
+    n = await _waiting(crawl, domain)
+    text = f"{_of(domain)} {_now(is_new)} paused: {_urls(n)} wait{'s' * (n == 1)}"
+    return CommandResult(domain=domain or None, text=text, urls=n, is_changed=is_new, paused=True)
+
+
+async def resume(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResult:
+    """Continue a paused domain or crawl."""
+    await crawl.operator_log.add(actor, "resume", domain)
+    was = await crawl.operator.book.cancel(OverrideKind.PAUSED, domain or EVERYWHERE)
+    n = await _waiting(crawl, domain)
+    still = await _still(crawl, domain)
+    text = f"{_of(domain)} is resumed with {_urls(n)}{still}" if was else f"{_of(domain)} was not paused{still}"
+    if was:
+        text += await alone_text(crawl)
+    return CommandResult(domain=domain or None, text=text, urls=n, is_changed=was, paused=False)
+
+
+async def _waiting(crawl: OpenCrawl, domain: str) -> int:
+    return await crawl.operator.carry_out(domain) if domain else (await crawl.stats.totals()).pending
+
+
+async def block(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResult:
+    """Stop fetching from a domain; its URLs are deferred."""
+    await crawl.operator_log.add(actor, "block", domain)
+    is_new = await crawl.operator.book.give(OverrideKind.BLOCKED, domain)
+    n = await crawl.operator.carry_out(domain)
+    text = f"{domain} {_now(is_new)} blocked: {_urls(n)} deferred"
+    return CommandResult(domain=domain, text=text, urls=n, is_changed=is_new, blocked=True)
+
+
+async def unblock(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResult:
+    """Fetch from a blocked domain again."""
+    await crawl.operator_log.add(actor, "unblock", domain)
+    was = await crawl.operator.book.cancel(OverrideKind.BLOCKED, domain)
+    n = await crawl.operator.carry_out(domain)
+    if was:
+        text = f"{domain} is no longer blocked: {_urls(n)} back in its queue"
+        text += await _still(crawl, domain) + await alone_text(crawl)
+    else:
+        text, n = f"{domain} was not blocked", 0
+    return CommandResult(domain=domain, text=text, urls=n, is_changed=was, blocked=False)
+
+
+async def set_delay(crawl: OpenCrawl, domain: str, delay_ms: int | None, *, actor: Actor) -> CommandResult:
+    """Set the delay between requests to a domain; None: by robots.txt and the settings. Raises UsageError."""
+    if delay_ms is not None and not 0 <= delay_ms <= DELAY_MAX_S * 1000:
+        raise UsageError(f"delay {delay_ms} ms: expected 0 to {DELAY_MAX_S * 1000:,}")
+    shown = "auto" if delay_ms is None else duration(delay_ms / 1000)
+    await crawl.operator_log.add(actor, "delay", domain, shown)
+    before = (await crawl.operator.overrides()).delays_ms.get(domain)
+    await crawl.operator.delay(domain, delay_ms)
+    if delay_ms is None:
+        text = f"{domain}: the delay follows robots.txt and the settings again"
+    else:
+        text = f"{domain}: {shown} between requests from now on"
+    return CommandResult(domain=domain, text=text, urls=0, is_changed=delay_ms != before, delay_ms=delay_ms)
+
+
+async def set_boost(crawl: OpenCrawl, domain: str, boost: int, *, actor: Actor) -> CommandResult:
+    """Fetch from a domain before others that are due, or after them; 0 for neither. Raises UsageError."""
+    boost = boost_of(str(boost))
+    await crawl.operator_log.add(actor, "boost", domain, str(boost))
+    before = (await crawl.operator.overrides()).boosts.get(domain, 0)
+    await crawl.operator.boost(domain, boost)
+    if not boost:
+        text = f"{domain}: no boost"
+    else:
+        text = f"{domain}: boost {boost}; fetched {'before' if boost > 0 else 'after'} domains without a boost"
+    return CommandResult(domain=domain, text=text, urls=0, is_changed=boost != before, boost=boost)
+
+
+async def boosts(crawl: OpenCrawl) -> Boosts:
+    """Domains with a boost; it changes nothing."""
+    found = sorted((await crawl.operator.overrides()).boosts.items(), key=lambda one: (-one[1], one[0]))
+    return Boosts(boosts=dict(found))
+
+
+async def purge(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResult:
+    """Drop the queued and deferred URLs of a domain permanently."""
+    await crawl.operator_log.add(actor, "purge", domain)
+    n = await crawl.operator.purge(domain)
+    return CommandResult(domain=domain, text=f"{domain}: {_urls(n)} dropped", urls=n, is_changed=n > 0, purged=n)
+
+
+async def release(crawl: OpenCrawl, domain: str, *, reason: str = "", urls_max: int = 0, actor: Actor) -> CommandResult:
+    """Put at most `urls_max` (0: all) deferred URLs back into their queues. Raises UsageError."""
+    check_release(reason, urls_max)
+    asked = [f"reason {reason}"] * bool(reason) + [f"at most {_urls(urls_max)}"] * bool(urls_max)
+    await crawl.operator_log.add(actor, "release", domain, ", ".join(asked))
+    n = await crawl.operator.release(domain, reason, urls_max)
+    text = f"{_urls(n)} released{await alone_text(crawl) if n else ''}"
+    return CommandResult(domain=domain or None, text=text, urls=n, is_changed=n > 0, released=n)
+
+
+async def alone_text(crawl: OpenCrawl) -> str:
+    """What to add to a text when nothing would be fetched, because no instance runs."""
+    return "" if await crawl.members.read() else "; no instance is running: start one with 'crawler crawl'"
+
+
+def _of(domain: str) -> str:
+    return domain or "The crawl"
+
+
+def _now(is_new: bool) -> str:
+    return "is now" if is_new else "was already"
+
+
+def _urls(n: int) -> str:
+    return counted(n, "URL")
+
+
+async def _still(crawl: OpenCrawl, domain: str) -> str:
+    """Which other command still stops it."""
+    overrides = await crawl.operator.overrides()
+    stop = overrides.stop_of(domain) if domain else ""
+    if stop:
+        return f"; {domain} is still {stop}"
+    return "; the whole crawl is paused ('crawler resume')" if overrides.is_paused else ""
+
+
+# Seeds for a crawl that runs or will run: added in batches, while no instance takes the crawl for finished.
+
+
+Batches = AsyncIterable[Iterable[GivenUrl]] | Iterable[Iterable[GivenUrl]]
+
+
+class SeedComplaint(msgspec.Struct, frozen=True, kw_only=True):
+    """A given URL that was not added, and why."""
+
+    where: str  # like "line 7"
+    url: str
+    reason: str
+
+
+class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the given URLs; complaints about the first thousand of each kind."""
+
+    new: int
+    retried: int  # had failed, and are put back into their queues
+    seen: int
+    out_of_scope: int
+    invalid: int
+    complaints: Sequence[SeedComplaint]
+
+
+async def add_seeds(
+    crawl: OpenCrawl,
+    batches: Batches,
+    *,
+    depth: int = 0,
+    priority: float | None = None,
+    given: str,
+    actor: Actor,
+    on_batch: Callable[[SeedReport], None] = lambda _: None,
+) -> SeedResult:
+    """Add URLs, a batch at a time, so they are never all in memory; repeating is safe.
+
+    `given` is what the operator log calls them, like "3 URLs". `on_batch` gets the counts so far. Raises UsageError for
+    a depth or priority out of bounds, EngineError when the engine does not take them, ConflictError when it lost the
+    crawl, ArchiveError when the folder's journal can't be written, and whatever `batches` raises.
+    """
+    check_seed_options(depth, priority)
+    await crawl.operator_log.add(actor, "seed", "", given)
+    seeder = make_seeder(await crawl.reloaded(), depth=depth, priority=priority)
+    async with seeding_member(crawl):
+        async for batch in _each(batches):
+            on_batch(await seeder.add_all(batch))
+    return _result(seeder.report)
+
+
+async def _each(batches: Batches) -> AsyncIterator[Iterable[GivenUrl]]:
+    if isinstance(batches, AsyncIterable):
+        async for batch in batches:
+            yield batch
+    else:
+        for batch in batches:
+            yield batch
+
+
+def _result(report: SeedReport) -> SeedResult:
+    complaints = [SeedComplaint(where=where, url=url, reason=reason) for where, url, reason in report.invalid]
+    complaints += [
+        SeedComplaint(where="", url=url, reason=f"out of scope: {rule}") for url, rule in report.out_of_scope_rules
+    ]
+    return SeedResult(
+        new=report.new, retried=report.retried, seen=report.seen, out_of_scope=report.out_of_scope,
+        invalid=report.invalid_count, complaints=complaints,
+    )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def seeding_member(crawl: OpenCrawl) -> AsyncIterator[None]:
+    """Be on the member list as a seeder, with heartbeats: no crawl ends meanwhile. A process may be it many times."""
+    session = secrets.token_hex(6)
+    member = msgspec.structs.replace(member_of(crawl, f"seed-{session}", state="seeding"), session=session)
+    await crawl.members.join(member)
+
+    async def still() -> None:
+        await crawl.crawls.still(crawl.record)
+
+    settings = crawl.settings.membership
+    liveness = SessionLiveness(settings)
+    heartbeat = Heartbeat(
+        crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
+    )
+    try:
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(heartbeat.run(), name="heartbeat")
+            yield
+            beating.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    finally:
+        with contextlib.suppress(EngineError):
+            await crawl.members.leave(member)

@@ -1,0 +1,625 @@
+"""What a crawl says of itself at its end, of its settings by site, and of other crawls of the engine."""
+
+import asyncio
+import contextlib
+import enum
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from crawler.app.crawl import OpenCrawl, leads_to
+from crawler.archive.index_reader import find_url
+from crawler.engine.client import Engine
+from crawler.errors import ConflictError, InvalidUrl, NoCrawlError, NothingFetchedError
+from crawler.frontier.codec import DeadLetter
+from crawler.frontier.members import Members
+from crawler.frontier.messages import QuotaReached
+from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlLookup, UrlState
+from crawler.frontier.record import CrawlList, Keys, ListedCrawl
+from crawler.frontier.waiting import ALLOW_PRIVATE, CRAWL_URLS
+from crawler.handlers.crawler import Crawler, Handler
+from crawler.membership.peers import is_lock_free
+from crawler.model import NOT_ALLOWED, Candidate, FailureKind
+from crawler.rules.scope import ScopeRules, SiteRules, SiteTable, first_with, is_secret_header
+from crawler.rules.text import one_line
+from crawler.rules.urls import canonicalize, host_of, queue_of
+from crawler.runtime.process import wall_s
+from crawler.seeding.seeder import GivenUrl
+from crawler.settings import MembershipSettings, OrderSettings, Settings
+from crawler.terminal.tables import NOTHING, facts, table
+from crawler.terminal.wording import by_number, counted, duration, failure_text, moment, number, program, size
+from crawler.views.figures import DomainView, domain_view, told_columns
+from crawler.views.losses import Loss, is_asked, losses_lines, losses_text
+from crawler.views.ring import observed_members
+from crawler.web.resolver import CachingResolver, is_address
+
+
+def domain_table(domains: Sequence[DomainView], *, is_running: bool = False) -> str:
+    """One line a domain; `is_running`: also what holds while it is crawled. Columns that tell nothing are left out."""
+    return table(*told_columns(domains, is_running=is_running))
+
+
+def totals_text(
+    totals: Totals,
+    losses: Sequence[Loss],
+    *,
+    domains: int,
+    in_flight: int,
+    ordering: OrderSettings,
+    is_paused: bool = False,
+    waits_for: Collection[str] = (),
+    held: tuple[int, int] = (0, 0),
+    quota_reached: QuotaReached | None = None,
+    jobs: Sequence[str] = (),
+) -> str:
+    """The whole crawl in a few lines."""
+    over = pending_text(over_budget(totals, quota_reached))
+    left_out = {reason: n for reason, n in totals.refused.items() if is_asked(reason)}
+    pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
+    pairs += [waits_text(why).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
+    pairs += [
+        ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
+        *([("sitemaps", number(totals.sitemaps))] if totals.sitemaps else ()),
+        ("pending", _pending(totals, in_flight)),
+        *(
+            [("held back", f"{counted(held[0], 'page')}: {counted(held[1], 'link')} wait (log: pages.held_back)")]
+            if held[0]
+            else []
+        ),
+        *([("items", number(totals.items))] if totals.items else []),
+        *([("on disk", counted(n, "deferred URL"))] if (n := totals.spilled_deferred) else []),
+        *([("budget", f"{over} (raise it to continue)")] if over else []),
+        ("domains", number(domains)),
+        ("size", size(totals.bytes)),
+        ("retries", number(totals.retries)),
+        ("failures", f"{number(sum(totals.errors.values()))}{in_brackets(named(totals.errors))}"),
+        *([("jobs", "; ".join(jobs))] if jobs else []),
+        ("losses", losses_text(losses) + in_brackets("crawler stats --losses" if losses else "")),
+        *([("left out", f"{named(left_out)}, as asked")] if left_out else []),
+        ("order", order_text(ordering)),
+    ]
+    return facts(pairs)
+
+
+def waits_text(why: str) -> str:
+    """Why instances claim no more URLs, or few (`Member.waits_for`), in words."""
+    full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
+    disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
+    engine = "waits for free space on the engine's disk: it can't be written (MISCONF)"
+    return {"memory": full, "disk": disk, "engine disk": engine, "paused": "waits for 'crawler resume'"}.get(
+        why, f"waits for {why}"
+    )
+
+
+def _pending(totals: Totals, in_flight: int) -> str:
+    if not totals.pending:
+        return "0"
+    on_disk = f", {number(totals.spilled)} on disk" if totals.spilled else ""
+    later = ""
+    if totals.first_visible_at is not None:
+        later = f", {number(totals.scheduled)} scheduled, the first for {moment(totals.first_visible_at)}"
+    return f"{number(totals.pending)} ({number(in_flight)} in flight{on_disk}{later})"
+
+
+def items_text(counts: DomainView) -> str:
+    """Like "1,203 (12 invalid, left out: see the log)"."""
+    invalid = f"{number(counts.items_invalid)} invalid, left out: see the log" if counts.items_invalid else ""
+    return number(counts.items) + in_brackets(invalid)
+
+
+def order_text(ordering: OrderSettings) -> str:
+    """Like "freshness (half-life 6 h, 2 rules)"."""
+    details = [f"half-life {duration(ordering.half_life_s)}"] if ordering.order == "freshness" else []
+    details += [counted(len(ordering.rules), "rule")] if ordering.rules else []
+    return ordering.order + in_brackets(", ".join(details))
+
+
+def boost_text(boost: int) -> str:
+    """Like "5, by an operator: when it is due, it goes before all without one"; not for 0."""
+    return f"{boost}, by an operator: fetched {'before' if boost > 0 else 'after'} domains without a boost"
+
+
+STOPS = {
+    "paused": "paused by an operator (continue with 'crawler resume DOMAIN')",
+    "blocked": "blocked by an operator (continue with 'crawler unblock DOMAIN')",
+    "pages": "its budget of pages is used up",
+    "bytes": "its budget of bytes is used up",
+}
+DEFERRED = {
+    "blocked": "blocked by an operator",
+    "urls": "beyond the budget of URLs",
+    "pages": "beyond the budget of pages",
+    "bytes": "beyond the budget of bytes",
+    "depth": "beyond the budget of depth",
+    "hosts": "on hosts beyond the budget of hosts",
+    "allow_private": "at private addresses",
+    "crawl:urls": "beyond the crawl's budget of URLs",
+    "crawl:pages": "beyond the crawl's budget of pages",
+    "crawl:bytes": "beyond the crawl's budget of bytes",
+}
+
+
+def over_budget(totals: Totals, quota_reached: QuotaReached | None) -> dict[str, int]:
+    """How many URLs the budgets of the whole crawl keep, by reason. All that is pending, where one is used up."""
+    over = {CRAWL_URLS: totals.beyond}
+    if quota_reached:
+        over[quota_reached.reason] = totals.pending
+    return {reason: n for reason, n in over.items() if n}
+
+
+def pending_text(over: Mapping[str, int]) -> str:
+    """How many URLs wait for a larger budget of the whole crawl; "" for none. Deferred ones are losses."""
+    return deferred_text({reason: n for reason, n in over.items() if reason != CRAWL_URLS})
+
+
+def stop_text(stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaReached | None = None) -> str:
+    """Why nothing of a domain is fetched now; "" when it is."""
+    if stop:
+        return STOPS.get(stop, stop)
+    if quota_reached:
+        _, _, what = quota_reached.reason.partition(":")
+        return f"the whole crawl's budget of {what} is used up (budget.crawl_{what} = {quota_reached.budget})"
+    return "the whole crawl is paused (continue with 'crawler resume')" if is_crawl_paused else ""
+
+
+def deferred_text(deferred: Mapping[str, int]) -> str:
+    """Like "1,203 beyond the budget of URLs, 12 trap:calendar": the most first."""
+    ordered = sorted(deferred.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number(n)} {DEFERRED.get(reason, reason)}" for reason, n in ordered)
+
+
+def named(counts: Mapping[str, int]) -> str:
+    """Like "timeout 3, connect 1": the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {number(n)}" for name, n in ordered if n)
+
+
+def finish_line(pages: int, seconds: float, why: str) -> str:
+    """Like "Finished: 120 pages in 12 s (10.0/s)."."""
+    words = {
+        "finished": "Finished",
+        "pages": "Page limit reached",
+        "budget": "Finished by its budget",
+        "time": "Time is up",
+        "signal": "Stopped",
+        "evicted": "Evicted",
+    }
+    return f"{words.get(why, why)}: {counted(pages, 'page')} in {duration(seconds)}."
+
+
+def classes_text(status: Mapping[str, int]) -> str:
+    """Like "2xx 1,203, 4xx 12"."""
+    return ", ".join(f"{c}xx {number(n)}" for c, n in sorted(status.items()) if n)
+
+
+def in_brackets(text: str) -> str:
+    """What follows something in brackets, if there is anything."""
+    return f" ({text})" if text else ""
+
+
+# The summary of `crawler crawl`: a table of domains, where the results are, or why there are none.
+
+
+DOMAINS_SHOWN = 20
+SEEDS_SHOWN = 5  # that failed
+LED_AWAY_SHOWN = 3  # targets of seeds that redirect to other sites
+LETTERS_LOOKED_AT = 200
+# Dead letters of pages that were fetched: what failed on them came later.
+ANSWERED = frozenset({FailureKind.PARSE, FailureKind.HANDLER, FailureKind.INTERNAL})
+SAME_COMMAND = "run the same command to retry"
+
+
+async def summary(
+    crawl: OpenCrawl,
+    totals: Totals,
+    losses: Sequence[Loss],
+    *,
+    new: int,
+    seconds: float,
+    why: str,
+    outputs: Sequence[str],
+    notes: Sequence[str] = (),
+) -> str:
+    """The whole text, without a line end."""
+    stats = crawl.stats
+    found, overrides = await stats.domains(await stats.top_domains(DOMAINS_SHOWN)), await crawl.operator.overrides()
+    shown = [domain_view(one, None, overrides, wall_s()) for one in found]
+    over = over_budget(totals, await crawl.crawls.quota_reached())
+    if why in ("finished", "budget"):  # that of URLs ends a crawl like any; one whose end was the budget's is finished
+        why = "budget" if over else "finished"
+    lines = [finish_line(new, seconds, why), "", domain_table(shown)]
+    away, is_all = await _led_away(crawl, totals)
+    if is_all:
+        lines = [away, "", *lines]
+    count = await stats.domain_count()
+    if count > len(shown):
+        lines.append(f"... and {counted(count - len(shown), 'domain')} more: crawler stats --top {count}")
+    if kept := pending_text(over):
+        lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
+    others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
+    lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
+    lines += [away] if away and not is_all else []
+    lines += [_scripted(one) for one in losses if one.reason == SCRIPTED]
+    lines += _places(crawl, outputs, has_more=totals.fetched > new)
+    lines += [f"Note: {note}" for note in notes]
+    return "\n".join(lines)
+
+
+def _scripted(loss: Loss) -> str:
+    pages = counted(loss.count, "page seems", "pages seem")
+    return one_line(
+        f"{pages} to be built by JavaScript, which is not run ({loss.example}): links and text are missing; a sitemap "
+        f"may have the links ('crawler seed --sitemap URL')."
+    )
+
+
+async def _led_away(crawl: OpenCrawl, totals: Totals) -> tuple[str, bool]:
+    """Which seeds redirect to other sites, and what to do; "" for none. Second: was nothing else fetched?"""
+    if not totals.lost.get(SEED_LED_AWAY):
+        return "", False
+    record, roots = await crawl.crawls.shared()
+    away = ScopeRules.of(record.scope, roots).led_away()
+    if not away:
+        return "", False
+    is_all = totals.fetched - totals.status.get("3", 0) <= len(away)
+    some, more = away[:LED_AWAY_SHOWN], len(away) - LED_AWAY_SHOWN
+    names = ", ".join(f"{seed} -> {target}" for seed, target in some) + (
+        f", and {number(more)} more" if more > 0 else ""
+    )
+    who = "Each seed redirects" if is_all else counted(len(away), "seed redirects", "seeds redirect")
+    command = f"{program()} seed{_where(crawl)} {shlex.join(target for _, target in some)}"
+    return one_line(
+        f"{who} out of the scope, so only the page there is fetched: {names}. To crawl its site: {command}, and the "
+        "same command again."
+    ), is_all
+
+
+def _items(totals: Totals, app: str) -> list[str]:
+    if totals.items or totals.items_invalid:
+        return [f"Items: {number(totals.items)}"]
+    return [f"Items: 0 (which handler a URL goes to, if any: crawler check {app} URL)"] if app else []
+
+
+def _places(crawl: OpenCrawl, outputs: Sequence[str], *, has_more: bool) -> list[str]:
+    """`has_more`: the outputs have pages of earlier commands, too."""
+    folder = crawl.folder
+    files = [path.stat().st_size for path in folder.warc.glob("*.warc.gz*")]
+    lines = [f"Archive: {folder.warc} ({counted(len(files), 'file')}, {size(sum(files))}), index in {folder.index}"]
+    if outputs:
+        more = f" (all of {folder.root}, not of this command alone)" if has_more else ""
+        lines.append(f"Results: {', '.join(outputs)}{more}")
+    else:
+        what = "--items -o items.jsonl" if crawl.settings.handlers.app else "-o pages.jsonl"
+        lines.append(f"Export with: {program()} export{_where(crawl)} {what}")
+    return lines
+
+
+def _where(crawl: OpenCrawl) -> str:
+    root = crawl.folder.root
+    return "" if root == Path("crawl-data") else f" --dir {root}"
+
+
+async def nothing_fetched(
+    crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss], seeds: Sequence[Candidate], *, is_all: bool
+) -> NothingFetchedError | None:
+    """Why not one of a command's seeds was fetched, by it or before in this crawl; None when one was.
+
+    Looked at are `seeds`; if these are not all (`is_all`), or none, it counts whether the crawl has fetched anything.
+    """
+    if totals.fetched and not (seeds and is_all):
+        return None
+    letters = await crawl.letters.find_all(_by_partition(seeds))
+    dead = [one.letter for one in letters] if seeds else await crawl.inspect.dead_letters(LETTERS_LOOKED_AT)
+    if any(one.reason in ANSWERED for one in dead) or await _is_any_fetched(crawl, seeds):
+        return None
+    if not totals.fetched:
+        return await _failure_of_all(crawl, totals, losses)
+    what = f"{seeds[0].url}: see: crawler explain URL"
+    if dead:
+        first = min(dead, key=lambda letter: letter.failed_at)
+        what = f"{first.url}: {_why(first)}{_again(first)}"
+    return NothingFetchedError(f"no seed of this command was fetched: {what}")
+
+
+async def _is_any_fetched(crawl: OpenCrawl, seeds: Sequence[Candidate]) -> bool:
+    """Is one of them committed? One that redirects is if the page is to which it leads. Stops at the first."""
+    states = await crawl.states.of(crawl.record.run, _by_partition(seeds))
+    for seed in seeds:
+        if states[seed.fingerprint] in (UrlState.COMMITTED, UrlState.ENDED) and await _is_fetched(crawl, seed.url):
+            return True
+    return False
+
+
+async def _is_fetched(crawl: OpenCrawl, url: str) -> bool:
+    """By the index of this folder. Of what is not in it, another machine of a shared engine may have the page."""
+    for _ in range(crawl.settings.scope.redirects_max + 1):
+        found = await asyncio.to_thread(find_url, crawl.folder, url)
+        entry = next((one for one in found if not one.run), None)
+        if entry is None:
+            partition, fingerprint = crawl.placement.of(url)[2], crawl.frontier.fingerprints.of(url)
+            state = (await crawl.states.of(crawl.record.run, {partition: [fingerprint]}))[fingerprint]
+            is_shared = bool(crawl.settings.frontier.redis)
+            return state is UrlState.COMMITTED or (state is UrlState.ENDED and is_shared)
+        away = await leads_to(crawl, url) if entry.status // 100 == 3 else None
+        if away is None or not away[1]:
+            return True
+        url = away[1]
+    return False
+
+
+def _by_partition(seeds: Sequence[Candidate]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for seed in seeds:
+        found.setdefault(seed.partition, []).append(seed.fingerprint)
+    return found
+
+
+async def _failure_of_all(crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss]) -> NothingFetchedError:
+    """Why not one page was fetched, by the first URL that was given up."""
+    letters = await crawl.inspect.dead_letters(1)
+    if private := next((one for one in losses if one.reason == ALLOW_PRIVATE), None) if not letters else None:
+        others = f" (and {number(private.count - 1)} more)" if private.count > 1 else ""
+        verb = "is" if is_address(private.example.strip("[]")) else "has"
+        what = f"{private.example} {verb} a private address{others}; add --allow-private to crawl it"
+        return NothingFetchedError(f"nothing was fetched: {what}")
+    if not letters:
+        why = named(totals.refused) or "there was nothing to fetch"
+        return NothingFetchedError(f"nothing was fetched: every URL was refused ({why}); see: crawler explain URL")
+    first = letters[0]
+    hint = await _dns_hint(crawl) if first.reason == "dns_error" else ""
+    others = f" (and {number(totals.dead - 1)} more)" if totals.dead > 1 else ""
+    return NothingFetchedError(f"nothing was fetched: {first.url}: {_why(first)}{others}{hint}{_again(first)}")
+
+
+async def failed_seeds(crawl: OpenCrawl, given: Sequence[GivenUrl], totals: Totals, *, others: bool) -> list[str]:
+    """A line for each of the first seeds that were given up: why, and what to do.
+
+    Those given on the command line are looked up; with `others`, those among the letters that are looked at, too.
+    """
+    if not totals.dead:
+        return []
+    some = await crawl.inspect.dead_letters(LETTERS_LOOKED_AT) if others else []
+    letters = {one.url: one for one in some if one.seed}
+    fingerprints, wanted = crawl.frontier.fingerprints, dict[int, list[str]]()
+    for one in given[:LETTERS_LOOKED_AT]:
+        with contextlib.suppress(InvalidUrl):
+            url = canonicalize(one.text)
+            wanted.setdefault(crawl.placement.of(url)[2], []).append(fingerprints.of(url))
+    for found in await crawl.letters.find_all(wanted):
+        letters[found.letter.url] = found.letter
+    shown = sorted(letters.values(), key=lambda letter: letter.failed_at)
+    lines = [f"this seed failed: {one.url}: {_why(one)}{_again(one)}" for one in shown[:SEEDS_SHOWN]]
+    if len(shown) > SEEDS_SHOWN:
+        lines.append(f"more seeds failed: crawler dead list; {SAME_COMMAND}")
+    return lines
+
+
+def _why(letter: DeadLetter) -> str:
+    is_final = letter.reason in NOT_ALLOWED  # no number of tries changes it
+    tried = f", after {counted(letter.attempts, 'attempt')}" if letter.attempts and not is_final else ""
+    return f"{failure_text(letter.reason, letter.detail)}{tried}"
+
+
+def _again(letter: DeadLetter) -> str:
+    return "" if letter.reason in (*NOT_ALLOWED, FailureKind.POISON_URL) else f"; {SAME_COMMAND}"
+
+
+async def _dns_hint(crawl: OpenCrawl) -> str:
+    resolver = CachingResolver(crawl.settings.dns, allow_private=True)
+    try:
+        complaint = await resolver.check()
+    finally:
+        await resolver.close()
+    return f"; {complaint}" if complaint else ""
+
+
+# Which settings a URL gets, and where each comes from: the tables [[sites]], or the settings for all. No secrets.
+#
+# Looks at the settings and the app alone: what a crawl has stored, `crawler explain` tells.
+
+KEYS = ("delay_s", "concurrency", "insecure_tls", "headers", "cookies", "auth", "label", "depth_max", "priority")
+HIDDEN = "(not shown)"
+NOT_SENT = "(not sent over http)"
+
+
+class SettingSource(NamedTuple):
+    """One setting of a URL: what it is, and which key or table of the file says so ("" for none)."""
+
+    key: str
+    value: str
+    where: str
+
+
+def sources_of(url: str, settings: Settings, app: Crawler | None) -> list[SettingSource]:
+    """All settings by site of a canonical URL, and who gets its page."""
+    rules = SiteRules.of(settings.sites, *KEYS) or SiteRules(())
+    tables = rules.fitting(url)
+    queue = queue_of(host_of(url), by_domain=settings.frontier.queue_by == "domain")
+    found = [SettingSource("queue", queue, f"frontier.queue_by = {settings.frontier.queue_by}")]
+    found += _of_queue(rules, queue, settings)
+    found += _of_connections(tables, settings)
+    found += _sent(url, tables)
+    found += _of_links(tables, settings)
+    label = next((one.value for one in found if one.key == "label"), "")
+    return [*found, _handler(url, "" if label == NOTHING else label, app)]
+
+
+def https_only(settings: Settings) -> list[str]:
+    """What of the tables goes to https alone, a line each."""
+    rules = SiteRules.of(settings.sites, "headers", "cookies", "auth") or SiteRules(())
+    return [
+        f"{one.name}: over https only: {', '.join(one.secrets)} (begin match with http:// to send them over http)"
+        for one in rules.tables
+        if one.secrets and not one.pattern.names_scheme
+    ]
+
+
+def as_text(url: str, sources: list[SettingSource]) -> str:
+    """For a terminal."""
+    rows = [(one.key, one.value, one.where) for one in sources]
+    return f"{url}\n" + table(("setting", "value", "from"), rows, left=3)
+
+
+def _of_queue(rules: SiteRules, queue: str, settings: Settings) -> Iterator[SettingSource]:
+    politeness, tables = settings.politeness, rules.tables_of_queue(queue)
+    for key, plain, value in (
+        ("delay_s", "politeness.delay_s", politeness.delay_s),
+        ("concurrency", "politeness.concurrency_per_queue", politeness.concurrency_per_queue),
+    ):
+        own = first_with(tables, key)
+        yield SettingSource(key, f"{getattr(own.site, key) if own else value:g}", own.name if own else plain)
+
+
+def _of_connections(tables: Sequence[SiteTable], settings: Settings) -> Iterator[SettingSource]:
+    own = first_with(tables, "insecure_tls")
+    value = own.site.insecure_tls if own else settings.fetch.insecure_tls
+    if own or value:
+        yield SettingSource("insecure_tls", str(value).lower(), own.name if own else "fetch.insecure_tls")
+
+
+def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[SettingSource]:
+    """Headers and cookies come from as many tables as there are. What is not sent takes no name from later tables."""
+    taken: set[tuple[str, str]] = set()
+
+    def named(
+        one: SiteTable, kind: str, name: str, shown: str, value: str, *, is_secret: bool
+    ) -> Iterator[SettingSource]:
+        if (kind, name) in taken:
+            return
+        if is_secret and not one.sends_secrets_to(url):
+            yield SettingSource(shown, NOT_SENT, one.name)
+            return
+        taken.add((kind, name))
+        yield SettingSource(shown, HIDDEN if is_secret else value, one.name)
+
+    for one in tables:
+        if one.site.auth:
+            yield from named(one, "headers", "authorization", "auth", "", is_secret=True)
+        for name, value in one.site.headers.items():
+            is_secret = is_secret_header(name, value)
+            yield from named(one, "headers", name.lower(), f"header {name}", str(value), is_secret=is_secret)
+        for name in one.site.cookies:
+            yield from named(one, "cookies", name, f"cookie {name}", "", is_secret=True)
+
+
+def _of_links(tables: Sequence[SiteTable], settings: Settings) -> Iterator[SettingSource]:
+    label, depth, priority = (first_with(tables, key) for key in ("label", "depth_max", "priority"))
+    yield SettingSource("label", label.site.label if label else NOTHING, label.name if label else "")
+    limit = depth.site.depth_max if depth else settings.scope.depth_max
+    yield SettingSource(
+        "depth_max", str(limit) if limit != -1 else "no limit", depth.name if depth else "scope.depth_max"
+    )
+    yield SettingSource(
+        "priority", f"{priority.site.priority:+g}" if priority else NOTHING, priority.name if priority else ""
+    )
+
+
+def _handler(url: str, label: str, app: Crawler | None) -> SettingSource:
+    if app is None:
+        return SettingSource("handler", NOTHING, "no app")
+    handler = app.handler_for(url, label)
+    if handler is None:
+        return SettingSource("handler", NOTHING, "no handler of the app matches")
+    return SettingSource("handler", handler.name, _why_handled(handler, url, label))
+
+
+def _why_handled(handler: Handler, url: str, label: str) -> str:
+    if label and handler.label == label:
+        return f"@app.page(label={label!r})"
+    if handler.is_default:
+        return "@app.page(), for all pages without another handler"
+    return f"@app.page({next(p.text for p in handler.patterns if p.matches(url))!r})"
+
+
+# Reads which crawls an engine has, and removes one from it. Needs no open crawl, only the engine.
+
+
+class CrawlCondition(enum.StrEnum):
+    """Whether this release can use a crawl."""
+
+    READY = "ready"
+    OTHER_LAYOUT = "other_layout"  # only the release that created it can use it
+    BEING_REMOVED = "being_removed"  # a removal was interrupted, or runs now
+
+
+class CrawlRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl of an engine. `created_at` is wall clock, s; numbers are None where this release can't read them."""
+
+    name: str
+    condition: CrawlCondition
+    created_at: float
+    layout: int | None = None  # None while the crawl is being removed
+    pages: int | None = None
+    pending: int | None = None
+    instances: int | None = None  # that take part by their own word, without those whose process is proven dead
+
+
+class RemovedCrawl(msgspec.Struct, frozen=True, kw_only=True):
+    """What a removal deleted."""
+
+    name: str
+    keys: int
+
+
+async def crawl_rows(engine: Engine) -> list[CrawlRow]:
+    """All crawls of an engine, by name. Takes one pass over the partitions of each. Raises EngineError."""
+    return [await _row(engine, one) for one in await CrawlList(engine).read()]
+
+
+async def crawl_row(engine: Engine, name: str) -> CrawlRow:
+    """One crawl. Raises NoCrawlError when the engine does not have it."""
+    crawls = CrawlList(engine)
+    found = await crawls.find(name)
+    if found is None:
+        known = ", ".join(one.name for one in await crawls.read()) or "none"
+        raise NoCrawlError(f"the engine has no crawl {name!r} (it has: {known})")
+    return await _row(engine, found)
+
+
+async def remove_crawl(engine: Engine, name: str, membership: MembershipSettings) -> RemovedCrawl:
+    """Delete all that the engine has of a crawl; its folders stay. Interrupted anywhere, the same call finishes it.
+
+    Raises NoCrawlError when the engine does not have it, ConflictError while instances or seeding commands take part.
+    """
+    await crawl_row(engine, name)
+    crawls, members = CrawlList(engine), Members(engine, Keys(name))
+    listed, states = await observed_members(members, membership.beat_s)
+    _check_unused(name, [listed[session].node for session, state in states.items() if state not in ("dead", "silent")])
+    if await crawls.mark(name):
+        late = [member.node for session, member in (await members.read()).items() if session not in listed]
+        if late:  # they joined while we looked
+            await crawls.unmark(name)
+            _check_unused(name, late)
+    return RemovedCrawl(name=name, keys=await crawls.erase(name))
+
+
+def _check_unused(name: str, nodes: list[str]) -> None:
+    if nodes:
+        raise ConflictError(f"running on crawl {name!r}: {', '.join(sorted(nodes, key=by_number))}; stop them first")
+
+
+async def _row(engine: Engine, crawl: ListedCrawl) -> CrawlRow:
+    if crawl.is_being_removed:
+        return CrawlRow(name=crawl.name, condition=CrawlCondition.BEING_REMOVED, created_at=crawl.begun_at)
+    if crawl.record is None:
+        return CrawlRow(
+            name=crawl.name,
+            condition=CrawlCondition.OTHER_LAYOUT,
+            created_at=crawl.begun_at,
+            layout=crawl.layout,
+        )
+    keys = Keys(crawl.name)
+    progress = await UrlLookup(engine, keys, crawl.record.partitions).progress()
+    members = (await Members(engine, keys).read()).values()
+    return CrawlRow(
+        name=crawl.name,
+        condition=CrawlCondition.READY,
+        created_at=crawl.begun_at,
+        layout=crawl.layout,
+        pages=progress.fetched,
+        pending=progress.pending,
+        instances=sum(1 for member in members if member.state == "alive" and not is_lock_free(member)),
+    )

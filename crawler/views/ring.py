@@ -1,0 +1,583 @@
+"""Members, partitions and the ring: who owns what, who will, pins and moves."""
+
+import asyncio
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.members import Awaited, Member, Members, Pins, by_partition
+from crawler.frontier.operator import Actor
+from crawler.frontier.owner import Takeover, Takeovers
+from crawler.membership.peers import Slots, is_lock_free
+from crawler.rules.membership import DeclaredState, Ring, build, moves, share_changed, takers
+from crawler.rules.urls import partition_of
+from crawler.seeding.url_input import url_of_site
+from crawler.terminal.wording import by_number, counted
+
+
+class RingMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A session on the member list."""
+
+    node: str
+    state: str  # of rules.membership.DeclaredState, or silent, or dead
+    disagrees: bool  # follows another ring than most
+    session: str
+    age_s: float
+    host: str
+    pid: int
+    weight: int
+    in_flight: int  # open requests
+    suggested: int  # partitions, by the ring
+    held: int  # partitions, by leases
+
+
+class RingMembers(msgspec.Struct, frozen=True, kw_only=True):
+    """All members of a crawl, and what nobody on the list holds."""
+
+    crawl: str
+    partitions: int
+    members: Sequence[RingMember]
+    free: int  # partitions without a lease
+    held_by_gone: int  # partitions held by sessions that are not on the list
+    rings: Mapping[str, Sequence[str]]  # digest -> nodes that follow it, that of most first; empty when all agree
+
+
+class UrlPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a URL belongs, who owns it now, and who should."""
+
+    url: str
+    domain: str
+    queue: str
+    partition: int
+    owner: str  # node; "" for none
+    session: str
+    epoch: int
+    suggested: str  # node, by the ring; "" while no instance runs
+    pinned: str  # node; "" for none
+
+
+class PlanNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node before and after a change; partitions."""
+
+    node: str
+    weight: int  # after it
+    now: int
+    then: int
+    gives: int
+    gets: int
+
+
+class PlanMove(msgspec.Struct, frozen=True, kw_only=True, rename={"giver": "from", "getter": "to"}):
+    """What would move between two nodes; "" for nobody."""
+
+    giver: str
+    getter: str
+    partitions: int
+    domains: int
+    pending: int  # URLs
+
+
+class RingPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change of nodes would move."""
+
+    crawl: str
+    partitions: int
+    now: Mapping[str, int]  # node -> weight
+    then: Mapping[str, int]
+    moved: int  # partitions
+    share_moved: float  # of all partitions, 0 to 1
+    share_changed: float  # by how much the shares of all nodes change, 0 to 1
+    domains: int
+    pending: int  # URLs
+    nodes: Sequence[PlanNode]
+    moves: Sequence[PlanMove]  # the largest first
+
+
+class NewPin(msgspec.Struct, frozen=True, kw_only=True):
+    """A domain that was pinned."""
+
+    domain: str
+    node: str
+    partition: int
+    partitions: int
+    domains: int  # of this partition, so far
+    running: bool  # does the node take part now?
+
+
+class RemovedPin(msgspec.Struct, frozen=True, kw_only=True):
+    """A domain whose pin was removed."""
+
+    domain: str
+    partition: int
+    still_pinned_by: Sequence[str]  # other domains of the partition
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """A pin. `state`: heard (its node owns the partition), moving, or waiting for the node to take part."""
+
+    domain: str
+    node: str
+    partition: int
+    owner: str  # node; "" for none
+    state: str
+
+
+class PinList(msgspec.Struct, frozen=True, kw_only=True):
+    """All pins of a crawl, by domain."""
+
+    crawl: str
+    pins: Sequence[Pin]
+
+
+class Eviction(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that was evicted."""
+
+    node: str
+    session: str
+    host: str
+    pid: int
+    partitions: int  # that it held
+    seconds: float  # until no lease was in its name
+    by_itself: bool  # it let go; otherwise others took over
+    others: Sequence[str]  # nodes that take part
+
+
+# Who takes part in a crawl and has which share, whose a URL is, what a change of nodes would move. Changes nothing.
+
+
+LOOK_BEATS = 1.5  # heartbeats between two reads of the members: whoever is well has written in between
+LOOK_MAX_S = 5.0  # with many members heartbeats are rare; nobody waits longer than this for a table
+FRESH_BEATS = 5  # a member this young may not have settled on a ring
+WEIGHT_MAX = 100  # as in the settings
+DIGITS_MAX = 12  # thousands of digits would not be read as a number
+NODES_MAX = 1_000
+_NUMBER = re.compile(r"[+-]\d+")
+
+
+def weights_of(members: Mapping[str, Member]) -> dict[str, int]:
+    """Those who take partitions, with their weights."""
+    taking = takers({session: DeclaredState(m.state) for session, m in members.items()})
+    return {members[session].node: members[session].weight for session in taking}
+
+
+def pins_of(crawl: OpenCrawl) -> Pins:
+    """The pins of a crawl."""
+    return Pins(crawl.engine, crawl.keys)
+
+
+async def ring_of(crawl: OpenCrawl, weights: Mapping[str, int]) -> Ring:
+    """The ring over nodes, with the crawl's pins."""
+    settings, partitions = crawl.settings.membership, crawl.record.partitions
+    return build(
+        weights,
+        partitions=partitions,
+        virtual_nodes=settings.virtual_nodes,
+        pins=by_partition(await pins_of(crawl).read(), partitions),
+    )
+
+
+async def observed(crawl: OpenCrawl) -> tuple[dict[str, Member], dict[str, str]]:
+    """Members of a crawl, and the state of each by two looks at its heartbeat."""
+    return await observed_members(crawl.members, crawl.settings.membership.beat_s)
+
+
+async def observed_members(listed: Members, beat_s: float) -> tuple[dict[str, Member], dict[str, str]]:
+    """The same of a crawl that need not be open."""
+    first = await listed.read()
+    waited_s = await _wait(beat_s, first)
+    members = await listed.read()
+    states = {}
+    for session, member in members.items():
+        same = session in first and first[session].counter == member.counter
+        silent = same and waited_s >= _look_s(beat_s, member)
+        states[session] = "dead" if is_lock_free(member) else "silent" if silent else member.state
+    return members, states
+
+
+def _look_s(beat_s: float, member: Member) -> float:
+    return LOOK_BEATS * beat_s * member.time_scale
+
+
+async def _wait(beat_s: float, members: Mapping[str, Member]) -> float:
+    """Give all members the time to beat; how long that was."""
+    wait_s = min(LOOK_MAX_S, max((_look_s(beat_s, m) for m in members.values()), default=0.0))
+    await asyncio.sleep(wait_s)
+    return wait_s
+
+
+async def disagreeing(crawl: OpenCrawl, members: Mapping[str, Member], ours: str) -> dict[str, list[str]]:
+    """Ring -> nodes that follow it, if it is not one for all: the ring of most comes first, `ours` among equals.
+
+    A change takes a moment to get around, so a ring counts that a member still follows at another look.
+    """
+    fresh_s = FRESH_BEATS * crawl.settings.membership.beat_s
+    now = time.time()
+    settled = {s: m for s, m in members.items() if m.ring and now - m.started_at >= fresh_s * m.time_scale}
+    if len({m.ring for m in settled.values()}) <= 1:
+        return {}
+    await _wait(crawl.settings.membership.beat_s, settled)
+    again = await crawl.members.read()
+    groups = defaultdict(list)
+    for session, member in settled.items():
+        if session in again and again[session].ring == member.ring:
+            groups[member.ring].append(member.node)
+    if len(groups) <= 1:
+        return {}
+    by_size = sorted(groups, key=lambda ring: (-len(groups[ring]), ring != ours, ring))
+    return {ring: sorted(groups[ring], key=by_number) for ring in by_size}
+
+
+async def members(crawl: OpenCrawl) -> RingMembers:
+    """Every session on the list: how it is, what the ring suggests for it, what it holds."""
+    listed, states = await observed(crawl)
+    living = {s: m for s, m in listed.items() if states[s] not in ("dead", "silent")}
+    weights = weights_of({s: m for s, m in listed.items() if states[s] != "dead"})
+    ring = await ring_of(crawl, weights)
+    rings = await disagreeing(crawl, living, ring.digest)
+    odd = {node for nodes in list(rings.values())[1:] for node in nodes}
+    suggested = Counter(ring.owners)
+    leases = await crawl.leases.read(range(crawl.record.partitions))
+    held = Counter(lease.session for lease in leases if lease.session)
+    now = time.time()
+    rows = [
+        RingMember(
+            node=m.node,
+            state=states[s],
+            disagrees=m.node in odd,
+            session=s,
+            age_s=round(max(0.0, now - m.started_at), 1),
+            host=m.host.partition("/")[0],
+            pid=m.pid,
+            weight=m.weight,
+            in_flight=m.in_flight,
+            suggested=suggested[m.node] if states[s] != "dead" else 0,
+            held=held[s],
+        )
+        for s, m in sorted(listed.items(), key=lambda item: by_number(item[1].node))
+    ]
+    unowned = sum(1 for lease in leases if not lease.session)
+    strangers = sum(n for session, n in held.items() if session not in listed)
+    return RingMembers(
+        crawl=crawl.settings.crawl.name, partitions=crawl.record.partitions, members=rows,
+        free=unowned, held_by_gone=strangers, rings=rings,
+    )  # fmt: skip
+
+
+def located(crawl: OpenCrawl, text: str) -> tuple[str, str, str, int]:
+    """(URL, domain, queue, partition) of a URL, host or domain as people write it. Raises UsageError."""
+    url = url_of_site(text)
+    return (url, *crawl.placement.of(url))
+
+
+async def place(crawl: OpenCrawl, text: str) -> UrlPlace:
+    """Where a URL belongs, who owns it now, and who should."""
+    url, domain, queue, partition = located(crawl, text)
+    (lease,) = await crawl.leases.read([partition])
+    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    pinned = by_partition(await pins_of(crawl).read(), crawl.record.partitions)
+    return UrlPlace(
+        url=url, domain=domain, queue=queue, partition=partition,
+        owner=lease.node if lease.session else "", session=lease.session, epoch=lease.epoch,
+        suggested=owners[partition] if owners else "", pinned=pinned.get(partition, ""),
+    )  # fmt: skip
+
+
+async def planned(crawl: OpenCrawl, words: Sequence[str]) -> RingPlan:
+    """What would move from whom to whom, with the domains and pending URLs in it.
+
+    `words` are changes in order: +2, -1 (nodes), +NODE, +NODE:WEIGHT, -NODE. Raises UsageError.
+    """
+    now = weights_of(await crawl.members.read())
+    if any(_NUMBER.fullmatch(word) and (len(word) > DIGITS_MAX or int(word) > NODES_MAX) for word in words):
+        raise UsageError(f"add: at most {NODES_MAX:,} nodes at a time")
+    more = sum(int(word) for word in words if _NUMBER.fullmatch(word) and word[0] == "+")
+    named = [word[1:].rpartition(":")[0] or word[1:] for word in words]
+    then = changed(now, words, await Slots(crawl.members).free(more, besides={*now, *named}))
+    before, after = await ring_of(crawl, now), await ring_of(crawl, then)
+    moved = moves(before.owners, after.owners, crawl.record.partitions)
+    domains = dict(zip(moved, await crawl.stats.domain_counts(moved), strict=True))
+    pending = dict(zip(moved, await crawl.stats.pending_counts(moved), strict=True))
+    loads = {"now": Counter(before.owners), "then": Counter(after.owners)}
+    return RingPlan(
+        crawl=crawl.settings.crawl.name,
+        partitions=crawl.record.partitions,
+        now=now,
+        then=then,
+        moved=len(moved),
+        share_moved=round(len(moved) / crawl.record.partitions, 4),
+        share_changed=round(share_changed(now, then), 4),
+        domains=sum(domains.values()),
+        pending=sum(pending.values()),
+        nodes=_nodes(now, then, loads, moved.values()),
+        moves=_pairs(moved, domains, pending),
+    )
+
+
+def _nodes(
+    now: Mapping[str, int],
+    then: Mapping[str, int],
+    loads: Mapping[str, Counter[str]],
+    moved: Iterable[tuple[str, str]],
+) -> list[PlanNode]:
+    gives, gets = Counter[str](), Counter[str]()
+    for giver, getter in moved:
+        gives[giver] += 1
+        gets[getter] += 1
+    return [
+        PlanNode(
+            node=node, weight=then.get(node, 0), now=loads["now"][node], then=loads["then"][node],
+            gives=gives[node], gets=gets[node],
+        )
+        for node in sorted({*now, *then}, key=by_number)
+    ]  # fmt: skip
+
+
+def _pairs(
+    moved: Mapping[int, tuple[str, str]], domains: Mapping[int, int], pending: Mapping[int, int]
+) -> list[PlanMove]:
+    sums: dict[tuple[str, str], list[int]] = {}
+    for partition, pair in moved.items():
+        row = sums.setdefault(pair, [0, 0, 0])
+        for n, count in enumerate((1, domains[partition], pending[partition])):
+            row[n] += count
+    return [
+        PlanMove(giver=giver, getter=getter, partitions=row[0], domains=row[1], pending=row[2])
+        for (giver, getter), row in sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
+    ]
+
+
+def _shown(word: str) -> str:
+    """A change in words."""
+    return f"{'add' if word[:1] == '+' else 'remove'} {word[1:]}"
+
+
+def changed(now: Mapping[str, int], words: Sequence[str], new_names: Sequence[str]) -> dict[str, int]:
+    """The weights after the changes, in order; +N takes its names from `new_names`. Raises UsageError."""
+    then, names = dict(now), iter(new_names)
+    for word in words:
+        if _NUMBER.fullmatch(word) and word[0] == "+":
+            then |= {next(names): 1 for _ in range(int(word))}
+        elif _NUMBER.fullmatch(word):
+            then = _without_last(then, int(word[1:]))
+        elif word[0] == "-" and len(word) > 1:
+            if word[1:] not in then:
+                raise UsageError(f"{_shown(word)}: no such node ({', '.join(sorted(then, key=by_number)) or 'none'})")
+            del then[word[1:]]
+        elif word[0] == "+" and len(word) > 1:
+            node, weight = _weighted(word, then)
+            then[node] = weight
+        else:
+            raise UsageError(f"{_shown(word)}: write a number, or the name of a node")
+    return then
+
+
+def _without_last(nodes: Mapping[str, int], count: int) -> dict[str, int]:
+    """Without those with the highest numbers: they are the ones that scaling down stops."""
+    if count > len(nodes):
+        raise UsageError(f"remove {count}: only {counted(len(nodes), 'node takes', 'nodes take')} part")
+    kept = sorted(nodes, key=by_number)[: len(nodes) - count]
+    return {node: nodes[node] for node in kept}
+
+
+def _weighted(word: str, now: Mapping[str, int]) -> tuple[str, int]:
+    node, colon, text = word[1:].rpartition(":")
+    if not colon:
+        if word[1:] in now:
+            more = f"{word[1:]}:{now[word[1:]] + 1}"
+            raise UsageError(f"{_shown(word)}: it takes part already; {more} gives it more")
+        return word[1:], 1
+    if not (node and text.isdecimal() and 1 <= int(text) <= WEIGHT_MAX):
+        raise UsageError(f"{_shown(word)}: write NODE:WEIGHT with a weight from 1 to {WEIGHT_MAX}")
+    return node, int(text)
+
+
+# Reads who owns each partition, whom the ring suggests for it, and who took partitions over.
+
+
+NOBODY = -1
+
+
+class PartitionOwners(msgspec.Struct, frozen=True, kw_only=True):
+    """By partition, places in `nodes`; -1 where nobody has the lease, or no instance runs."""
+
+    nodes: Sequence[str]
+    held: Sequence[int]  # by leases
+    suggested: Sequence[int]  # by the ring
+
+
+class TakeoversView(msgspec.Struct, frozen=True, kw_only=True):
+    """Takeovers, the oldest first."""
+
+    takeovers: Sequence[Takeover]
+
+
+async def partition_owners(crawl: OpenCrawl) -> PartitionOwners:
+    """One pass over the leases. Raises EngineError, as all functions here do."""
+    leases = await crawl.leases.read(range(crawl.record.partitions))
+    ring = await ring_of(crawl, weights_of(await crawl.members.read()))
+    holders = [lease.node if lease.session else "" for lease in leases]
+    suggested = ring.owners or [""] * len(holders)
+    nodes = sorted({*holders, *suggested} - {""})
+    place = {node: n for n, node in enumerate(nodes)} | {"": NOBODY}
+    return PartitionOwners(
+        nodes=nodes, held=[place[node] for node in holders], suggested=[place[node] for node in suggested]
+    )
+
+
+async def takeovers(crawl: OpenCrawl, limit: int) -> TakeoversView:
+    """The last ones."""
+    return TakeoversView(takeovers=(await Takeovers(crawl.engine, crawl.keys).read(limit))[-limit:])
+
+
+# The instances of a crawl by their own word, in one cheap read; `ring_view` judges them by two.
+
+
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance, as it described itself with its last heartbeat."""
+
+    node: str
+    session: str
+    state: str  # joining, alive, quarantined, leaving; seeding: a command that adds URLs
+    weight: int
+    started_at: float  # s since 1970
+    partitions: int
+    in_flight: int  # URLs
+    lease_losses: int  # how often it lost all its partitions after a silence
+    waits_for: str  # why it claims no URLs: "memory", "disk", "paused", or ""
+    awaited: Awaited | None  # what it waits for, where nothing has come of its work for some seconds
+    last_error: str  # of the last minute
+
+
+class MembersView(msgspec.Struct, frozen=True, kw_only=True):
+    """All instances, by node."""
+
+    members: list[MemberView]
+
+
+async def alive(crawl: OpenCrawl) -> list[Member]:
+    """The instances that take part. Raises EngineError, as all functions here do."""
+    return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+
+
+def running_since(members: Iterable[Member], now_s: float) -> float:
+    """When the instance began that runs for longest (s since 1970): what was before tells nothing of the rate now."""
+    return min((m.started_at for m in members), default=now_s)
+
+
+async def waits_for(crawl: OpenCrawl, members: Iterable[Member]) -> list[str]:
+    """Why these instances claim no more URLs, or few: values of `Member.waits_for`, and "engine disk"."""
+    found = {member.waits_for for member in members} - {""}
+    if await crawl.engine.is_disk_full():  # no member can note it: it takes no heartbeat either
+        found.add("engine disk")
+    return sorted(found)
+
+
+async def member_views(crawl: OpenCrawl) -> MembersView:
+    """The member list."""
+    found = sorted((await crawl.members.read()).values(), key=lambda member: (member.node, member.session))
+    return MembersView(
+        members=[
+            MemberView(
+                node=one.node, session=one.session, state=one.state, weight=one.weight, started_at=one.started_at,
+                partitions=one.partitions, in_flight=one.in_flight, lease_losses=one.lease_losses,
+                waits_for=one.waits_for, awaited=one.awaited, last_error=one.last_error,
+            )
+            for one in found
+        ]
+    )  # fmt: skip
+
+
+# What an operator changes about the owners of a crawl's partitions: pins of domains, eviction of an instance.
+#
+# Each is written to the operator log before it acts.
+
+
+EVICT_SLACK_S = 5.0  # on top of the silence after which others take over
+
+
+async def pin(crawl: OpenCrawl, text: str, node: str, *, actor: Actor) -> NewPin:
+    """Give a domain to a node. Raises ConflictError when its partition is pinned to another one."""
+    _, domain, _, partition = located(crawl, text)
+    await crawl.operator_log.add(actor, "ring pin", domain, f"to {node}")
+    await pins_of(crawl).pin(domain, node, partitions=crawl.record.partitions)
+    (domains,) = await crawl.stats.domain_counts([partition])
+    return NewPin(
+        domain=domain, node=node, partition=partition, partitions=crawl.record.partitions,
+        domains=domains, running=node in weights_of(await crawl.members.read()),
+    )  # fmt: skip
+
+
+async def unpin(crawl: OpenCrawl, text: str, *, actor: Actor) -> RemovedPin:
+    """Take a domain's pin away. Raises UsageError when it has none."""
+    _, domain, _, partition = located(crawl, text)
+    if domain not in await pins_of(crawl).read():
+        raise UsageError(f"{domain} is not pinned ('crawler ring pins' lists those that are)")
+    await crawl.operator_log.add(actor, "ring unpin", domain)
+    await pins_of(crawl).unpin(domain)
+    left = await pins_of(crawl).read()
+    others = sorted(name for name in left if partition_of(name, crawl.record.partitions) == partition)
+    return RemovedPin(domain=domain, partition=partition, still_pinned_by=others)
+
+
+async def pins(crawl: OpenCrawl) -> PinList:
+    """All pins, with who owns their partitions now."""
+    nodes = await pins_of(crawl).read()
+    places = {domain: partition_of(domain, crawl.record.partitions) for domain in nodes}
+    running = weights_of(await crawl.members.read())
+    leases = {lease.partition: lease for lease in await crawl.leases.read(sorted(set(places.values())))}
+    rows = []
+    for domain, node in sorted(nodes.items()):
+        lease = leases[places[domain]]
+        owner = lease.node if lease.session else ""
+        state = "heard" if owner == node else "moving" if node in running else "waiting"
+        rows.append(Pin(domain=domain, node=node, partition=places[domain], owner=owner, state=state))
+    return PinList(crawl=crawl.settings.crawl.name, pins=rows)
+
+
+async def evict(crawl: OpenCrawl, node: str, *, actor: Actor) -> Eviction:
+    """Evict the node's session and wait until no lease is in its name and it is off the list.
+
+    Raises UsageError for a node that is not there, ConflictError when leases stay in its name.
+    """
+    member = await _member_of(crawl, node)
+    settings = crawl.settings.membership
+    everything = range(crawl.record.partitions)
+    held = await _held(crawl, member.session, everything)
+    dead_s = settings.dead_s * member.time_scale
+    await crawl.operator_log.add(actor, "ring evict", node, f"session {member.session}")
+    await crawl.members.evict(member)
+    begun, left, listed = time.monotonic(), held, await crawl.members.read()
+    while (left or member.session in listed) and time.monotonic() - begun < dead_s + EVICT_SLACK_S:
+        await asyncio.sleep(settings.read_s / 2)
+        left = await _held(crawl, member.session, left) or await _held(crawl, member.session, everything)
+        listed = await crawl.members.read()
+    took_s = time.monotonic() - begun
+    others = weights_of({s: m for s, m in listed.items() if s != member.session})
+    if left:
+        why = "" if others else ": nobody else takes part who could take them over"
+        raise ConflictError(
+            f"{node} is evicted, but it still holds {counted(len(left), 'partition')} after {took_s:.0f} s{why}"
+        )
+    return Eviction(
+        node=node, session=member.session, host=member.host.partition("/")[0], pid=member.pid,
+        partitions=len(held), seconds=round(took_s, 1),
+        by_itself=not await crawl.members.is_evicted(member.session), others=sorted(others),
+    )  # fmt: skip
+
+
+async def _member_of(crawl: OpenCrawl, node: str) -> Member:
+    members = await crawl.members.read()
+    for member in members.values():
+        if member.node == node:
+            return member
+    known = ", ".join(sorted((m.node for m in members.values()), key=by_number))
+    raise UsageError(f"no node {node!r} takes part ({known or 'nobody does'})")
+
+
+async def _held(crawl: OpenCrawl, session: str, partitions: Iterable[int]) -> list[int]:
+    return [lease.partition for lease in await crawl.leases.read(partitions) if lease.session == session]
