@@ -14,7 +14,7 @@ from crawler.errors import UsageError
 from crawler.rules.schedules import moment_of
 from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, moment
-from crawler.views.commands import SeedResult, add_seeds
+from crawler.views.seeds import SeedResult, add_seeds
 
 NDJSON = "application/x-ndjson"
 BATCH = 1_000

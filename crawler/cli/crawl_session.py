@@ -44,7 +44,7 @@ from crawler.terminal.wording import counted, program
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, View, view_for
-from crawler.views.report import failed_seeds, nothing_fetched, summary
+from crawler.views.summary import failed_seeds, nothing_fetched, summary
 from crawler.web.resolver import is_address, is_public
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ async def _run(
     async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
         log_to_folder(settings, crawl.folder.log, "rebuild", verbose=bool(arguments.verbose))
         await check_no_instance_runs(crawl.members, is_lock_free, settings.membership)
-        from crawler.views.commands import seeding_member
+        from crawler.views.seeds import seeding_member
 
         async with seeding_member(crawl):
             with progress(quiet=arguments.quiet, verbose=arguments.verbose) as meter:

@@ -102,7 +102,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
         await check_any(plain, files)
     async with open_crawl(settings, create=True) as crawl:
         await check_terms(crawl)
-        from crawler.views.commands import add_seeds
+        from crawler.views.seeds import add_seeds
 
         with progress(verbose=arguments.verbose) as meter:
             intake = Intake(meter)

@@ -1,27 +1,21 @@
-"""What operators change: domains, users, seeds. Each command is written into the operator log before it acts."""
+"""What operators change: domains and users. Each command is written into the operator log before it acts."""
 
-import asyncio
-import contextlib
-import secrets
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from crawler.app.crawl import OpenCrawl, make_seeder, member_of
-from crawler.errors import EngineError, UsageError
+from crawler.app.crawl import OpenCrawl
+from crawler.errors import UsageError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
-from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.model import FailureKind
 from crawler.rules.health import delay_ms as delay_by
 from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
 from crawler.rules.schedules import parse_duration
 from crawler.rules.scope import of_queues
 from crawler.rules.urls import host_of, registrable_domain
-from crawler.runtime.process import first_error
-from crawler.seeding.seeder import GivenUrl, SeedReport
 from crawler.seeding.url_input import url_of_site
 from crawler.settings.schema import PRIORITY_MAX
 from crawler.terminal.wording import counted, duration
@@ -309,100 +303,3 @@ async def _still(crawl: OpenCrawl, domain: str) -> str:
     if stop:
         return f"; {domain} is still {stop}"
     return "; the whole crawl is paused ('crawler resume')" if overrides.is_paused else ""
-
-
-# Seeds for a crawl that runs or will run: added in batches, while no instance takes the crawl for finished.
-
-
-Batches = AsyncIterable[Iterable[GivenUrl]] | Iterable[Iterable[GivenUrl]]
-
-
-class SeedComplaint(msgspec.Struct, frozen=True, kw_only=True):
-    """A given URL that was not added, and why."""
-
-    where: str  # like "line 7"
-    url: str
-    reason: str
-
-
-class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the given URLs; complaints about the first thousand of each kind."""
-
-    new: int
-    retried: int  # had failed, and are put back into their queues
-    seen: int
-    out_of_scope: int
-    invalid: int
-    complaints: Sequence[SeedComplaint]
-
-
-async def add_seeds(
-    crawl: OpenCrawl,
-    batches: Batches,
-    *,
-    depth: int = 0,
-    priority: float | None = None,
-    given: str,
-    actor: Actor,
-    on_batch: Callable[[SeedReport], None] = lambda _: None,
-) -> SeedResult:
-    """Add URLs, a batch at a time, so they are never all in memory; repeating is safe.
-
-    `given` is what the operator log calls them, like "3 URLs". `on_batch` gets the counts so far. Raises UsageError for
-    a depth or priority out of bounds, EngineError when the engine does not take them, ConflictError when it lost the
-    crawl, ArchiveError when the folder's journal can't be written, and whatever `batches` raises.
-    """
-    check_seed_options(depth, priority)
-    await crawl.operator_log.add(actor, "seed", "", given)
-    seeder = make_seeder(await crawl.reloaded(), depth=depth, priority=priority)
-    async with seeding_member(crawl):
-        async for batch in _each(batches):
-            on_batch(await seeder.add_all(batch))
-    return _result(seeder.report)
-
-
-async def _each(batches: Batches) -> AsyncIterator[Iterable[GivenUrl]]:
-    if isinstance(batches, AsyncIterable):
-        async for batch in batches:
-            yield batch
-    else:
-        for batch in batches:
-            yield batch
-
-
-def _result(report: SeedReport) -> SeedResult:
-    complaints = [SeedComplaint(where=where, url=url, reason=reason) for where, url, reason in report.invalid]
-    complaints += [
-        SeedComplaint(where="", url=url, reason=f"out of scope: {rule}") for url, rule in report.out_of_scope_rules
-    ]
-    return SeedResult(
-        new=report.new, retried=report.retried, seen=report.seen, out_of_scope=report.out_of_scope,
-        invalid=report.invalid_count, complaints=complaints,
-    )  # fmt: skip
-
-
-@contextlib.asynccontextmanager
-async def seeding_member(crawl: OpenCrawl) -> AsyncIterator[None]:
-    """Be on the member list as a seeder, with heartbeats: no crawl ends meanwhile. A process may be it many times."""
-    session = secrets.token_hex(6)
-    member = msgspec.structs.replace(member_of(crawl, f"seed-{session}", state="seeding"), session=session)
-    await crawl.members.join(member)
-
-    async def still() -> None:
-        await crawl.crawls.still(crawl.record)
-
-    settings = crawl.settings.membership
-    liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(
-        crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
-    )
-    try:
-        async with asyncio.TaskGroup() as group:
-            beating = group.create_task(heartbeat.run(), name="heartbeat")
-            yield
-            beating.cancel()
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
-    finally:
-        with contextlib.suppress(EngineError):
-            await crawl.members.leave(member)

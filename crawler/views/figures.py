@@ -1,4 +1,4 @@
-"""Figures of domains and of the whole crawl: one record of each for text, JSON, API and dashboard, and columns of tables."""
+"""Figures of domains and of the whole crawl: one record each for text, JSON, API and dashboard; columns of tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum

@@ -18,7 +18,7 @@ from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import Threads, guard_tasks
 from crawler.model import ParsedPage, Response
 from crawler.process_tuning import keep_freed_memory
-from crawler.runtime.process import serve
+from crawler.worker.parse_worker import serve
 
 
 class HandlerRequest(msgspec.Struct, array_like=True):

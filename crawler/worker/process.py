@@ -28,10 +28,11 @@ from crawler.model import LINK_RULES, Claim, ParsedPage, Response
 from crawler.rules.scope import SiteRules
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of, registrable_domain
-from crawler.runtime.process import FAILED, HEAD, READY, Loop, cpu_ms, framed
+from crawler.runtime.process import Loop, cpu_ms
 from crawler.settings import Settings
 from crawler.worker.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.worker.hooks import DomainsDone, Hooks
+from crawler.worker.parse_worker import FAILED, HEAD, READY, framed
 
 START_TIMEOUT_S = 60.0  # it loads the user's code, which may hang
 END_TIMEOUT_S = 1.0  # between the end of a process's stdout and its own

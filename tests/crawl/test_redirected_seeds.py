@@ -13,7 +13,7 @@ from crawler.frontier.record import record_of
 from crawler.recovery.crawl_identity import bound_of
 from crawler.views.explain import explain
 from crawler.views.losses import losses_of
-from crawler.views.report import summary
+from crawler.views.summary import summary
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import Lab, audit, given, opened, rebuild
 from tests.support.engine import Engine

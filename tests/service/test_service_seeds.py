@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import OpenCrawl
 from crawler.errors import UsageError
 from crawler.seeding.seeder import GivenUrl, SeedReport
-from crawler.views.commands import add_seeds
+from crawler.views.seeds import add_seeds
 from tests.service.service_lab import ANN, URLS, all_keys, check_nothing_unlogged, give_up, logged, seeded
 from tests.support.engine import Engine
 
