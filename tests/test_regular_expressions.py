@@ -17,7 +17,7 @@ ALLOWED = {
     "archive/warc.py": "site: one class, or anchored with one loop",
     "archive/warc_web.py": "archives of others: one line of fixed form, and line ends",
     "archive/index.py": "site: one loop each",
-    "seeding/url_input.py": "seeds as people type them",
+    "crawl/url_input.py": "seeds as people type them",
     "views/ring.py": "the command line",
     "terminal/wording.py": "the command line, names of nodes",
     "content/charset.py": "site: possessive loops, within 64 KiB of a page; one class",

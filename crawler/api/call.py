@@ -17,7 +17,7 @@ from crawler.api.limits import Limits
 from crawler.api.live_crawl import LiveCrawl
 from crawler.api.shared_answers import SharedAnswers
 from crawler.api.shares import Places
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Actor, Via
 from crawler.views.dead_letters import LetterList
 from crawler.views.ring import RingMembers

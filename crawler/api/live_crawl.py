@@ -2,7 +2,7 @@
 
 import time
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, EngineUnfit
 
 RELOAD_EVERY_S = 5.0

@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from crawler.api.metrics_read import STATES, Reading, TopDomain, read_crawl
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import EngineError
 from crawler.frontier.members import Member
 from crawler.model import FailureKind, RefusalReason

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.engine.client import EngineInfo
 from crawler.frontier.lists import BusyQueue, Rates, Sample
 from crawler.frontier.members import Member

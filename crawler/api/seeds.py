@@ -10,9 +10,9 @@ from crawler.api.body_stream import BodyStream
 from crawler.api.call import Call, NoQuery
 from crawler.api.problem import ProblemError, not_valid
 from crawler.api.route import JSON, check_media, decoded_json
+from crawler.crawl.seed import GivenUrl
 from crawler.errors import UsageError
 from crawler.rules.schedules import moment_of
-from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, moment
 from crawler.views.seeds import SeedResult, add_seeds
 

@@ -24,7 +24,7 @@ from crawler.api.rate_limit import RateLimit
 from crawler.api.routes import ROUTES
 from crawler.api.shared_answers import SharedAnswers
 from crawler.api.shares import Places
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_store import ApiAnswers, ApiTokens
 

@@ -11,10 +11,10 @@ import msgspec
 
 from crawler.archive.warc import StoredResponse
 from crawler.audit.ledger import Commit
+from crawler.crawl.reparse import Rereader
 from crawler.frontier.record import CrawlRecord, ScopeHistory
 from crawler.handlers.page import Followed
 from crawler.model import SITEMAP, Candidate, Claim
-from crawler.recovery.reparse import Rereader
 from crawler.rules.jobs import RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of, registrable_domain

@@ -10,10 +10,10 @@ from crawler.cli.options import add_common, named_type, settings_of
 from crawler.errors import AuditFailed, UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
     from crawler.archive.folder import CrawlFolder
     from crawler.audit.findings import Report
     from crawler.audit.run_audit import Subject, WebLogs
+    from crawler.crawl.opening import OpenCrawl
     from crawler.outputs.target import Target
     from crawler.rules.text import Meter
     from crawler.settings import Settings
@@ -109,9 +109,9 @@ def _targets(arguments: argparse.Namespace) -> list["Target"]:
 async def _audit(
     arguments: argparse.Namespace, settings: "Settings", others: Sequence[str], targets: Sequence["Target"]
 ) -> Any:
-    from crawler.app.open_crawl import open_crawl
     from crawler.archive.folder import open_existing
     from crawler.audit.run_audit import audit
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.progress import progress
 
     for folder in (settings.archive.dir, *others):

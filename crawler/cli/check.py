@@ -41,7 +41,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
-    from crawler.seeding.url_input import url_of
+    from crawler.crawl.url_input import url_of
     from crawler.terminal.printing import warn
 
     files = [one for one in arguments.targets if one.endswith(".toml")]

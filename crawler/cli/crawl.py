@@ -18,7 +18,7 @@ from crawler.cli.crawl_options import (
 )
 from crawler.cli.export import add_output
 from crawler.cli.options import add_common, count_type, limit_type, settings_of
-from crawler.seeding.url_input import add_urls
+from crawler.crawl.url_input import add_urls
 
 if TYPE_CHECKING:
     from crawler.settings import Settings
@@ -109,12 +109,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
-    from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.crawl_session import CrawlSession
     from crawler.cli.event_loop import raise_file_limit, run_async
     from crawler.cli.export import checked_targets
-    from crawler.seeding.url_input import sources_of
+    from crawler.crawl.terms import permitted
+    from crawler.crawl.url_input import sources_of
 
     check_instances(arguments)
     settings = permitted(settings_of(arguments, ALL_KEYS, in_folder=True))

@@ -10,7 +10,7 @@ from crawler.cli.options import duration_type, named_type, whole_type
 from crawler.errors import CrawlerError, NoCrawlError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
     from crawler.settings import Settings
 
 INSTANCES_MAX = 256  # of one command
@@ -108,10 +108,10 @@ async def check_engine(settings: "Settings", *, needs_crawl: bool = False) -> No
     """
     from msgspec.structs import replace
 
-    from crawler.app.crawl_terms import check_terms
-    from crawler.app.open_crawl import open_crawl
     from crawler.archive.folder import is_crawl_folder
     from crawler.cli.options import NO_FOLDER
+    from crawler.crawl.opening import open_crawl
+    from crawler.crawl.terms import check_terms
 
     if not settings.frontier.redis or (is_crawl_folder(settings.archive.dir) and not needs_crawl):
         return
@@ -232,8 +232,8 @@ async def run_instance(
     """One instance in this process, to its end; why it ended. `on_start` gets what stops it, `say` what its end is to
     tell.
     """
-    from crawler.app.build import open_instance
     from crawler.archive.inflight_log import stacks_path
+    from crawler.crawl.build import open_instance
     from crawler.runtime.process import StallWatchdog
     from crawler.terminal.wording import counted
 

@@ -13,9 +13,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl, choose_node, make_seeder
-from crawler.app.crawl_terms import settle, to_start_over
-from crawler.app.open_crawl import abandon, open_crawl
 from crawler.archive.folder import alone_in, is_crawl_folder
 from crawler.cli.crawl_options import (
     check_engine,
@@ -29,14 +26,16 @@ from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
 from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.signals import STOPPING, StopSignals
 from crawler.cli.watching import Watcher
+from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl, Seeder, SeedReport
+from crawler.crawl.terms import settle, to_start_over
+from crawler.crawl.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
 from crawler.errors import ConflictError, Stopped, UsageError
 from crawler.membership.peers import living_holder
 from crawler.redaction import redact
 from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
-from crawler.seeding.seeder import GivenUrl, Seeder, SeedReport
-from crawler.seeding.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
 from crawler.settings import Settings
 from crawler.terminal import printing
 from crawler.terminal.patient_stream import patient_stderr

@@ -93,7 +93,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 async def _read(settings: "Settings") -> "list[CrawlRow]":
-    from crawler.app.open_crawl import open_engine
+    from crawler.crawl.opening import open_engine
 
     async with open_engine(settings) as engine:
         from crawler.views.report import crawl_rows
@@ -102,7 +102,7 @@ async def _read(settings: "Settings") -> "list[CrawlRow]":
 
 
 async def _read_one(settings: "Settings") -> "CrawlRow":
-    from crawler.app.open_crawl import open_engine
+    from crawler.crawl.opening import open_engine
 
     async with open_engine(settings) as engine:
         from crawler.views.report import crawl_row
@@ -111,7 +111,7 @@ async def _read_one(settings: "Settings") -> "CrawlRow":
 
 
 async def _remove_one(settings: "Settings") -> "RemovedCrawl":
-    from crawler.app.open_crawl import open_engine
+    from crawler.crawl.opening import open_engine
 
     async with open_engine(settings) as engine:
         from crawler.views.report import remove_crawl

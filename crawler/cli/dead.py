@@ -8,7 +8,7 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
     from crawler.settings import Settings
     from crawler.views.dead_letters import LetterFilter
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from crawler.seeding.url_input import url_of
+    from crawler.crawl.url_input import url_of
     from crawler.views.commands import domain_of, letter_reason_of
 
     action, urls = arguments.action, arguments.urls
@@ -89,7 +89,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
         from crawler.views.dead_letters import LetterFilter

@@ -40,7 +40,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation; raises InvalidUrl for what is no URL."""
     from crawler.cli.event_loop import run_async
-    from crawler.seeding.url_input import url_of
+    from crawler.crawl.url_input import url_of
 
     arguments.canonical = url_of(arguments.url)  # said before an engine is started
     return run_async(_run(arguments, settings_of(arguments, KEYS)))
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     import msgspec
 
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:

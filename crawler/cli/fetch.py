@@ -41,7 +41,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no response."""
     from crawler.cli.event_loop import run_async
-    from crawler.seeding.url_input import url_of
+    from crawler.crawl.url_input import url_of
     from crawler.terminal.printing import out, out_json
     from crawler.views.page import PageClient, as_json, as_text
 

@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print it. Raises UsageError, InvalidUrl."""
     from crawler.archive.folder import open_existing
     from crawler.cli.event_loop import raise_file_limit
+    from crawler.crawl.url_input import url_of, url_of_site
     from crawler.rules.urls import host_of, registrable_domain
-    from crawler.seeding.url_input import url_of, url_of_site
 
     if len(arguments.urls) + bool(arguments.domain) != 1:
         raise UsageError("name one URL, or a domain: crawler history URL, crawler history --domain D")

@@ -10,7 +10,7 @@ from crawler.cli.options import add_common, count_type, duration_type, settings_
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
     from crawler.rules.jobs import JobPatch
     from crawler.settings import Settings
     from crawler.views.job_view import HistoryRow, JobView, RunCountsView
@@ -198,7 +198,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
 
     if arguments.act in (_add, _edit):
         await _read_definition(arguments)
@@ -254,8 +254,8 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
 
     They take the place of `arguments.urls`; it is None if none were given.
     """
-    from crawler.seeding.seeder import SeedReport
-    from crawler.seeding.url_input import NO_SEED, complaints, read_given, sources_of, url_of
+    from crawler.crawl.seed import SeedReport
+    from crawler.crawl.url_input import NO_SEED, complaints, read_given, sources_of, url_of
     from crawler.terminal.printing import warn
 
     if arguments.sitemap:

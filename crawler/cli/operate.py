@@ -9,7 +9,7 @@ from crawler.cli.options import add_common, settings_of, whole_type
 from crawler.errors import NotMetError, UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
     from crawler.settings import Settings
     from crawler.views.commands import CommandResult
 
@@ -110,7 +110,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _run(act: "Act", arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:

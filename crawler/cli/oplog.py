@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(settings: "Settings", *, limit: int | None, as_json: bool) -> int:
     import msgspec
 
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.printing import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:

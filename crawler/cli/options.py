@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crawler.settings import Settings
     from crawler.settings.schema import Text
 
-NO_FOLDER = ""  # as archive.dir: app/open_crawl.py borrows one for the time of the command
+NO_FOLDER = ""  # as archive.dir: crawl/opening.py borrows one for the time of the command
 
 OPTIONS_VARIABLE = (
     "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}

@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str) -> "PruneResult":
-    from crawler.app.open_crawl import open_crawl
     from crawler.archive.folder import open_existing
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.progress import progress
 
     open_existing(settings.archive.dir)  # fails before an engine is started

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.crawl_options import log_to_folder
 from crawler.cli.options import add_common, settings_of
-from crawler.seeding.url_input import add_urls, complaints, sources_of
+from crawler.crawl.url_input import add_urls, complaints, sources_of
 from crawler.terminal.printing import out, warn
 from crawler.terminal.progress import progress
 from crawler.terminal.wording import counted
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import Entrance, OpenCrawl
     from crawler.archive.folder import CrawlFolder
+    from crawler.crawl.opening import Entrance, OpenCrawl
+    from crawler.crawl.seed import GivenUrl
     from crawler.frontier.record import Crawls
     from crawler.recovery.replay import RebuildDeps, RebuildReport
     from crawler.rules.text import Meter
-    from crawler.seeding.seeder import GivenUrl
     from crawler.settings import Settings
 
 FILES_SHOWN = 3
@@ -77,8 +77,8 @@ async def _run(
     plain: list["GivenUrl"],
     files: list[str],
 ) -> int:
-    from crawler.app.open_crawl import open_crawl
     from crawler.archive.folder import open_existing, open_or_create
+    from crawler.crawl.opening import open_crawl
     from crawler.membership.peers import check_no_instance_runs, is_lock_free
 
     for folder in (settings.archive.dir, *others):
@@ -103,7 +103,7 @@ async def _run(
 
 def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
     """For `open_crawl`: enter the crawl of its folder and these, recreated if the engine lost it."""
-    from crawler.recovery.crawl_identity import admit_rebuild
+    from crawler.crawl.opening import admit_rebuild
 
     async def enter(folder: "CrawlFolder", crawls: "Crawls", settings: "Settings", **_: Any) -> Any:
         return await admit_rebuild([folder, *others], crawls, settings)
@@ -112,8 +112,8 @@ def entrance(others: Sequence["CrawlFolder"]) -> "Entrance":
 
 
 async def _seed(crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str], meter: "Meter") -> None:
-    from crawler.app.crawl import make_seeder
     from crawler.cli.seed import Intake, given_batches
+    from crawler.crawl.opening import make_seeder
 
     seeder, intake = make_seeder(crawl), Intake(meter)
     async for batch in given_batches(plain, files, intake):
@@ -136,9 +136,9 @@ async def _rebuild(
 
 def doors_of(crawl: "OpenCrawl") -> "RebuildDeps":
 
-    from crawler.app.crawl import make_router
+    from crawler.crawl.opening import make_router
+    from crawler.crawl.reparse import Rereader
     from crawler.frontier.restore import Restoring
-    from crawler.recovery.reparse import Rereader
     from crawler.recovery.replay import RebuildDeps
 
     return RebuildDeps(

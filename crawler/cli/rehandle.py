@@ -62,10 +62,10 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Handle all pages, and print what came of it. Raises HandlersFailed and ArchiveError after that."""
-    from crawler.app.crawl_terms import permitted
     from crawler.archive.folder import open_existing
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import run_async
+    from crawler.crawl.terms import permitted
     from crawler.views.commands import domain_of
 
     domain = domain_of(arguments.domain) if arguments.domain else ""
@@ -82,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str, targets: "Sequence[Target]") -> int:
     import msgspec
 
-    from crawler.app.crawl_terms import app_name
-    from crawler.app.open_crawl import open_crawl
     from crawler.cli.outputs import kept_up_to_date, raise_first
+    from crawler.crawl.opening import open_crawl
+    from crawler.crawl.terms import app_name
     from crawler.handlers.load_app import load_app
     from crawler.terminal.printing import out, out_json, warn
     from crawler.terminal.progress import progress

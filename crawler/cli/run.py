@@ -25,9 +25,9 @@ from crawler.errors import Stopped
 from crawler.terminal import printing
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
+    from crawler.crawl.opening import OpenCrawl
     from crawler.outputs.target import Target
     from crawler.settings import Settings
 
@@ -74,9 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _until_stopped(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
-    from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import raise_file_limit, run_async
+    from crawler.crawl.terms import permitted
 
     check_instances(arguments)
     settings = permitted(settings_of(arguments, KEYS, in_folder=True))
@@ -91,11 +91,11 @@ async def _run(
 ) -> int:
     import asyncio
 
-    from crawler.app.crawl_terms import settle
-    from crawler.app.open_crawl import abandon, open_crawl
     from crawler.cli.outputs import kept_up_to_date, raise_first
     from crawler.cli.signals import StopSignals
     from crawler.cli.watching import Watcher
+    from crawler.crawl.opening import abandon, open_crawl
+    from crawler.crawl.terms import settle
     from crawler.terminal.patient_stream import patient_stderr
     from crawler.terminal.printing import warn
     from crawler.views.overview import view_for
@@ -140,7 +140,7 @@ async def _run_in(
     say: Callable[[str], None],
 ) -> str:
     """Here or in processes of their own; why it ended."""
-    from crawler.app.crawl import choose_node
+    from crawler.crawl.opening import choose_node
 
     name, settings = crawl.settings.crawl.name, crawl.settings
     if is_supervised(arguments):

@@ -9,7 +9,7 @@ from crawler.cli.options import add_common, duration_type, settings_of, whole_ty
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
     from crawler.frontier.members import SupervisorChild
     from crawler.settings import Settings
     from crawler.supervisor.scale_requests import SupervisorStatus
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
     from crawler.supervisor.scale_requests import look
     from crawler.terminal.printing import out, out_json
 

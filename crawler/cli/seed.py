@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.actor import actor
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap
 from crawler.cli.options import add_common, moment_type, settings_of, whole_type
+from crawler.crawl.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.errors import UsageError
-from crawler.seeding.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.terminal.printing import out, out_json, warn
 from crawler.terminal.progress import progress
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
+    from crawler.crawl.seed import GivenUrl, SeedReport
     from crawler.rules.text import Meter
-    from crawler.seeding.seeder import GivenUrl, SeedReport
     from crawler.settings import Settings
 
     Batches = AsyncGenerator[list[GivenUrl], None]
@@ -95,8 +95,8 @@ def _check_time(arguments: argparse.Namespace) -> None:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
-    from crawler.app.crawl_terms import check_terms
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
+    from crawler.crawl.terms import check_terms
 
     if not arguments.sitemap:
         await check_any(plain, files)
@@ -123,7 +123,7 @@ class Intake:
     """How far the seeds are, in the progress line, and the complaints about them, printed as they come."""
 
     def __init__(self, meter: "Meter") -> None:
-        from crawler.seeding.seeder import SeedReport
+        from crawler.crawl.seed import SeedReport
 
         self.meter = meter
         self.report = SeedReport()
@@ -170,9 +170,8 @@ async def _batches(
 
 async def sitemap_batches(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
     """A sitemap's URLs, without those of other domains."""
+    from crawler.crawl.seed import GivenUrl, SitemapReader
     from crawler.rules.order import Signals
-    from crawler.seeding.seeder import GivenUrl
-    from crawler.seeding.sitemap_seeds import SitemapReader
     from crawler.views.explain import polite_fetcher
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):

@@ -71,9 +71,9 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
     import asyncio
 
     from crawler.api.server import check_tokens, listen, serving
-    from crawler.app.open_crawl import open_crawl
     from crawler.cli.crawl_options import log_to_folder
     from crawler.cli.signals import StopSignals
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.printing import say
 
     async with open_crawl(settings, create=False) as crawl:

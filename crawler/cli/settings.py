@@ -50,9 +50,9 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Change or show; see EPILOG for the exit codes."""
-    from crawler.app.crawl_terms import permitted
     from crawler.cli.checking import check_app
     from crawler.cli.event_loop import run_async
+    from crawler.crawl.terms import permitted
 
     if arguments.changes and arguments.set:
         raise UsageError("write changes as KEY=VALUE, without --set")
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, settings: "Settings", wanted: list[str]) -> int:
-    from crawler.app.crawl_terms import change
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
+    from crawler.crawl.terms import change
     from crawler.settings.validate import complaints
 
     async with open_crawl(settings, create=False) as crawl:

@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Fetch, then the prompt or the line; raises InvalidUrl, and NothingFetchedError where there is no response."""
     from crawler.cli.checking import check_app
     from crawler.cli.shell_session import ShellSession
+    from crawler.crawl.url_input import url_of
     from crawler.handlers.load_app import load_app
-    from crawler.seeding.url_input import url_of
 
     url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
     check_app(settings)

@@ -10,7 +10,7 @@ from crawler.cli.options import add_common, limit_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
     from crawler.frontier.reads import Totals
     from crawler.settings import Settings
     from crawler.views.domains import DomainDetail
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     import asyncio
 
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.printing import out, repaint
 
     async with open_crawl(settings, create=False) as crawl:

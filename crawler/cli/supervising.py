@@ -18,8 +18,8 @@ from crawler.terminal import printing
 from crawler.views.overview import Quiet
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
     from crawler.cli.signals import StopSignals
+    from crawler.crawl.opening import OpenCrawl
     from crawler.views.overview import View
 
 

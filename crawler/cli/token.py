@@ -9,7 +9,7 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
 
 Act = Callable[["OpenCrawl", argparse.Namespace], Awaitable[None]]
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
 
     async with open_crawl(settings_of(arguments), create=False) as crawl:
         await arguments.act(crawl, arguments)

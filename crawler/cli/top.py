@@ -52,7 +52,7 @@ async def _run(settings: "Settings") -> int:
     import asyncio
     import signal
 
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
         from crawler.cli.actor import actor

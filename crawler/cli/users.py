@@ -8,7 +8,7 @@ from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
 
 EPILOG = """\
 examples:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -> int:
-    from crawler.app.open_crawl import open_crawl
+    from crawler.crawl.opening import open_crawl
     from crawler.terminal.printing import out, out_json
     from crawler.views.commands import set_weight
 

@@ -9,7 +9,7 @@ from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.overview import Quiet, Shown, View
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import OpenCrawl
+    from crawler.crawl.opening import OpenCrawl
 
 EVERY_S = 1.0
 TABLE_EVERY_S = 2.0  # domains cost more to read

@@ -33,11 +33,11 @@ from crawler.archive.items import ItemFiles
 from crawler.archive.journals import JobJournal, Journal, SeedJournal, SeedLine
 from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files, take_damage_out, warc_names
+from crawler.crawl.opening import bound_of
 from crawler.errors import ArchiveError
 from crawler.frontier.reads import lost_of
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
-from crawler.recovery.crawl_identity import bound_of
 from crawler.recovery.jobs import restore_jobs
 from crawler.recovery.page_book import KnownPage, PageBook
 from crawler.recovery.refill import Refill

@@ -13,6 +13,7 @@ import msgspec
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut, walk_responses
 from crawler.archive.warc import StoredResponse, read_record
+from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.owner import Frontier
@@ -23,7 +24,6 @@ from crawler.model import SITEMAP, Candidate, Claim
 from crawler.recovery.jobs import RestoredJobs
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook
 from crawler.recovery.refill import BATCH, Refill
-from crawler.recovery.reparse import Rereader
 from crawler.rules.text import Meter
 from crawler.worker.process import ParseKilledError
 from crawler.worker.router import Router, parent_of, with_sitemaps

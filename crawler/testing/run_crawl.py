@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl, make_seeder
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import read_entries
 from crawler.archive.items import items_of
+from crawler.crawl.build import open_instance
+from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.errors import UsageError
 from crawler.handlers.crawler import Crawler
-from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings, load
 from crawler.testing.fake_pages import run_apart
 from crawler.testing.web_server import ServedWeb

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Actor, LogEntry
 from crawler.terminal.wording import counted
 from crawler.views import commands, dead_letters, domains, ring

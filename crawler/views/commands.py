@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
+from crawler.crawl.url_input import url_of_site
 from crawler.errors import UsageError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
@@ -16,7 +17,6 @@ from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
 from crawler.rules.schedules import parse_duration
 from crawler.rules.scope import of_queues
 from crawler.rules.urls import host_of, registrable_domain
-from crawler.seeding.url_input import url_of_site
 from crawler.settings.schema import PRIORITY_MAX
 from crawler.terminal.wording import counted, duration
 from crawler.views.domains import known_robots

@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.operator import Actor

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
+from crawler.crawl.url_input import url_of_site
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.lists import COARSE, FINE, SORTS, DomainRow, Rates, Resolution, Slot
 from crawler.frontier.waiting import PendingUrls
 from crawler.rules.robots import SharedRobots
 from crawler.rules.text import printable
 from crawler.runtime.process import wall_s
-from crawler.seeding.url_input import url_of_site
 from crawler.terminal.tables import facts
 from crawler.terminal.wording import counted, duration, moment, number, rate, size
 from crawler.views.figures import (

@@ -8,16 +8,16 @@ from typing import Self
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl, make_router
 from crawler.archive.history import Attempt, Became, newest_attempts, status_of
 from crawler.archive.index_reader import find_url, sitemaps_beside
 from crawler.archive.warc import read_record
+from crawler.crawl.opening import OpenCrawl, make_router
+from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, NotMetError, UsageError
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import LINKS, UrlLocation
 from crawler.frontier.waiting import kind_of
 from crawler.model import CommitEntry
-from crawler.recovery.reparse import Rereader
 from crawler.rules.robots import RobotsVerdict, SharedRobots
 from crawler.rules.scope import ScopeVerdict
 from crawler.rules.text import one_line

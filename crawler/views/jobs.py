@@ -9,9 +9,9 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
 from crawler.archive.journals import JobJournal, JobLine, line_of, seed_lines
 from crawler.archive.prune_records import runs_beyond
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
 from crawler.frontier.operator import Actor

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.lists import FINE, STALE_SLOTS, Sample, Samples
 from crawler.frontier.members import Awaited, Awaits
 from crawler.frontier.reads import Totals

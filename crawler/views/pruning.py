@@ -11,12 +11,12 @@ from functools import partial
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl
 from crawler.archive.folder import CrawlFolder, Life, is_abandoned, life_of, sessions
 from crawler.archive.prune import AttemptFigures, Planner, PruneWork, prune_attempts, runs_in
 from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S, Figures, Journal, PruneRule, runs_beyond
 from crawler.archive.rehandling import FILE as REHANDLE_FILE
 from crawler.archive.repair import recover_open_files
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.operator import Actor
 from crawler.model import CommitEntry

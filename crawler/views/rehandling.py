@@ -15,8 +15,6 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl, make_router
-from crawler.app.crawl_terms import change, check_terms
 from crawler.archive.folder import CrawlFolder, alone_in, is_abandoned
 from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import IndexReader, archive_path
@@ -35,6 +33,9 @@ from crawler.archive.rehandling import (
 )
 from crawler.archive.repair import recover_open_files
 from crawler.archive.warc import read_record
+from crawler.crawl.opening import OpenCrawl, make_router
+from crawler.crawl.reparse import response_of
+from crawler.crawl.terms import change, check_terms
 from crawler.errors import ArchiveError, ConflictError, may_be_of_content
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import Restoring
@@ -45,7 +46,6 @@ from crawler.membership.peers import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Response
 from crawler.outputs.cursor import start_items_over
 from crawler.recovery.refill import Refill
-from crawler.recovery.reparse import response_of
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import first_error, reached
 from crawler.views.pruning import undrained_entries

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
+from crawler.crawl.url_input import url_of_site
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Awaited, Member, Members, Pins, by_partition
 from crawler.frontier.operator import Actor
@@ -16,7 +17,6 @@ from crawler.frontier.owner import Takeover, Takeovers
 from crawler.membership.peers import Slots, is_lock_free
 from crawler.rules.membership import DeclaredState, Ring, build, moves, share_changed, takers
 from crawler.rules.urls import partition_of
-from crawler.seeding.url_input import url_of_site
 from crawler.terminal.wording import by_number, counted
 
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl, make_seeder, member_of
+from crawler.crawl.opening import OpenCrawl, make_seeder, member_of
+from crawler.crawl.seed import GivenUrl, SeedReport
 from crawler.errors import EngineError
 from crawler.frontier.operator import Actor
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.runtime.process import first_error
-from crawler.seeding.seeder import GivenUrl, SeedReport
 from crawler.views.commands import check_seed_options
 
 Batches = AsyncIterable[Iterable[GivenUrl]] | Iterable[Iterable[GivenUrl]]

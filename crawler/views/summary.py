@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from crawler.app.crawl import OpenCrawl, leads_to
 from crawler.archive.index_reader import find_url
+from crawler.crawl.opening import OpenCrawl
+from crawler.crawl.reparse import leads_to
+from crawler.crawl.seed import GivenUrl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlState
@@ -17,7 +19,6 @@ from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize
 from crawler.runtime.process import wall_s
-from crawler.seeding.seeder import GivenUrl
 from crawler.terminal.wording import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
 from crawler.views.losses import Loss, losses_lines
@@ -164,7 +165,7 @@ async def _is_fetched(crawl: OpenCrawl, url: str) -> bool:
             state = (await crawl.states.of(crawl.record.run, {partition: [fingerprint]}))[fingerprint]
             is_shared = bool(crawl.settings.frontier.redis)
             return state is UrlState.COMMITTED or (state is UrlState.ENDED and is_shared)
-        away = await leads_to(crawl, url) if entry.status // 100 == 3 else None
+        away = await leads_to(crawl.folder, crawl.settings, crawl.record, url) if entry.status // 100 == 3 else None
         if away is None or not away[1]:
             return True
         url = away[1]

@@ -19,12 +19,12 @@ from typing import Any
 import uvloop
 
 from crawler import Crawler
-from crawler.app.build import tune_process
 from crawler.archive.folder import open_or_create
 from crawler.archive.inflight_log import InflightMark
 from crawler.archive.items import ItemWriter
 from crawler.content.html import parse_with_tree
 from crawler.content.parse_cost import Cost, cost_of
+from crawler.crawl.build import tune_process
 from crawler.model import Claim, Response
 from crawler.rules.urls import JoinCache
 from crawler.settings import Settings

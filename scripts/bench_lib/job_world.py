@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from crawler.crawl.runs import JobRunner
 from crawler.engine.client import Call, Engine
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.owner import Acquired, Frontier, Leases
@@ -21,7 +22,6 @@ from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.process import monotonic_ms
-from crawler.seeding.runs import JobRunner
 from crawler.settings import Settings
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.engine import Job, Server, SimEngine

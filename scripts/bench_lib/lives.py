@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
-from crawler.app.build import tune_process
+from crawler.crawl.build import tune_process
 from crawler.engine.client import Engine
 from crawler.frontier.messages import ClaimReply
 from crawler.model import Candidate, Claim

@@ -22,10 +22,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
-from crawler.seeding.seeder import GivenUrl
+from crawler.crawl.build import open_instance
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.settings import load
 from crawler.testing.dns_server import DnsAnswer, DnsServer
 from scripts.bench_lib import arguments

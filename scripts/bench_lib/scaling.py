@@ -27,9 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from crawler.app.build import tune_process
-from crawler.app.crawl import OpenCrawl
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.build import tune_process
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.engine.client import Engine
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown

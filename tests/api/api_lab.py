@@ -13,7 +13,7 @@ import pytest
 from crawler.api import events
 from crawler.api.limits import Limits
 from crawler.api.server import Listening, listen, serving
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.api_store import ApiTokens, Role
 from crawler.views.figures import Overview
 from tests.service.service_lab import seeded

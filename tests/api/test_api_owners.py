@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from crawler.app.crawl import member_of
+from crawler.crawl.opening import member_of
 from crawler.frontier.owner import Takeover, Takeovers
 from crawler.views.ring import ring_of
 from tests.api.api_lab import Served

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawler.api.metrics import OF_CRAWL, OF_DOMAIN, OF_INSTANCE, metrics_text
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import open_crawl
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
 from crawler.frontier.members import Member

@@ -14,17 +14,16 @@ from typing import Any
 import pytest
 import redis
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.checked_lines import with_checksum, without_checksum
 from crawler.archive.index import is_footer, with_footer
 from crawler.cli.main import main
+from crawler.crawl.build import open_instance
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.engine.client import Engine as Connection
 from crawler.frontier.record import Crawls, Keys
 from crawler.frontier.scripts import library
 from crawler.rules.urls import Fingerprints, host_of, partition_of, registrable_domain
-from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import lab_names, settings_of
 from tests.support.engine import Engine, running_engine
 from tests.support.serving import GeneratedSite, serve_web

@@ -13,8 +13,8 @@ from typing import NoReturn
 
 import pytest
 
+from crawler.crawl import url_input
 from crawler.errors import InvalidUrl
-from crawler.seeding import url_input
 from crawler.terminal.wording import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
 from tests.support.engine import Engine, running_engine

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_or_create
 from crawler.cli import jobs as jobs_command
 from crawler.cli.main import main
+from crawler.crawl.opening import open_crawl
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.process import wall_s

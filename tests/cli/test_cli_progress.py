@@ -16,10 +16,10 @@ from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc_web import RecordedWeb
 from crawler.cli.main import main
+from crawler.crawl.url_input import STDIN, bytes_of, read_given
 from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
-from crawler.seeding.url_input import STDIN, bytes_of, read_given
 from crawler.terminal import progress as shown
 from crawler.terminal.printing import say
 from crawler.terminal.progress import Bar, Lines, Part, drawn, told

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
+from crawler.crawl.opening import open_crawl
 from crawler.engine.client import Engine as Door
 from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import open_crawl
 from tests.cli.cli_lab import HOST
 from tests.cli.operate_lab import Lab, one_page
 from tests.crawl.harness import settings_of

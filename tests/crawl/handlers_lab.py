@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
+from crawler.crawl.opening import open_crawl
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.reads import Totals
 from crawler.frontier.restore import DeadLetters

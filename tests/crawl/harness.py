@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl, make_seeder
-from crawler.app.instance import Instance
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
+from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.model import CommitEntry
-from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings, load
 from crawler.settings.removed import INTERNALS
 from tests.support.dns_server import DnsAnswer, DnsServer

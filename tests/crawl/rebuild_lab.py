@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl, make_seeder
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import CrawlFolder, open_or_create
 from crawler.archive.index import to_entry, with_footer
 from crawler.cli.main import main
 from crawler.cli.rebuild import doors_of, entrance
+from crawler.crawl.build import open_instance
+from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.frontier.reads import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport
 from crawler.rules.text import SILENT, Meter
-from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, settings_of
 from tests.frontier.raw import dump

@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import msgspec
 
-from crawler.app.crawl import OpenCrawl, make_router
+from crawler.crawl.opening import OpenCrawl, make_router
+from crawler.crawl.runs import RunSeeder
+from crawler.crawl.seed import GivenUrl
 from crawler.frontier.jobs import Runs
 from crawler.rules.jobs import Job, JobSpec, Revision, Row, RunCounts, RunRecord, RunSpec, State, job_of, total_of
 from crawler.rules.membership import RunPass, is_run_finished
 from crawler.rules.schedules import Schedule
-from crawler.seeding.runs import RunSeeder
-from crawler.seeding.seeder import GivenUrl
 from crawler.worker.shared import FinishWatcher
 from tests.crawl.rebuild_lab import WebLab
 from tests.frontier.raw import dump

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import OpenCrawl
-from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.settings import Settings
 from tests.crawl.harness import lab_names
 from tests.crawl.rebuild_lab import WebLab

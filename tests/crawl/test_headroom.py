@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.instance import Instance
+from crawler.crawl.build import Instance
 from crawler.worker import watch
 from crawler.worker.claim import FULL_CLAIMS_MAX
 from tests.crawl.harness import crawl, lab_names, settings_of

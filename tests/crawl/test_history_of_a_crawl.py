@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.instance import Instance
 from crawler.archive.folder import open_existing
 from crawler.archive.history import Attempt, segments, status_of, to_attempt
+from crawler.crawl.build import Instance
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import open_crawl
 from crawler.frontier.reads import Totals
 from crawler.settings import Settings
 from tests.cli.cli_lab import Ran, in_process

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_existing
+from crawler.crawl.opening import open_crawl
 from crawler.frontier import record as crawl_record
 from crawler.outputs.records import Pages
 from tests.crawl.harness import crawl, lab_names

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
+from crawler.crawl.opening import open_crawl
 from crawler.frontier.waiting import CRAWL_URLS
 from crawler.settings import Settings
 from crawler.views.losses import Kind, Loss

@@ -8,8 +8,8 @@ from pathlib import Path
 import brotli
 import pytest
 
-from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
+from crawler.crawl.opening import open_crawl
 from crawler.settings import Settings
 from crawler.views.losses import Kind
 from crawler.views.overview import losses

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.rules.order import Signals
-from crawler.seeding.seeder import GivenUrl
 from crawler.settings import PriorityRule, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.rebuild_lab import rebuild

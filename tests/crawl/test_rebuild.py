@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import make_seeder
+from crawler.crawl.opening import make_seeder
 from crawler.errors import ConflictError, EngineDown, UsageError
 from crawler.frontier.members import Member
 from crawler.frontier.owner import Frontier

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import make_router, make_seeder
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.crawl_binding import FILE
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc import read_record
+from crawler.crawl.opening import make_router, make_seeder, open_crawl
 from crawler.errors import ArchiveError, ConflictError
 from crawler.views.overview import losses
 from tests.archive.archive_samples import response, writer_in

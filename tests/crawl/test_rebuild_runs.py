@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import make_seeder, open_crawl
 from tests.crawl.harness import entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, given, rebuild
 from tests.crawl.runs_lab import ONE, TWO, counts, end, finish, left_of, start

@@ -6,11 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import bound_of, make_seeder, open_crawl
 from crawler.frontier.reads import SEED_LED_AWAY
 from crawler.frontier.record import record_of
-from crawler.recovery.crawl_identity import bound_of
 from crawler.views.explain import explain
 from crawler.views.losses import losses_of
 from crawler.views.summary import summary

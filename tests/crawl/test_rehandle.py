@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_existing
 from crawler.archive.index import change_lines
 from crawler.archive.index_reader import IndexReader
+from crawler.crawl.opening import open_crawl
 from crawler.errors import ArchiveError, ConflictError
 from crawler.frontier.operator import Actor, Via
 from crawler.handlers.load_app import load_app

@@ -9,10 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl, make_seeder
-from crawler.app.instance import Instance
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.errors import NotMetError
 from crawler.frontier.operator import Actor, Via
 from crawler.model import CommitEntry

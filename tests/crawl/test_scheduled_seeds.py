@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
-from crawler.seeding import seeder
-from crawler.seeding.seeder import GivenUrl
+from crawler.crawl import seed
+from crawler.crawl.build import open_instance
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.settings import Settings
 from crawler.views.explain import explain, record_of
 from crawler.worker import claim
@@ -40,7 +39,7 @@ class Wall:
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     clock = Wall()
     monkeypatch.setattr(claim, "wall_s", clock)
-    monkeypatch.setattr(seeder, "wall_s", clock)
+    monkeypatch.setattr(seed, "wall_s", clock)
     monkeypatch.setattr(claim, "SWEEP_MS", 20)
     return clock
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import OpenCrawl, make_seeder
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.journals import SeedJournal, SeedLine
+from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.owner import Frontier
-from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine
 

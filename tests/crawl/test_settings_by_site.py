@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import open_crawl
 from tests.crawl.handlers_lab import lab
 from tests.crawl.harness import Crawled, crawl, lab_names, settings_of
 from tests.support.serving import Request, Site, serve_linked, serve_resources

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_existing
+from crawler.crawl.opening import open_crawl
 from crawler.frontier.restore import DoneUrl
 from crawler.model import SITEMAP
 from crawler.outputs.records import Pages

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.crawl import OpenCrawl
-from crawler.app.instance import Instance
-from crawler.app.open_crawl import open_crawl
 from crawler.archive.folder import open_existing
 from crawler.audit.findings_text import violations_text
 from crawler.audit.judge_links import CrawlRules
 from crawler.audit.run_audit import Subject, WebLogs, audit
+from crawler.crawl.build import Instance
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.jobs import JobBooks
 from crawler.frontier.owner import Takeovers

@@ -4,8 +4,8 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
-from crawler.app.instance import Instance
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.build import Instance
+from crawler.crawl.opening import open_crawl
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.runs_lab import start
 from tests.support.engine import Engine

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from crawler.app.crawl import OpenCrawl
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.settings import load
 from crawler.testing.generated_web import ATTEMPTS, Resource
 from crawler.testing.web_server import environment_of, serve

@@ -6,7 +6,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 
 from playwright.sync_api import expect
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Overrides
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched
 

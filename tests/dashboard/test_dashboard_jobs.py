@@ -17,7 +17,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 
 from playwright.sync_api import expect
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.views import jobs
 from crawler.views.job_view import JobView
 from tests.dashboard.dashboard_lab import HOSTILE, JOB_PAGES, Dashboard, Watched

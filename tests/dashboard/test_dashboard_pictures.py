@@ -18,7 +18,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Actor, Via
 from crawler.testing.generated_web import GeneratedWeb
 from crawler.testing.web_server import environment_of, serve

@@ -11,7 +11,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: pip insta
 
 from playwright.sync_api import expect
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.views.losses import Kind, Loss
 from crawler.views.overview import losses
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched, serve_crawl

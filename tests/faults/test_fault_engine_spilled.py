@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from crawler.app.instance import Instance
 from crawler.archive.spill_files import SpillFiles
+from crawler.crawl.build import Instance
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError
 from crawler.frontier.waiting import Spilling

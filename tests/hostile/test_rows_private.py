@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from crawler.crawl.seed import SitemapReader
 from crawler.errors import NothingFetchedError
 from crawler.model import FailureKind
-from crawler.seeding.sitemap_seeds import SitemapReader
 from crawler.web import resolver
 from tests.crawl.harness import crawl, settings_of
 from tests.hostile.crawled import links, moved, ok

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crawler.seeding import sitemap_seeds
-from crawler.seeding.sitemap_seeds import SitemapReader
+from crawler.crawl import seed
+from crawler.crawl.seed import SitemapReader
 from tests.hostile.crawled import NOT_FOUND, ok
 from tests.support.hostile_server import Close, HostileServer, Repeat, Step
 from tests.web.fetching import fetching
@@ -79,7 +79,7 @@ async def endless() -> None:
     """What came before the cut is kept."""
     steps = [b"HTTP/1.1 200 OK\r\n\r\n<urlset><url><loc>/a</loc></url>", Repeat(b"<!-- x -->" * 6000)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sitemap_seeds, "BODY_BYTES_MAX", MIB)
+        patch.setattr(seed, "BODY_BYTES_MAX", MIB)
         found = await read({"/map.xml": steps})
     assert found.urls == ["/a"]
 
@@ -111,7 +111,7 @@ async def loops() -> None:
 
 async def too_many_sitemaps() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sitemap_seeds, "SITEMAPS_MAX", 5)
+        patch.setattr(seed, "SITEMAPS_MAX", 5)
         found = await read({"/map.xml": index(*(f"HOST/{n}.xml" for n in range(50_000))), "/0.xml": urlset("HOST/a")})
         assert len(found.paths) == 1 + 5
         assert found.urls == ["/a"]

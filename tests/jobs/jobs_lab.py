@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from crawler.app.build import open_instance
-from crawler.app.crawl import OpenCrawl
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl import runs as runner
+from crawler.crawl.build import open_instance
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
 from crawler.frontier.operator import Actor, Via
@@ -20,7 +20,6 @@ from crawler.model import CommitEntry
 from crawler.rules.jobs import JobSpec, Row, RunSpec
 from crawler.rules.schedules import schedule_of
 from crawler.runtime.process import wall_s
-from crawler.seeding import runs as runner
 from crawler.settings import Settings
 from crawler.views import jobs
 from crawler.worker import runs as run_watch

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
 from crawler.cli.main import main
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Jobs, job_id
 from crawler.rules.jobs import Outcome, State
-from crawler.seeding.seeder import GivenUrl
 from crawler.views import jobs
 from crawler.worker.runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import open_crawl
 from crawler.rules.jobs import SEEDS_INLINE_MAX, JobSpec, Outcome, RunSpec, State
 from crawler.rules.schedules import schedule_of
 from crawler.views import jobs

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl, make_seeder
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.errors import EngineError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.operator import Actor, OperatorLog, Via
 from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Settlement
-from crawler.seeding.seeder import GivenUrl
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.views.commands import letter_reason_of
 from crawler.views.dead_letters import (

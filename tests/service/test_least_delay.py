@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.owner import Acquired, Fence, Settlement
 from crawler.rules.robots import RobotsRules, SharedRobots

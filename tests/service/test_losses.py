@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.reads import Totals
 from crawler.model import FailureKind
 from crawler.views.commands import letter_reason_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.app.crawl import OpenCrawl, member_of
+from crawler.crawl.opening import OpenCrawl, member_of
 from crawler.errors import UsageError
 from crawler.views import ring
 from crawler.views.ring import place

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.views import commands
 from crawler.views.commands import boost_of, check_release, delay_ms_of, domain_of

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl, member_of
-from crawler.app.instance import Instance
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.build import Instance
+from crawler.crawl.opening import OpenCrawl, member_of, open_crawl
 from crawler.errors import UsageError
 from crawler.frontier.lists import SORTS, Sample
 from crawler.frontier.operator import OverrideKind

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
+from crawler.crawl.seed import GivenUrl, SeedReport
 from crawler.errors import UsageError
-from crawler.seeding.seeder import GivenUrl, SeedReport
 from crawler.views.seeds import add_seeds
 from tests.service.service_lab import ANN, URLS, all_keys, check_nothing_unlogged, give_up, logged, seeded
 from tests.support.engine import Engine

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import UsageError
 from crawler.views.explain import CommitAnswer, explain, explanation, recent_attempts, record_of
 from tests.cli.cli_lab import HOST, page

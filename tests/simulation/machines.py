@@ -14,11 +14,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from crawler.app import build, open_crawl
-from crawler.app import crawl as app_crawl
-from crawler.app.instance import Instance
 from crawler.archive.folder import SessionLock
 from crawler.content.html import parse_page
+from crawler.crawl import build, opening
+from crawler.crawl.build import Instance
 from crawler.errors import CrawlerError
 from crawler.frontier import jobs as stored_jobs
 from crawler.frontier import record
@@ -110,7 +109,7 @@ class Fleet:
         settings = replaced(s, archive={"dir": folder}, membership={"node": life.node.name})
         self.on_event("start", life)
         try:
-            async with open_crawl.open_crawl(settings, create=True) as opened:
+            async with opening.open_crawl(settings, create=True) as opened:
                 life.session = opened.session
                 self.sessions[opened.session] = life
                 crawl = await opened.reloaded()
@@ -270,15 +269,15 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         return life.host if isinstance(life, Life) else ""
 
     deps: list[tuple[Any, str, Any]] = [
-        (app_crawl, "Engine", lambda url, library, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
+        (opening, "Engine", lambda url, library, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
         (build, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _NoResolver()),
-        (open_crawl, "SessionLock", _Lock),
-        (open_crawl, "secrets", _Tokens()),
+        (opening, "SessionLock", _Lock),
+        (opening, "secrets", _Tokens()),
         (stored_jobs, "secrets", _Tokens()),
         (service_jobs, "secrets", _Tokens()),
         (record, "secrets", _Keys()),
-        (app_crawl, "host_id", host_id),
+        (opening, "host_id", host_id),
         (build, "host_id", host_id),
         (nodes, "host_id", host_id),
         (build, "load_app", lambda target: HANDLERS),

@@ -3,8 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable
 
-from crawler.app.crawl import OpenCrawl
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import CrawlerError
 from crawler.frontier.operator import Actor, Via
 from crawler.runtime.process import wall_s

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawler.app.crawl import make_seeder
-from crawler.app.open_crawl import open_crawl
+from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.seed import GivenUrl
 from crawler.engine.client import Call
 from crawler.rules.health import GIVEN_UP_AT
-from crawler.seeding.seeder import GivenUrl
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported

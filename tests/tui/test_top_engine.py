@@ -4,7 +4,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from crawler.app.crawl import OpenCrawl
+from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Actor, Via
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from crawler.app.crawl import OpenCrawl
 from crawler.archive.crawl_binding import bound_to, holds_results
 from crawler.archive.folder import archive_error, is_crawl_folder, open_existing, replace_durably
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.record import Needs
 from crawler.settings import Settings

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
+from crawler.crawl.seed import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport, SitemapReader
 from crawler.engine.client import Engine
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.jobs import Jobs, Runs
@@ -19,8 +20,6 @@ from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import RunRecord
 from crawler.rules.order import Signals
 from crawler.runtime.process import Loop
-from crawler.seeding.seeder import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport
-from crawler.seeding.sitemap_seeds import SitemapReader
 from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import SlotBorrower

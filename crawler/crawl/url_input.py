@@ -17,7 +17,7 @@ from crawler import redaction
 from crawler.errors import InvalidUrl, UsageError
 
 if TYPE_CHECKING:
-    from crawler.seeding.seeder import GivenUrl, SeedReport
+    from crawler.crawl.seed import GivenUrl, SeedReport
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 18
@@ -95,8 +95,8 @@ def _scheme_of(authority: str) -> str:
 
 def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[str]]:
     """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
+    from crawler.crawl.seed import GivenUrl
     from crawler.rules.urls import without_comment
-    from crawler.seeding.seeder import GivenUrl
 
     given = enumerate(arguments.urls, 1)
     plain = [GivenUrl(f"argument {n}", _with_scheme(without_comment(url))) for n, url in given if url != STDIN]
@@ -133,7 +133,7 @@ async def read_given(
 
     `taken` is called with the bytes of each batch when the next one is requested.
     """
-    from crawler.seeding.seeder import GivenUrl
+    from crawler.crawl.seed import GivenUrl
 
     is_said = quiet
     name, number, rest = "standard input" if file == STDIN else file, 0, b""
@@ -189,7 +189,7 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str]) -> None:
 
     What flows (a pipe, a terminal) can be read once only: then it is seen later.
     """
-    from crawler.seeding.seeder import SeedReport
+    from crawler.crawl.seed import SeedReport
     from crawler.terminal.printing import warn
 
     report = SeedReport()

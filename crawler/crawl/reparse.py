@@ -3,16 +3,23 @@
 Must not know which of the links belong to the crawl.
 """
 
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
 import msgspec
 
-from crawler.archive.warc import StoredResponse
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index_reader import find_url
+from crawler.archive.warc import StoredResponse, read_record
 from crawler.content.coding import RATIO_MAX, inflate
 from crawler.content.html import redirect_target
+from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
 from crawler.settings import FetchSettings, Settings
 from crawler.worker.commit import lost_parts
-from crawler.worker.process import PageParser
+from crawler.worker.process import PageParser, ParseKilledError
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,3 +77,20 @@ def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, by
         started_at=0.0,
         fetch_ms=0,
     )
+
+
+async def leads_to(
+    folder: CrawlFolder, settings: Settings, record: CrawlRecord, url: str
+) -> tuple[Sequence[str], str] | None:
+    """The links of a committed page, and the target of its redirect; None if its record is not in this folder."""
+    for entry in await asyncio.to_thread(find_url, folder, url):
+        if entry.warc is None or entry.run:
+            continue
+        rereader = Rereader(settings, record)
+        with contextlib.suppress(ArchiveError, ParseKilledError):
+            try:
+                found = await rereader.read(url, await asyncio.to_thread(read_record, folder, entry.warc))
+                return found.links, found.redirect_to
+            finally:
+                await rereader.close()
+    return None

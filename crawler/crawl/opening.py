@@ -1,0 +1,453 @@
+"""Does the crawl that the engine has belong to this folder? May it be recreated from it?
+
+Nothing is made in an engine that lacks the crawl of a folder with results: only a rebuild does that.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crawler.archive.crawl_binding import (
+    FILE,
+    Bound,
+    bind,
+    bound_to,
+    check_known,
+    check_name,
+    holds_results,
+    holds_seeds,
+)
+from crawler.archive.folder import (
+    CrawlFolder,
+    Life,
+    SessionLock,
+    is_there,
+    life_of,
+    open_existing,
+    open_or_borrow,
+    open_or_create,
+    open_temporary,
+    sessions,
+)
+from crawler.archive.spill_files import SpillFiles
+from crawler.engine.client import Engine, EngineInfo
+from crawler.engine.embedded import EmbeddedEngine
+from crawler.errors import ConflictError, CrawlerError, NoCrawlError, UsageError
+from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.lists import DomainLists, Series
+from crawler.frontier.members import Member, Members, SupervisorRecords
+from crawler.frontier.messages import AddQuota
+from crawler.frontier.operator import OperatorCommands, OperatorLog
+from crawler.frontier.owner import Frontier, Leases
+from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
+from crawler.frontier.record import CrawlRecord, Crawls, Keys, Placement, record_of
+from crawler.frontier.restore import DeadLetters, Seeds
+from crawler.frontier.scripts import library
+from crawler.membership.peers import Slots, host_id
+from crawler.rules.scope import is_limited
+from crawler.settings import Settings
+from crawler.settings.kept import with_stored
+
+if TYPE_CHECKING:
+    from crawler.crawl.seed import Seeder
+    from crawler.worker.router import Router
+
+
+def bound_of(name: str, record: CrawlRecord) -> Bound:
+    """What a folder of this crawl is to note."""
+    plain = msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(record, version=0)))
+    return Bound(name=name, begun_at=record.begun_at, origin=record.first_begun_at, record=plain)
+
+
+async def admit(
+    folder: CrawlFolder, crawls: Crawls, settings: Settings, *, create: bool
+) -> tuple[CrawlRecord, frozenset[str]]:
+    """Record and roots of the crawl that the settings name, made with `create` if the engine has none.
+
+    Raises ConflictError when the folder has results of another one, UsageError when there is none.
+    """
+    name = settings.crawl.name
+    stored = await crawls.load()
+    check_known(folder, name, bound_of(name, stored) if stored else None)
+    if stored is None and not create:
+        raise NoCrawlError(f"crawl {name!r} does not exist yet: start it with 'crawler crawl URL'")
+    await crawls.create_or_load(settings)
+    record, roots = await crawls.shared()
+    check_known(folder, name, bound_of(name, record))  # begun by somebody else meanwhile?
+    bind(folder, bound_of(name, record))
+    return record, roots
+
+
+async def admit_rebuild(
+    folders: Sequence[CrawlFolder], crawls: Crawls, settings: Settings
+) -> tuple[CrawlRecord, frozenset[str]]:
+    """Record and roots of the crawl that these folders hold, recreated if the engine lost it. Binds no folder.
+
+    Raises UsageError when they hold nothing, ConflictError when they, or they and the engine, are of different crawls.
+    """
+    name = settings.crawl.name
+    for folder in folders:
+        check_name(folder, name)
+    bounds = _bounds(folders, name)
+    if len({bound.first_begun_at for bound in bounds}) > 1:
+        raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them separately")
+    first_begun_at = bounds[0].first_begun_at if bounds else 0.0
+    was = _records(folders, bounds)
+    if len({record.hash_key for record in was}) > 1:
+        raise ConflictError(
+            f"these folders have different hash keys of the crawl {name!r}: rebuild each of them separately"
+        )
+    stored = await crawls.load()
+    if stored is None:
+        await crawls.create_or_load(_as_it_was(settings, was), was[-1])
+    elif was and stored.first_begun_at != first_begun_at:
+        await _replace(crawls, name, stored, _as_it_was(settings, was), was[-1])
+    elif was and stored.hash_key != was[-1].hash_key:
+        raise ConflictError(
+            f"the crawl {name!r} in the engine has another hash key than {folders[0].root}: they are different crawls; "
+            "empty the engine, or use another --name"
+        )
+    return await crawls.shared()
+
+
+def _bounds(folders: Sequence[CrawlFolder], name: str) -> list[Bound]:
+    """What the folders are bound to, the latest last. Raises UsageError for one that holds nothing of this crawl."""
+    found = []
+    for folder in folders:
+        bound = bound_to(folder)
+        if bound is not None and bound.name == name and (holds_results(folder) or holds_seeds(folder, bound)):
+            found.append(bound)
+        elif not holds_results(folder):
+            raise UsageError(f"{folder.root} has nothing to rebuild the crawl {name!r} from")
+    return sorted(found, key=lambda bound: bound.begun_at)
+
+
+def _records(folders: Sequence[CrawlFolder], bounds: Sequence[Bound]) -> list[CrawlRecord]:
+    """What the folders know of the crawl's record. Raises ConflictError when none of them has it: nobody could tell by
+    the index which URLs were seen.
+    """
+    try:
+        records = [record_of(bound.record) for bound in bounds]
+    except msgspec.MsgspecError:
+        records = []
+    if not records:
+        where = folders[0].root / FILE
+        raise ConflictError(
+            f"{where} is missing or damaged, and without the crawl's hash key nothing can be rebuilt: restore it from "
+            "a backup, or also name another folder of this crawl"
+        )
+    return records
+
+
+async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Settings, was: CrawlRecord) -> None:
+    """The crawl was created again in the engine that lost it: its record may be deleted if nothing was added."""
+    if any(count.added for count in await crawls.counts(other.partitions)):
+        raise ConflictError(
+            f"another crawl {name!r} was started in the engine: empty the engine, and rebuild before anything crawls"
+        )
+    await crawls.start_over(settings, was)
+
+
+def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:
+    """The settings that the latest of the folders knows of the crawl's record; others as given."""
+    if not records:
+        return settings
+    was = records[-1]
+    replace = msgspec.structs.replace
+    return replace(
+        settings,
+        scope=was.scope,
+        crawl=replace(settings.crawl, partitions=was.partitions),
+        frontier=replace(settings.frontier, queue_by=was.queue_by, **msgspec.structs.asdict(was.ordering)),
+    )
+
+
+# The composition root: with open_crawl.py and build.py the only place that names concrete classes together.
+#
+# Most commands only look into the engine: what only an instance needs (the web, the parser, the archive's writers) is
+# put together in build.py, which imports it.
+
+
+Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as crawl_identity.admit
+
+
+class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl that is open: its folder, its engine, what is stored in it. `session` is this process's own.
+
+    `spill_files`: where spilled URLs are; None when no folder is known that all who may own them can reach.
+    """
+
+    settings: Settings
+    folder: CrawlFolder
+    lock: SessionLock
+    session: str
+    engine: Engine
+    info: EngineInfo
+    keys: Keys
+    crawls: Crawls
+    members: Members
+    record: CrawlRecord
+    roots: frozenset[str]
+    placement: Placement
+    frontier: Frontier
+    leases: Leases
+    stats: Stats
+    inspect: UrlLookup
+    series: Series
+    lists: DomainLists
+    states: BulkLookup
+    spill_files: SpillFiles | None
+    seeds: Seeds
+    jobs: Jobs
+    runs: Runs
+    letters: DeadLetters
+    supervisors: SupervisorRecords
+    operator: OperatorCommands
+    operator_log: OperatorLog
+    slots: Slots
+
+    async def reloaded(self) -> "OpenCrawl":
+        """The same with record and roots as they are now."""
+        record, roots = await self.crawls.shared()
+        return _opened(self.settings, self.folder, self.lock, self.session, self.engine, self.info, record, roots)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    settings: Settings,
+    folder: CrawlFolder,
+    lock: SessionLock,
+    session: str,
+    url: str,
+    *,
+    create: bool,
+    enter: Entrance | None = None,
+) -> AsyncIterator[OpenCrawl]:
+    """The crawl of an open folder in the engine at this URL. `open_crawl` lists what may be raised."""
+    async with connected_engine(settings, url) as (engine, info):
+        crawls = Crawls(engine, Keys(settings.crawl.name))
+        record, roots = await (enter or admit)(folder, crawls, settings, create=create)
+        yield _opened(settings, folder, lock, session, engine, info, record, roots)
+
+
+@contextlib.asynccontextmanager
+async def connected_engine(settings: Settings, url: str) -> AsyncIterator[tuple[Engine, EngineInfo]]:
+    """A connection to the engine at this URL. Raises EngineError."""
+    engine = Engine(url, library(), call_timeout_s=settings.frontier.call_timeout_s)
+    try:
+        yield engine, await engine.connect()
+    finally:
+        await engine.close()
+
+
+def _opened(
+    settings: Settings,
+    folder: CrawlFolder,
+    lock: SessionLock,
+    session: str,
+    engine: Engine,
+    info: EngineInfo,
+    record: CrawlRecord,
+    roots: frozenset[str],
+) -> OpenCrawl:
+    settings = with_stored(settings, record.stored_settings)
+    keys, budget, partitions = Keys(settings.crawl.name), settings.budget, record.partitions
+    members, spill_files = Members(engine, keys), _spill_files(settings, folder, record, session)
+    frontier = Frontier(
+        engine, keys, session=session, hash_key=record.hash_key, run=record.run,
+        default_delay_ms=int(settings.politeness.delay_s * 1000),
+        is_limited=is_limited(record.scope, budget, settings.sites),
+        add_quota=AddQuota(
+            urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
+        ),
+    )  # fmt: skip
+    stats = Stats(engine, keys, partitions)
+    return OpenCrawl(
+        settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
+        crawls=Crawls(engine, keys), members=members, record=record, roots=roots, placement=Placement(record),
+        frontier=frontier,
+        leases=Leases(engine, keys, hash_key=record.hash_key),
+        stats=stats,
+        lists=DomainLists(engine, keys, partitions, stats),
+        inspect=UrlLookup(engine, keys, partitions, spill_files),
+        series=Series(engine, keys),
+        states=BulkLookup(engine, keys, partitions, spill_files),
+        spill_files=spill_files,
+        seeds=Seeds(engine, keys, partitions),
+        jobs=Jobs(engine, keys, partitions, rows_max=settings.jobs.history_rows),
+        runs=Runs(engine, keys, partitions),
+        letters=DeadLetters(frontier, partitions),
+        supervisors=SupervisorRecords(engine, keys),
+        operator=OperatorCommands(frontier, partitions, queue_by=record.queue_by, files=spill_files),
+        operator_log=OperatorLog(engine, keys),
+        slots=Slots(members),
+    )  # fmt: skip
+
+
+def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, session: str) -> SpillFiles | None:
+    if settings.frontier.redis and not settings.frontier.spill_folder:
+        return None
+    place = Path(settings.frontier.spill_folder or folder.spill)
+    return SpillFiles(place / f"{settings.crawl.name}-{record.begun_at * 1000:.0f}", session)
+
+
+def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: True) -> "Router":
+    """Routing by the crawl's rules, with a recent-URL cache of its own. `takes_in`: may one more URL be taken in?"""
+    from crawler.rules.scope import ScopeRules
+    from crawler.worker.router import RecentUrls, Router
+
+    scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
+    recent = RecentUrls(s.frontier.recent_urls)
+    return Router(crawl.record, scope, recent, s.traps, budget=s.budget, sites=s.sites, admits_urls=admits_urls)
+
+
+def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = None) -> "Seeder":
+    """Adds seeds to this crawl."""
+    from crawler.archive.journals import SeedJournal
+    from crawler.crawl.reparse import leads_to
+    from crawler.crawl.seed import Seeder
+
+    return Seeder(
+        crawl.frontier,
+        crawl.crawls,
+        make_router(crawl),
+        states=crawl.states,
+        seeds=crawl.seeds,
+        letters=crawl.letters,
+        journal=SeedJournal(crawl.folder, crawl.keys.crawl_name, crawl.record.first_begun_at),
+        leads_to=partial(leads_to, crawl.folder, crawl.settings, crawl.record),
+        depth=depth,
+        priority=priority,
+    )
+
+
+async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
+    """The node name of this instance: the one set, or the host's name with the first slot that is free.
+
+    Without `may_move`, slot 0 is taken as it is: joining fails when somebody alive has it. With it, this session is on
+    the member list under the name from here on.
+    """
+    if crawl.settings.membership.node:
+        return crawl.settings.membership.node
+    if not may_move:
+        return f"{socket.gethostname()}-0"
+    return await crawl.slots.take(lambda node: member_of(crawl, node))
+
+
+def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
+    """How this process describes itself on the member list."""
+    return Member(
+        session=crawl.session, node=node, counter=0, weight=crawl.settings.membership.weight, state=state,
+        host=host_id(), lock=str(crawl.lock.path.resolve()), pid=os.getpid(), started_at=time.time(),
+    )  # fmt: skip
+
+
+# Opens a crawl and closes it in order: its folder, its session, its engine.
+#
+# Imports little: the rest of the composition root (crawl.py), with the client of engines, is imported while an embedded
+# engine starts, which takes as long.
+
+
+@contextlib.asynccontextmanager
+async def open_crawl(
+    settings: Settings, *, create: bool, enter: "Entrance | None" = None
+) -> AsyncIterator["OpenCrawl"]:
+    """Open the crawl that the settings name; without another engine, start or adopt the embedded one.
+
+    Without `create`, a folder or crawl that does not exist is a UsageError. Without a folder, which needs an engine
+    elsewhere, a temporary one is used. `enter` finds or creates the crawl in the engine, and checks that it belongs to
+    the folder (default: crawl_identity.admit). A folder created for unusable input is removed. Raises CrawlerError.
+    """
+    async with _session(settings, create=create) as (folder, lock, session, url, running):
+        await running
+        async with connected(settings, folder, lock, session, url, create=create, enter=enter) as crawl:
+            yield crawl
+
+
+@contextlib.asynccontextmanager
+async def open_engine(settings: Settings) -> AsyncIterator["Engine"]:
+    """The engine that the settings name, whichever crawls it has. Raises CrawlerError, as `open_crawl`."""
+    async with _session(settings, create=False) as (_, _, _, url, running):
+        await running
+        async with connected_engine(settings, url) as (engine, _):
+            yield engine
+
+
+@contextlib.asynccontextmanager
+async def _session(
+    settings: Settings, *, create: bool
+) -> AsyncIterator[tuple[CrawlFolder, SessionLock, str, str, Awaitable[None]]]:
+    """Folder, lock, id and engine URL of a new session; the last awaits the start of an embedded engine."""
+    is_new, is_wrong = create and not is_there(settings.archive.dir), False
+    with _folder_of(settings, create=create) as folder:
+        session = secrets.token_hex(6)
+        lock = SessionLock(folder, session, node=settings.membership.node)
+        embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(None, ensure_engine, folder, embedded)
+            url = embedded.url if embedded else settings.frontier.redis
+            yield folder, lock, session, url, running
+        except UsageError:
+            is_wrong = True
+            raise
+        finally:
+            await asyncio.to_thread(_leave_folder, folder, lock, embedded, may_remove=is_new and is_wrong)
+
+
+def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContextManager[CrawlFolder]:
+    path = settings.archive.dir
+    if not path:
+        return open_temporary()
+    if create:
+        return contextlib.nullcontext(open_or_create(path))
+    return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))
+
+
+def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine | None) -> None:
+    """Start the folder's embedded engine if it does not run, under its lock. Raises EngineDown and UsageError."""
+    if embedded is not None:
+        with folder.exclusive("engine", timeout_s=60.0):
+            embedded.ensure()
+
+
+def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None, *, may_remove: bool) -> None:
+    """Close our session; the last session stops the embedded engine."""
+    if embedded is None and not may_remove:
+        lock.close()
+        return
+    with folder.exclusive("engine", timeout_s=60.0):
+        lock.close()
+        if _is_in_use(folder, sessions(folder)):
+            return
+        if embedded is not None:
+            embedded.stop()
+        if may_remove and folder.is_unused:
+            shutil.rmtree(folder.root, ignore_errors=True)
+
+
+def _is_in_use(folder: CrawlFolder, others: Iterable[str]) -> bool:
+    """Is any of these sessions alive? The caller must hold the engine's lock."""
+    return any(life_of(folder, session) is Life.ALIVE for session in others)
+
+
+def abandon(crawl: "OpenCrawl") -> None:
+    """Leave as a crash would, but stop an embedded engine that no other session uses.
+
+    The session's lock file stays: free once this process is gone, it proves to the next start that the session is dead.
+    """
+    if crawl.settings.frontier.redis:
+        return
+    others = (session for session in sessions(crawl.folder) if session != crawl.session)
+    with contextlib.suppress(CrawlerError), crawl.folder.exclusive("engine", timeout_s=1.0):
+        if not _is_in_use(crawl.folder, others):
+            EmbeddedEngine(crawl.folder.engine, binary=crawl.settings.frontier.engine).stop()

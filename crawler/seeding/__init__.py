@@ -1,1 +1,0 @@
-"""Seed URLs from people, files and sitemaps."""
