@@ -271,11 +271,11 @@ def test_an_export_into_a_file_of_the_crawl_is_no_foreign_file(crawl: Crawl, tmp
 KILLED = """
 import os, signal, sys
 from crawler.archive.folder import open_existing
-from crawler.outputs import file_sinks, parquet
+from crawler.outputs import files, parquet
 from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages
-file_sinks.take_place = parquet.take_place = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+files.take_place = parquet.take_place = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 folder = open_existing(sys.argv[1])
 export(folder, targets_of([sys.argv[2]]), Pages(folder))
 """

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 import pytest
+import uhashring
 
 from crawler.rules import membership as ring_module
 from crawler.rules.membership import Ring, build
@@ -112,13 +113,13 @@ def test_owners_never_change_between_releases() -> None:
 
 def test_the_ring_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    plain = ring_module.HashRing
+    plain = uhashring.HashRing
 
     def noting(*args: object, **kwargs: object) -> object:
         made.append(plain(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(ring_module, "HashRing", noting)
+    monkeypatch.setattr(uhashring, "HashRing", noting)
     owners = build({"a": 1, "b": 2}, partitions=8).owners
     assert len(made) == 1
     assert Counter(node for _, node in made[0].get_points()) == {"a": 150, "b": 300}
@@ -128,7 +129,7 @@ def test_the_ring_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_ring_that_comes_again_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = build({"x": 1, "y": 2}, partitions=64)
     build({"x": 1}, partitions=64)
-    monkeypatch.setattr(ring_module, "HashRing", None)
+    monkeypatch.setattr(uhashring, "HashRing", None)
     assert build({"y": 2, "x": 1}, partitions=64) is first
 
 

@@ -1,6 +1,6 @@
 """Ends this process by SIGKILL before or after an engine call that is made for jobs. Python loads it at the start.
 
-JOB_STEP=FUNCTION:COMMAND names the step: the innermost function of crawler/jobs or of the seeder of runs on the stack,
+JOB_STEP=FUNCTION:COMMAND names the step: the innermost function of these PLACES on the stack,
 and the script or command that it calls. JOB_STEP_END=before or after the call. JOB_STEPS=FILE: all steps are noted
 there, one a line, as they come.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PLACES = ("/crawler/jobs/", "/crawler/seeding/run_seeder.py")
+PLACES = ("/crawler/worker/runs.py", "/crawler/crawl/runs.py")
 STEP, END, NOTES = (os.environ.get(name, "") for name in ("JOB_STEP", "JOB_STEP_END", "JOB_STEPS"))
 
 
