@@ -40,7 +40,7 @@ ALLOWED = {
     "settings/described.py": "our own settings file",
     "settings/load.py": "names of settings",
     "settings/validate_sites.py": "settings",
-    "audit/access_log.py": "access logs: loops whose characters exclude each other",
+    "audit/requests.py": "access logs: loops whose characters exclude each other",
     "web/response.py": "site: one loop each, within a line or its first 64 bytes; or two characters",
 }
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from crawler.audit.findings import Report
+from crawler.audit.judges import origins_of
 from crawler.audit.ledger import Ledger, Link
-from crawler.audit.origins import origins_of
 from crawler.frontier.reads import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.text import Meter

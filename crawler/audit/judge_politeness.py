@@ -7,8 +7,8 @@ from itertools import groupby
 import msgspec
 
 from crawler.audit.findings import Closest, Report
+from crawler.audit.judges import OriginRobots, origins_of
 from crawler.audit.ledger import Ledger, LoggedRequest
-from crawler.audit.origins import OriginRobots, origins_of
 from crawler.frontier.operator import Overrides
 from crawler.frontier.reads import BulkLookup
 from crawler.rules.health import delay_ms

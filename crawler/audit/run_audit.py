@@ -15,20 +15,22 @@ from pathlib import Path
 import msgspec
 
 from crawler.archive.folder import CrawlFolder
-from crawler.audit.access_log import read_log
 from crawler.audit.findings import Report
 from crawler.audit.judge_archive import ArchiveJudge, late_pages
-from crawler.audit.judge_dead import judge_dead
 from crawler.audit.judge_frontier import FrontierJudge
-from crawler.audit.judge_jobs import judge_jobs
 from crawler.audit.judge_links import CrawlRules, LinkReader
 from crawler.audit.judge_politeness import judge_politeness
-from crawler.audit.judge_robots import judge_robots
-from crawler.audit.judge_runs import judge_runs, still_active
-from crawler.audit.judge_takeovers import judge_takeovers
+from crawler.audit.judges import (
+    judge_dead,
+    judge_jobs,
+    judge_robots,
+    judge_runs,
+    judge_same_pages,
+    judge_takeovers,
+    still_active,
+)
 from crawler.audit.ledger import Ledger
-from crawler.audit.requests import judge_outcomes, judge_repeats, read_requests
-from crawler.audit.same_pages import judge_same_pages
+from crawler.audit.requests import judge_outcomes, judge_repeats, read_log, read_requests
 from crawler.errors import UsageError
 from crawler.frontier.jobs import JobBooks, Runs
 from crawler.frontier.operator import OverrideStore

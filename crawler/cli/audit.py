@@ -80,7 +80,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; raises AuditFailed when something is violated."""
-    from crawler.audit.findings_text import report_json, report_text, violations_text
+    from crawler.audit.findings import report_json, report_text, violations_text
     from crawler.cli.event_loop import run_async
     from crawler.terminal.printing import out, out_json
 
@@ -182,7 +182,7 @@ def _web_logs(files: Sequence[tuple[Path, str]], agent: str | None, settings: "S
 
 def _web_log(text: str) -> tuple[Path, str]:
     """A file, and the host of its lines where they don't tell it. Raises UsageError."""
-    from crawler.audit.access_log import is_host, lacks_host
+    from crawler.audit.requests import is_host, lacks_host
 
     host, equals, name = text.partition("=")
     if not equals or Path(text).is_file():

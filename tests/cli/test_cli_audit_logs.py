@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from crawler.audit.access_log import LogLine, lacks_host, parse_line, read_log
-from crawler.audit.findings import Report
-from crawler.audit.findings_text import report_text
+from crawler.audit.findings import Report, report_text
 from crawler.audit.judge_politeness import Delays, StoredDelays, judge_queue
-from crawler.audit.judge_robots import judge_request
+from crawler.audit.judges import OriginRobots, judge_request
 from crawler.audit.ledger import LoggedRequest, page_of
-from crawler.audit.origins import OriginRobots
+from crawler.audit.requests import LogLine, lacks_host, parse_line, read_log
 from crawler.errors import UsageError
 from crawler.rules.robots import RobotsRules
 from crawler.settings import load

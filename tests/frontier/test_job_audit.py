@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from crawler.audit.findings import Report
-from crawler.audit.findings_text import report_json, report_text
-from crawler.audit.judge_jobs import judge_jobs
+from crawler.audit.findings import Report, report_json, report_text
+from crawler.audit.judges import judge_jobs
 from crawler.frontier.jobs import JobBooks, Jobs, StoredJob, job_id
 from crawler.rules.job_plan import Plan, RunResult, created, edited, ended, paused, plan, requested, resumed, retried
 from crawler.rules.jobs import Job, JobSpec, Row

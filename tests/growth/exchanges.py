@@ -7,7 +7,7 @@ import brotli
 
 from crawler.archive.warc import stored_response
 from crawler.archive.warc_web import _parsed as recorded_response
-from crawler.audit.access_log import parse_line
+from crawler.audit.requests import parse_line
 from crawler.content.html import redirect_target, refresh_target, robots_header
 from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
