@@ -13,13 +13,9 @@ from textual.worker import WorkerFailed
 from crawler.errors import CrawlerError, EngineError
 from crawler.redaction import redact
 from crawler.rules.text import one_line
-from crawler.tui.detail_view import DetailView
-from crawler.tui.dialogs import Ask, Confirm, Help
-from crawler.tui.domains_view import DomainsView
 from crawler.tui.source import Source
-from crawler.tui.text_views import LettersView, LogView, MembersView
-from crawler.tui.texts import crawl_question, notes_text
-from crawler.tui.view import View
+from crawler.tui.views import DetailView, DomainsView, LettersView, LogView, MembersView, View
+from crawler.tui.widgets import Ask, Confirm, Help, crawl_question, notes_text
 from crawler.views.figures import CrawlState, Overview
 
 EVERY_S = 1.0
