@@ -19,7 +19,7 @@ ALLOWED = {
     "archive/index.py": "site: one loop each",
     "crawl/url_input.py": "seeds as people type them",
     "views/ring.py": "the command line",
-    "terminal/wording.py": "the command line, names of nodes",
+    "terminal/text.py": "the command line, names of nodes",
     "content/charset.py": "site: possessive loops, within 64 KiB of a page; one class",
     "content/parse_cost.py": "site: possessive loops whose characters exclude each other",
     "content/sitemap.py": "site: a loop can't reach over the next tag, or stays in one tag's attributes",

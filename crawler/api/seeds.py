@@ -13,7 +13,7 @@ from crawler.api.route import JSON, check_media, decoded_json
 from crawler.crawl.seed import GivenUrl
 from crawler.errors import UsageError
 from crawler.rules.schedules import moment_of
-from crawler.terminal.wording import counted, moment
+from crawler.terminal.text import counted, moment
 from crawler.views.seeds import SeedResult, add_seeds
 
 NDJSON = "application/x-ndjson"

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from crawler.rules.text import one_line
-from crawler.terminal.tables import facts, shortened
-from crawler.terminal.wording import counted, number
+from crawler.terminal.text import counted, facts, number, shortened
 from crawler.views.losses import Loss, losses_table
 
 KEPT_MAX = 10_000  # examples of one finding; the count goes on

@@ -28,7 +28,7 @@ from crawler.handlers.page import Followed
 from crawler.model import CommitEntry
 from crawler.rules.text import Meter
 from crawler.rules.urls import host_of
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.worker.process import ParseKilledError
 
 LATE = "fetch.late"

@@ -14,7 +14,7 @@ from crawler.frontier.reads import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.text import Meter
 from crawler.rules.urls import Fingerprints, origin_of
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile
 NAMED_MAX = 1000  # URLs named that are gone from a partition

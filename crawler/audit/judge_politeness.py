@@ -14,7 +14,7 @@ from crawler.frontier.reads import BulkLookup
 from crawler.rules.health import delay_ms
 from crawler.rules.urls import registrable_domain
 from crawler.settings import Settings
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.worker.router import Router
 
 BATCH = 500

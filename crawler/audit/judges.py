@@ -25,7 +25,7 @@ from crawler.rules.robots import RobotsRules, SharedRobots
 from crawler.rules.schedules import Schedule, as_iso
 from crawler.rules.urls import authority_of, host_of, registrable_domain
 from crawler.settings import Settings
-from crawler.terminal.wording import counted, duration
+from crawler.terminal.text import counted, duration
 
 
 class OriginRobots(msgspec.Struct, frozen=True):

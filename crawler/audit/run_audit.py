@@ -40,7 +40,7 @@ from crawler.frontier.restore import DeadLetters
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.views.losses import losses_of
 
 PAGES = "SELECT count(*) FROM (SELECT DISTINCT fp, visit FROM commits)"

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report; raises AuditFailed when something is violated."""
     from crawler.audit.findings import report_json, report_text, violations_text
     from crawler.cli.event_loop import run_async
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
@@ -133,7 +133,7 @@ def _compare(
     import msgspec
 
     from crawler.outputs.export import compare
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
 
     found = compare(folders, target, items=items, meter=meter)
     if not found.missing and not found.extra:

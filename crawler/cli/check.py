@@ -42,7 +42,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
     from crawler.crawl.url_input import url_of
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
 
     files = [one for one in arguments.targets if one.endswith(".toml")]
     urls = [url_of(one) for one in arguments.targets if "://" in one]
@@ -84,8 +84,7 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
 
 
 def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
-    from crawler.terminal.printing import out
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, out
     from crawler.views.report import as_text, https_only, sources_of
 
     if file is not None and not urls:

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     import shtab
 
     from crawler.cli.main import parser
-    from crawler.terminal.printing import out
+    from crawler.terminal.text import out
 
     whole, _ = parser()
     for action in _actions(whole):

@@ -37,9 +37,9 @@ from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
 from crawler.settings import Settings
-from crawler.terminal import printing
+from crawler.terminal import text as printing
 from crawler.terminal.patient_stream import patient_stderr
-from crawler.terminal.wording import counted, program
+from crawler.terminal.text import counted, program
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, View, view_for

@@ -59,7 +59,7 @@ def _add_options(p: argparse.ArgumentParser, *, is_action: bool = False) -> None
 
 def _list(arguments: argparse.Namespace) -> int:
     from crawler.cli.event_loop import run_async
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     rows = run_async(_read(settings_of(arguments)))
     if arguments.json:
@@ -73,8 +73,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _remove(arguments: argparse.Namespace) -> int:
     """Ask, and remove. Raises UsageError without a confirmation."""
     from crawler.cli.event_loop import run_async
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, out, out_json
 
     settings = settings_of(arguments, {"removed": "crawl.name"})
     if not arguments.yes:
@@ -121,8 +120,7 @@ async def _remove_one(settings: "Settings") -> "RemovedCrawl":
 
 def _ask(row: "CrawlRow") -> None:
     """Raises UsageError when the answer is not yes."""
-    from crawler.terminal.printing import err
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, err
 
     known = ""
     if row.pages is not None and row.pending is not None:
@@ -139,8 +137,7 @@ def _json(row: "CrawlRow") -> dict[str, Any]:
 
 
 def _table(rows: "list[CrawlRow]") -> str:
-    from crawler.terminal.tables import NOTHING, table
-    from crawler.terminal.wording import moment
+    from crawler.terminal.text import NOTHING, moment, table
 
     def shown(count: int | None) -> str:
         return NOTHING if count is None else f"{count:,}"

@@ -105,7 +105,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 async def _list(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
     from crawler.views.dead_letters import dead_letter_list, dead_letters, letters_table
 
     if arguments.json:
@@ -120,7 +120,7 @@ async def _list(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.
 async def _show(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
     from crawler.views.dead_letters import dead_letter, letter_text
 
     letter = await dead_letter(crawl, wanted)
@@ -131,8 +131,7 @@ async def _show(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.
 
 
 async def _retry(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, out, out_json
     from crawler.views.dead_letters import retry
 
     done = await retry(crawl, wanted, limit=arguments.limit, actor=actor())
@@ -146,8 +145,7 @@ async def _retry(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse
 
 
 async def _purge(crawl: "OpenCrawl", wanted: "LetterFilter", arguments: argparse.Namespace) -> None:
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, out, out_json
     from crawler.views.dead_letters import purge
 
     done = await purge(crawl, wanted, limit=arguments.limit, actor=actor())

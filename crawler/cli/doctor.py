@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from msgspec.structs import asdict
 
     from crawler.cli.event_loop import run_async
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
     from crawler.views.doctor import Level, report
 
     checks = run_async(_checks(settings_of(arguments, KEYS, in_folder=True)))

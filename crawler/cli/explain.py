@@ -50,7 +50,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     import msgspec
 
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         from crawler.views.explain import explain, explanation, record_of

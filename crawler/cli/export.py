@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     from crawler.archive.folder import open_existing
     from crawler.outputs.opening import targets_of
     from crawler.outputs.records import ITEMS, PAGES, Items, Pages
-    from crawler.terminal.printing import say
+    from crawler.terminal.text import say
 
     table = (ITEMS if arguments.items else PAGES).name
     targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
@@ -179,9 +179,8 @@ def export_all(
     from crawler.outputs.export import export
     from crawler.outputs.files import NAME_SHOWN
     from crawler.outputs.target import TargetKind
-    from crawler.terminal.printing import say, warn
     from crawler.terminal.progress import progress
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, say, warn
 
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
@@ -206,8 +205,7 @@ def export_all(
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:
-    from crawler.terminal.printing import warn
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, warn
 
     if not missing:
         return

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no response."""
     from crawler.cli.event_loop import run_async
     from crawler.crawl.url_input import url_of
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
     from crawler.views.page import PageClient, as_json, as_text
 
     url = url_of(arguments.url)

@@ -74,8 +74,7 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
     import msgspec
 
     from crawler.archive.history import attempts, kept_since
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.wording import counted, moment
+    from crawler.terminal.text import counted, moment, out, out_json
     from crawler.views.explain import ShownAttempt, history_table
 
     damaged = Counter[str]()
@@ -102,8 +101,7 @@ def _print(folders: "Sequence[CrawlFolder]", url: str, domain: str, *, limit: in
 
 
 def _say_damaged(damaged: "Counter[str]") -> None:
-    from crawler.terminal.printing import warn
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, warn
 
     for file, lines in sorted(damaged.items()):
         warn(f"{file}: {counted(lines, 'damaged line')} left out")

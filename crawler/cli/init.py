@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write both; nothing where one exists. Raises UsageError."""
     import shlex
 
-    from crawler.terminal.printing import out
+    from crawler.terminal.text import out
 
     folder = Path(arguments.folder)
     settings, app = folder / SETTINGS_FILE, folder / APP_FILE

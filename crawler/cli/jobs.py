@@ -256,7 +256,7 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
     """
     from crawler.crawl.seed import SeedReport
     from crawler.crawl.url_input import NO_SEED, complaints, read_given, sources_of, url_of
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
 
     if arguments.sitemap:
         arguments.sitemap = url_of(arguments.sitemap)
@@ -325,7 +325,7 @@ async def _soon(crawl: "OpenCrawl") -> str:
 
 
 async def _retry(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
     from crawler.views import jobs
 
     done = await jobs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
@@ -334,7 +334,7 @@ async def _retry(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 
 async def _dismiss(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
     from crawler.views import jobs
 
     done = await jobs.dismiss(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
@@ -355,7 +355,7 @@ async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 def _tell(view: object, text: str, arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     if arguments.json:
         out_json(msgspec.to_builtins(view))

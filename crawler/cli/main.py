@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: IO[str] | None = None) -> None:  # type: ignore[override]
         """Say so when the help can't be written, which argparse hides."""
-        from crawler.terminal.printing import put
+        from crawler.terminal.text import put
 
         assert file is not None
         put(message, file)
@@ -110,7 +110,7 @@ def _attempt(arguments: Sequence[str], *, is_program: bool) -> int:
             _check_text(argument)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
-        from crawler.terminal.printing import warn
+        from crawler.terminal.text import warn
 
         warn(str(error))
         return error.exit_code
@@ -130,7 +130,7 @@ def _attempt(arguments: Sequence[str], *, is_program: bool) -> int:
 
 def _flushed(code: int) -> int:
     """The exit code when all output is written; that of a full disk when it can't be."""
-    from crawler.terminal.printing import finish, warn
+    from crawler.terminal.text import finish, warn
 
     try:
         finish()
@@ -185,7 +185,7 @@ def _report_full_disk() -> int:
 
 def _report_path(error: OSError) -> int:
     """Of a path that was given: even a look at it may fail."""
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
 
     path = str(error.filename)
     shown = path if len(path) <= PATH_SHOWN else f"{path[:PATH_SHOWN]}..."
@@ -247,7 +247,7 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         top.error(_unknown_command(arguments[0], list(parser()[1])))
     known, rest = top.parse_known_args(arguments)
     if known.version:
-        from crawler.terminal.printing import out
+        from crawler.terminal.text import out
         from crawler.version import version_text
 
         out(version_text())
@@ -292,7 +292,7 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
     import traceback
 
     from crawler.rules.text import printable
-    from crawler.terminal.printing import err, warn
+    from crawler.terminal.text import err, warn
 
     trace = printable(redact("".join(traceback.format_exception(error))))
     where = ""

@@ -111,7 +111,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 async def _run(act: "Act", arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         from crawler.views.commands import is_met
@@ -149,8 +149,7 @@ def _json(result: "CommandResult") -> dict[str, Any]:
 
 
 async def _list_boosts(crawl: "OpenCrawl", *, as_json: bool) -> int:
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.tables import table
+    from crawler.terminal.text import out, out_json, table
     from crawler.views.commands import boosts
 
     found = (await boosts(crawl)).boosts

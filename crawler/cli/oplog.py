@@ -55,7 +55,7 @@ async def _run(settings: "Settings", *, limit: int | None, as_json: bool) -> int
     import msgspec
 
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         found = await crawl.operator_log.newest()
@@ -68,8 +68,7 @@ async def _run(settings: "Settings", *, limit: int | None, as_json: bool) -> int
 
 
 def _text(found: "Sequence[LogEntry]", limit: int) -> str:
-    from crawler.terminal.tables import NOTHING, table
-    from crawler.terminal.wording import moment
+    from crawler.terminal.text import NOTHING, moment, table
 
     if not found:
         return "No command has changed this crawl."

@@ -73,7 +73,7 @@ def age_type(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Remove, and print what was."""
     from crawler.cli.event_loop import run_async
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
     from crawler.views.commands import domain_of
 
     domain = domain_of(arguments.domain) if arguments.domain else ""
@@ -105,7 +105,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str)
 
 
 def _text(result: "PruneResult", *, of_runs: bool) -> str:
-    from crawler.terminal.wording import counted, size
+    from crawler.terminal.text import counted, size
 
     lines = []
     if result.completed is not None:

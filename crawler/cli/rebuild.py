@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from crawler.cli.crawl_options import log_to_folder
 from crawler.cli.options import add_common, settings_of
 from crawler.crawl.url_input import add_urls, complaints, sources_of
-from crawler.terminal.printing import out, warn
 from crawler.terminal.progress import progress
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted, out, warn
 
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder

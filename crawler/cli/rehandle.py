@@ -86,8 +86,8 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str,
     from crawler.crawl.opening import open_crawl
     from crawler.crawl.terms import app_name
     from crawler.handlers.load_app import load_app
-    from crawler.terminal.printing import out, out_json, warn
     from crawler.terminal.progress import progress
+    from crawler.terminal.text import out, out_json, warn
     from crawler.views.rehandling import rehandle
 
     async with open_crawl(settings, create=False) as crawl:
@@ -109,7 +109,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str,
 
 
 def _text(result: "RehandleResult") -> str:
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
 
     lines = ["Completed an earlier rehandle, which was interrupted."] if result.completed else []
     handled = result.pages - result.failed - result.unreadable.total()
@@ -138,7 +138,7 @@ def _text(result: "RehandleResult") -> str:
 
 
 def _raise_for(result: "RehandleResult") -> None:
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
 
     if result.failed:
         raise HandlersFailed(

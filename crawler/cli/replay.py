@@ -97,9 +97,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
     from crawler.archive.warc_web import RecordedWeb
-    from crawler.terminal.printing import warn
     from crawler.terminal.progress import progress
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, warn
     from crawler.testing.replaying import Replayed
 
     with progress() as meter:
@@ -122,7 +121,7 @@ def _example() -> "tuple[WebSource, str, str]":
 async def _serve(source: "WebSource", port: int, command: list[str] | None, what: str, first: str) -> int:
     import asyncio
 
-    from crawler.terminal.printing import flush, out
+    from crawler.terminal.text import flush, out
     from crawler.testing.web_server import WebServer, environment_of
 
     async with WebServer(source, port=port, asked_max=0) as server:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from crawler.errors import Killed, Stopped
 from crawler.supervisor.child import Deaths
-from crawler.terminal.printing import warn
+from crawler.terminal.text import warn
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A stalled event loop (runtime/process.py), or a library in C that a page broke. Whoever sends SIGKILL means to

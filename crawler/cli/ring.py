@@ -100,7 +100,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     import msgspec
 
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     async with open_crawl(settings_of(arguments), create=False) as crawl:
         found, text = await arguments.answer(crawl, arguments)

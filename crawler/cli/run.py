@@ -22,7 +22,7 @@ from crawler.cli.crawl_options import (
 from crawler.cli.export import add_output, checked_targets
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import Stopped
-from crawler.terminal import printing
+from crawler.terminal import text
 
 if TYPE_CHECKING:
     from crawler.cli.signals import StopSignals
@@ -97,7 +97,7 @@ async def _run(
     from crawler.crawl.opening import abandon, open_crawl
     from crawler.crawl.terms import settle
     from crawler.terminal.patient_stream import patient_stderr
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
     from crawler.views.overview import view_for
 
     signals = StopSignals()
@@ -145,7 +145,7 @@ async def _run_in(
     name, settings = crawl.settings.crawl.name, crawl.settings
     if is_supervised(arguments):
         from crawler.cli.supervising import supervise
-        from crawler.terminal.wording import counted
+        from crawler.terminal.text import counted
 
         log_of_crawl(settings, crawl.folder.log, "run", verbosity=arguments.verbose)
         instances = counted(arguments.instances, "instance")
@@ -154,7 +154,7 @@ async def _run_in(
     node = await choose_node(crawl, may_move=True)
     log_of_crawl(settings, crawl.folder.log, node, node=node, verbosity=arguments.verbose)
     say(f"Instance {node} of crawl {name!r} waits for work; Ctrl-C stops it.")
-    return await _run_here(crawl, arguments, signals, node, watcher, printing.say if arguments.child else say)
+    return await _run_here(crawl, arguments, signals, node, watcher, text.say if arguments.child else say)
 
 
 async def _run_here(

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from crawler.crawl.opening import open_crawl
     from crawler.supervisor.scale_requests import look
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     async with open_crawl(settings, create=False) as crawl:
         seen = await look(crawl.supervisors)
@@ -88,8 +88,7 @@ async def _scaled(
     crawl: "OpenCrawl", arguments: argparse.Namespace, seen: "list[SupervisorStatus]"
 ) -> "SupervisorStatus":
     from crawler.supervisor.scale_requests import picked, scale
-    from crawler.terminal.printing import say
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, say
 
     one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
     timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
@@ -109,7 +108,7 @@ def _as_json(one: "SupervisorStatus") -> dict[str, Any]:
 
 
 def _text(one: "SupervisorStatus") -> str:
-    from crawler.terminal.tables import table
+    from crawler.terminal.text import table
 
     record = one.record
     head = f"{one.name}: {_state_text(one)}, {record.folder}"
@@ -121,7 +120,7 @@ def _text(one: "SupervisorStatus") -> str:
 
 
 def _state_text(one: "SupervisorStatus") -> str:
-    from crawler.terminal.wording import duration
+    from crawler.terminal.text import duration
 
     if one.state == "gone":
         return "gone; it was killed, and its instances have ended or are about to"
@@ -134,8 +133,7 @@ def _state_text(one: "SupervisorStatus") -> str:
 
 
 def _row(child: "SupervisorChild") -> tuple[str, ...]:
-    from crawler.terminal.tables import NOTHING, or_nothing, shortened
-    from crawler.terminal.wording import duration
+    from crawler.terminal.text import NOTHING, duration, or_nothing, shortened
 
     state = f"{child.state} in {duration(child.due_s)}" if child.due_s else child.state
     return (

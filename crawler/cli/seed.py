@@ -10,8 +10,8 @@ from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap
 from crawler.cli.options import add_common, moment_type, settings_of, whole_type
 from crawler.crawl.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.errors import UsageError
-from crawler.terminal.printing import out, out_json, warn
 from crawler.terminal.progress import progress
+from crawler.terminal.text import out, out_json, warn
 
 if TYPE_CHECKING:
     from crawler.crawl.opening import OpenCrawl
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_time(arguments: argparse.Namespace) -> None:
     """A time in the past is now."""
     from crawler.runtime.process import wall_s
-    from crawler.terminal.wording import moment
+    from crawler.terminal.text import moment
 
     if 0 != arguments.at <= wall_s():
         warn(f"--at {moment(arguments.at)} is in the past: the URLs may be fetched now")
@@ -198,14 +198,14 @@ async def _scheduled(batches: "Batches", at: float) -> "Batches":
 
 
 def _given(plain: list["GivenUrl"], files: list[str], sitemaps: list[str], at: float) -> str:
-    from crawler.terminal.wording import counted, moment
+    from crawler.terminal.text import counted, moment
 
     counts = ((len(plain), "URL"), (len(files), "file"), (len(sitemaps), "sitemap"))
     return ", ".join(counted(n, noun) for n, noun in counts if n) + (f", for {moment(at)}" if at else "")
 
 
 def _print(report: "SeedReport", foreign: int, *, at: float, as_json: bool) -> None:
-    from crawler.terminal.wording import moment
+    from crawler.terminal.text import moment
 
     if as_json:
         counts = {

@@ -56,7 +56,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     from msgspec.structs import asdict
 
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
 
     shown: list[SeedCounts] = []
     limit = arguments.limit if arguments.json or arguments.limit else SHOWN
@@ -79,8 +79,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
 
 
 def _text(shown: "list[SeedCounts]", *, total: int, finished: int) -> str:
-    from crawler.terminal.tables import table
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted, table
 
     parts = [f"{counted(total, 'seed')}, {finished:,} finished"]
     if shown:

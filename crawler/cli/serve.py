@@ -74,7 +74,7 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
     from crawler.cli.crawl_options import log_to_folder
     from crawler.cli.signals import StopSignals
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import say
+    from crawler.terminal.text import say
 
     async with open_crawl(settings, create=False) as crawl:
         is_lasting = bool(settings.archive.dir)  # the folder: without one, the log is seen here or nowhere

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.cli.options import add_common, settings_of
 from crawler.errors import UsageError
-from crawler.terminal.printing import out, out_json, warn
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted, out, out_json, warn
 
 if TYPE_CHECKING:
     from crawler.frontier.record import CrawlRecord
@@ -90,7 +89,7 @@ def _show(arguments: argparse.Namespace, record: "CrawlRecord") -> None:
 
     from crawler.settings import Settings
     from crawler.settings.kept import kept_of, shown
-    from crawler.terminal.tables import facts
+    from crawler.terminal.text import facts
 
     stored, defaults = record.stored_settings, kept_of(Settings())
     needs = msgspec.to_builtins(record.needs)

@@ -69,7 +69,7 @@ def run_line(code: str, names: dict[str, Any]) -> int:
     """Run it as a prompt would, and print what it gives. Raises UsageError for invalid Python."""
     import traceback
 
-    from crawler.terminal.printing import err
+    from crawler.terminal.text import err
 
     compiled = _compiled(code)
     try:
@@ -117,7 +117,7 @@ def _interact() -> Callable[[str, dict[str, Any]], None]:
     except ImportError:
         return _plain
 
-    from crawler.terminal.printing import out
+    from crawler.terminal.text import out
 
     def ipython(banner: str, names: dict[str, Any]) -> None:
         out(banner)

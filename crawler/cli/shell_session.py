@@ -17,7 +17,7 @@ from crawler.rules.health import delay_ms
 from crawler.rules.scope import SiteRules, of_queues
 from crawler.rules.urls import canonicalize, host_of, join, queue_of, registrable_domain
 from crawler.settings import Settings
-from crawler.terminal.printing import say
+from crawler.terminal.text import say
 from crawler.views.page import PageClient
 
 

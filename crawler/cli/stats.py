@@ -98,7 +98,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings") -> int:
     import asyncio
 
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, repaint
+    from crawler.terminal.text import out, repaint
 
     async with open_crawl(settings, create=False) as crawl:
         if arguments.watch is None:
@@ -140,7 +140,7 @@ async def _listed(crawl: "OpenCrawl", arguments: argparse.Namespace) -> "DomainR
 def _command_for(following: str) -> str:
     """The command as it was given, for the next page."""
     from crawler.redaction import redact
-    from crawler.terminal.wording import program
+    from crawler.terminal.text import program
 
     words = sys.argv[1:]
     if "--after" in words:
@@ -211,7 +211,7 @@ async def _all(crawl: "OpenCrawl", arguments: argparse.Namespace) -> str:
 
 
 def _hint_of_more(count: int, shown: int) -> str:
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
 
     how = f"--top {count}" if count <= TOP_OF_PARTITION else "--by-name"  # they may all be of one partition
     return f"... and {counted(count - shown, 'more domain')}: crawler stats {how}"

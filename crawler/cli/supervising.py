@@ -14,7 +14,7 @@ from crawler.frontier.members import SupervisorRecord
 from crawler.membership.peers import host_id
 from crawler.supervisor.control import SupervisorControl
 from crawler.supervisor.supervisor import Supervisor
-from crawler.terminal import printing
+from crawler.terminal import text
 from crawler.views.overview import Quiet
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View",
 
     def warn(line: str) -> None:
         if isinstance(view, Quiet):  # warnings are printed even then
-            printing.warn(line)
+            text.warn(line)
         else:
             view.say(line)
 

@@ -74,7 +74,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _add(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.frontier.api_store import ApiTokens, Role
-    from crawler.terminal.printing import out, say
+    from crawler.terminal.text import out, say
 
     await crawl.operator_log.add(actor(), "token add", "", f"user {arguments.user}, role {arguments.role}")
     text = await ApiTokens(crawl.engine, crawl.keys).add(arguments.user, Role(arguments.role))
@@ -86,8 +86,7 @@ async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
     from crawler.frontier.api_store import ApiTokens
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.tables import table
+    from crawler.terminal.text import out, out_json, table
 
     found = (await ApiTokens(crawl.engine, crawl.keys).read()).values()
     if arguments.json:
@@ -103,7 +102,7 @@ async def _list(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
 
 async def _remove(crawl: "OpenCrawl", arguments: argparse.Namespace) -> None:
     from crawler.frontier.api_store import ApiTokens
-    from crawler.terminal.printing import out
+    from crawler.terminal.text import out
 
     tokens = ApiTokens(crawl.engine, crawl.keys)
     if token := (await tokens.read()).get(arguments.id):

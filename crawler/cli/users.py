@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -> int:
     from crawler.crawl.opening import open_crawl
-    from crawler.terminal.printing import out, out_json
+    from crawler.terminal.text import out, out_json
     from crawler.views.commands import set_weight
 
     async with open_crawl(settings_of(arguments), create=False) as crawl:
@@ -82,9 +82,7 @@ async def _run(arguments: argparse.Namespace, user: str, weight: float | None) -
 async def _list(crawl: "OpenCrawl", *, as_json: bool) -> None:
     from msgspec import to_builtins
 
-    from crawler.terminal.printing import out, out_json
-    from crawler.terminal.tables import table
-    from crawler.terminal.wording import number
+    from crawler.terminal.text import number, out, out_json, table
     from crawler.views.commands import list_users
 
     found = await list_users(crawl)

@@ -33,7 +33,7 @@ from crawler.rules.urls import (
     without_comment,
 )
 from crawler.runtime.process import wall_s
-from crawler.terminal.wording import counted, failure_text
+from crawler.terminal.text import counted, failure_text
 from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.worker.router import Router, parent_of

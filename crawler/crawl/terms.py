@@ -26,7 +26,7 @@ from crawler.frontier.record import Needs
 from crawler.settings import Settings
 from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown
 from crawler.settings.validate import complaints
-from crawler.terminal.wording import program
+from crawler.terminal.text import program
 
 FILE = "permissions.json"
 OPTIONS = {"allow_private": "--allow-private", "insecure_tls": "--set fetch.insecure_tls=yes"}

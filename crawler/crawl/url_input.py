@@ -69,7 +69,7 @@ def _with_scheme(text: str) -> str:
     http:// for this machine and private addresses, where nearly none has.
     """
     from crawler.rules.urls import canonicalize
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
 
     if not (match := _WITHOUT_SCHEME.fullmatch(text)) or len(text) > SHOWN_MAX:
         return text
@@ -175,7 +175,7 @@ def _of_host(text: str) -> str:
 
 def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
     """Say what is made of the first host without a scheme, if there is one; whether there was."""
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
 
     for n, text in enumerate(texts, number + 1):
         if (taken := _of_host(text)) != text:
@@ -190,7 +190,7 @@ async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str]) -> None:
     What flows (a pipe, a terminal) can be read once only: then it is seen later.
     """
     from crawler.crawl.seed import SeedReport
-    from crawler.terminal.printing import warn
+    from crawler.terminal.text import warn
 
     report = SeedReport()
     if any(report.canonical(one) for one in plain) or any(not is_plain_file(file) for file in files):
@@ -257,7 +257,7 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
 def complaints(report: "SeedReport") -> Sequence[str]:
     """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
     lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
-    from crawler.terminal.wording import counted
+    from crawler.terminal.text import counted
 
     more = report.invalid_count - len(report.invalid)
     return [*lines, f"... and {counted(more, 'more invalid URL')}"] if more > 0 else lines

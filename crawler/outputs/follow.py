@@ -21,7 +21,7 @@ from crawler.outputs.files import GrowingSink, is_at, set_aside, writing
 from crawler.outputs.opening import open_growing
 from crawler.outputs.records import OutputAway, OutputEnded, RecordSource, Row, Sink, TableSink, TargetChanged, rows_of
 from crawler.outputs.target import Target, TargetKind
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 
 log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from crawler.recovery.refill import Refill
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay
 from crawler.rules.order import Signals
 from crawler.rules.text import SILENT, Meter
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.worker.router import parent_of
 
 ROOTS_MAX = 1_000  # of the scope, in one call

@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from crawler.rules.text import SILENT, Meter
-from crawler.terminal.printing import redraw, say
-from crawler.terminal.tables import shortened
-from crawler.terminal.wording import counted, duration, rate
+from crawler.terminal.text import counted, duration, rate, redraw, say, shortened
 
 Clock = Callable[[], float]
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Actor, LogEntry
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.views import commands, dead_letters, domains, ring
 from crawler.views.commands import CommandResult, delay_ms_of, domain_of
 from crawler.views.dead_letters import LetterFilter, LetterList

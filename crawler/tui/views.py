@@ -14,8 +14,7 @@ from crawler.errors import UsageError
 from crawler.frontier.lists import SORTS
 from crawler.frontier.operator import LogEntry
 from crawler.rules.text import printable
-from crawler.terminal.tables import table
-from crawler.terminal.wording import counted, moment, number, rate
+from crawler.terminal.text import counted, moment, number, rate, table
 from crawler.tui.source import Source
 from crawler.tui.widgets import (
     DONE,

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from crawler.redaction import redact
 from crawler.rules.text import one_line
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.views.commands import BOOST_MAX, domain_of
 from crawler.views.figures import CrawlState, DomainState, DomainView, Overview, Point, delay_text
 from crawler.views.overview import overview_parts, state_text

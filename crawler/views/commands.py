@@ -18,7 +18,7 @@ from crawler.rules.schedules import parse_duration
 from crawler.rules.scope import of_queues
 from crawler.rules.urls import host_of, registrable_domain
 from crawler.settings.schema import PRIORITY_MAX
-from crawler.terminal.wording import counted, duration
+from crawler.terminal.text import counted, duration
 from crawler.views.domains import known_robots
 
 

@@ -14,8 +14,7 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import StoredLetter
 from crawler.model import RefusalReason
-from crawler.terminal.tables import facts, table
-from crawler.terminal.wording import counted, moment, number
+from crawler.terminal.text import counted, facts, moment, number, table
 from crawler.views.report import named
 
 

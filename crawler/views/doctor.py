@@ -17,8 +17,7 @@ from crawler.archive.folder import DESCRIPTION, free_bytes, is_open_to_others
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.errors import CrawlerError
 from crawler.settings import Settings
-from crawler.terminal.tables import table
-from crawler.terminal.wording import duration, number, size
+from crawler.terminal.text import duration, number, size, table
 from crawler.web.resolver import CachingResolver
 
 INTSET_MIN = 512

@@ -14,8 +14,7 @@ from crawler.frontier.waiting import PendingUrls
 from crawler.rules.robots import SharedRobots
 from crawler.rules.text import printable
 from crawler.runtime.process import wall_s
-from crawler.terminal.tables import facts
-from crawler.terminal.wording import counted, duration, moment, number, rate, size
+from crawler.terminal.text import counted, duration, facts, moment, number, rate, size
 from crawler.views.figures import (
     TROUBLE,
     WAIT_SHOWN_MS,

@@ -23,8 +23,7 @@ from crawler.rules.scope import ScopeVerdict
 from crawler.rules.text import one_line
 from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules, Verdict
 from crawler.rules.urls import origin_of
-from crawler.terminal.tables import NOTHING, facts, table
-from crawler.terminal.wording import counted, duration, failure_text, moment
+from crawler.terminal.text import NOTHING, counted, duration, facts, failure_text, moment, table
 from crawler.version import program_version
 from crawler.views.report import DEFERRED, boost_text, stop_text
 from crawler.views.ring import ring_of, weights_of

@@ -15,8 +15,7 @@ from crawler.frontier.reads import DomainStats, Totals
 from crawler.frontier.waiting import BLOCKED, PAUSED
 from crawler.rules.text import one_line
 from crawler.rules.urls import registrable_domain
-from crawler.terminal.tables import GAP, NOTHING, fitted, or_nothing, text_width
-from crawler.terminal.wording import duration, number, rate, size
+from crawler.terminal.text import GAP, NOTHING, duration, fitted, number, or_nothing, rate, size, text_width
 from crawler.views.losses import Loss
 
 WAIT_SHOWN_MS = 50  # a shorter wait is none

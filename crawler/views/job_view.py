@@ -11,8 +11,7 @@ from msgspec.structs import asdict
 from crawler.rules.job_plan import next_time
 from crawler.rules.jobs import Job, JobSpec, Row, RunCounts, State, retry_delays
 from crawler.rules.schedules import Schedule, as_iso, describe, iso_duration, moment_of, parse_duration, preview
-from crawler.terminal.tables import facts, table
-from crawler.terminal.wording import counted, duration
+from crawler.terminal.text import counted, duration, facts, table
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

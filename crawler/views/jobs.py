@@ -34,7 +34,7 @@ from crawler.rules.jobs import (
 from crawler.rules.schedules import Schedule, describe, iso_duration
 from crawler.rules.urls import canonicalize, host_of, refuse_credentials, refuse_fields, without_comment
 from crawler.runtime.process import wall_s
-from crawler.terminal.wording import counted
+from crawler.terminal.text import counted
 from crawler.views.job_view import (
     FailedRun,
     HistoryPage,

@@ -26,8 +26,7 @@ from crawler.frontier.reads import (
 )
 from crawler.model import FailureKind, RefusalReason
 from crawler.rules.text import one_line
-from crawler.terminal.tables import shortened, table
-from crawler.terminal.wording import counted, number
+from crawler.terminal.text import counted, number, shortened, table
 
 LINES_MAX = 5  # at the end of a crawl
 EXAMPLE_COLUMNS = 60

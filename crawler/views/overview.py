@@ -15,8 +15,7 @@ from crawler.frontier.reads import Totals
 from crawler.redaction import redact
 from crawler.rules.text import one_line
 from crawler.runtime.process import wall_s
-from crawler.terminal.printing import say
-from crawler.terminal.wording import counted, duration, number, rate, size
+from crawler.terminal.text import counted, duration, number, rate, say, size
 from crawler.views.domains import domain_rows
 from crawler.views.figures import (
     CrawlState,

@@ -12,8 +12,7 @@ from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, po
 from crawler.rules.text import one_line
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
-from crawler.terminal.tables import facts
-from crawler.terminal.wording import counted, failure_text, size
+from crawler.terminal.text import counted, facts, failure_text, size
 from crawler.version import program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver

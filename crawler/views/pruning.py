@@ -22,7 +22,7 @@ from crawler.frontier.operator import Actor
 from crawler.model import CommitEntry
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import reached
-from crawler.terminal.wording import counted, moment
+from crawler.terminal.text import counted, moment
 from crawler.version import PACKAGE, program_version
 from crawler.views.jobs import dismiss_old
 

@@ -18,8 +18,7 @@ from crawler.membership.peers import is_lock_free
 from crawler.rules.scope import SiteRules, SiteTable, first_with, is_secret_header
 from crawler.rules.urls import host_of, queue_of
 from crawler.settings import MembershipSettings, OrderSettings, Settings
-from crawler.terminal.tables import NOTHING, facts, table
-from crawler.terminal.wording import by_number, counted, duration, moment, number, size
+from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, moment, number, size, table
 from crawler.views.figures import DomainView, told_columns
 from crawler.views.losses import Loss, is_asked, losses_text
 from crawler.views.ring import observed_members

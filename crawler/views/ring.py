@@ -17,7 +17,7 @@ from crawler.frontier.owner import Takeover, Takeovers
 from crawler.membership.peers import Slots, is_lock_free
 from crawler.rules.membership import DeclaredState, Ring, build, moves, share_changed, takers
 from crawler.rules.urls import partition_of
-from crawler.terminal.wording import by_number, counted
+from crawler.terminal.text import by_number, counted
 
 
 class RingMember(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from crawler.terminal.tables import NOTHING, facts, or_nothing, table
-from crawler.terminal.wording import by_number, counted, duration, number
+from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, number, or_nothing, table
 from crawler.views.ring import (
     Eviction,
     NewPin,

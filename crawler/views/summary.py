@@ -19,7 +19,7 @@ from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize
 from crawler.runtime.process import wall_s
-from crawler.terminal.wording import counted, failure_text, number, program, size
+from crawler.terminal.text import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
 from crawler.views.losses import Loss, losses_lines
 from crawler.views.report import domain_table, finish_line, named, over_budget, pending_text

@@ -17,7 +17,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
-from crawler.terminal.wording import failure_reason
+from crawler.terminal.text import failure_reason
 from crawler.worker.archive import ArchiveStage, AttemptNotes, Placed
 from crawler.worker.claim import DuePartitions
 from crawler.worker.hooks import Hooks

@@ -20,7 +20,7 @@ from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_
 from crawler.model import Candidate, Failure, FailureKind, RefusalReason
 from crawler.runtime.log_files import url_log
 from crawler.runtime.process import ENGINE_PAUSE_S
-from crawler.terminal.wording import counted, duration, failure_reason, number, size
+from crawler.terminal.text import counted, duration, failure_reason, number, size
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 from crawler.worker.robots import RobotsResult
 from crawler.worker.router import ENDED

@@ -19,7 +19,7 @@ from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reac
 from crawler.rules.membership import RunPass, is_run_finished
 from crawler.runtime.process import ENGINE_PAUSE_S, Loop, monotonic_ms, wall_s
 from crawler.settings.schema import JobSettings
-from crawler.terminal.wording import counted, duration
+from crawler.terminal.text import counted, duration
 
 log = logging.getLogger(__name__)
 

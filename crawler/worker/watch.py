@@ -20,7 +20,7 @@ from crawler.frontier.reads import UrlLookup
 from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim
 from crawler.runtime.process import monotonic_ms, process_cpu_s, wall_s
-from crawler.terminal.wording import failure_reason
+from crawler.terminal.text import failure_reason
 
 WINDOW_MS = 30_000  # scrapes are 15 or 30 s apart: each sees what happened since the last one
 LOOP_EVERY_S = 0.2

@@ -20,8 +20,7 @@ from itertools import cycle, islice
 from crawler.rules import membership as ring_module
 from crawler.rules.membership import Ring, build, moves, share_changed
 from crawler.rules.urls import partition_of
-from crawler.terminal.tables import table
-from crawler.terminal.wording import size
+from crawler.terminal.text import size, table
 from scripts.bench_lib import arguments
 
 PARTITIONS_MAX = 16384  # what settings allow

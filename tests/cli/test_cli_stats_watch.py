@@ -6,7 +6,7 @@ import pytest
 
 from crawler.cli.stats import SORTS
 from crawler.frontier import lists
-from crawler.terminal import printing
+from crawler.terminal import text
 
 
 def test_the_command_offers_all_orders_that_there_are() -> None:
@@ -24,15 +24,15 @@ def test_a_terminal_is_repainted_within_its_size(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", "8")
     monkeypatch.setenv("LINES", "3")
-    printing.repaint("0123456789\nb\x1b[2J\nc\nd")
+    text.repaint("0123456789\nb\x1b[2J\nc\nd")
     assert screen.getvalue() == "\x1b[H0123456\x1b[K\nb\\x1b[2\x1b[K\n\x1b[J"
 
 
 def test_elsewhere_tables_follow_each_other_with_an_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stdout", pipe)
-    printing.repaint("a\nb")
-    printing.repaint("c")
+    text.repaint("a\nb")
+    text.repaint("c")
     assert pipe.getvalue() == "a\nb\n\nc\n\n"
 
 
@@ -41,6 +41,6 @@ def test_a_message_that_nobody_reads_any_more_is_dropped(monkeypatch: pytest.Mon
         def write(self, _: str) -> int:
             raise BrokenPipeError
 
-    printing.say("a line", stream=Gone())
+    text.say("a line", stream=Gone())
     with pytest.raises(BrokenPipeError):  # results: their command ends
-        printing.out("a line", stream=Gone())
+        text.out("a line", stream=Gone())

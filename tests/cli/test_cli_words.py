@@ -11,8 +11,7 @@ import pytest
 
 from crawler.frontier.lists import Rates
 from crawler.runtime.log_files import start_logging
-from crawler.terminal.tables import facts, shortened, table
-from crawler.terminal.wording import counted, duration, rate, size
+from crawler.terminal.text import counted, duration, facts, rate, shortened, size, table
 from crawler.views.overview import PlainLines, Quiet, Shown, summary_line, view_for
 from crawler.views.report import domain_table, named
 from tests.support.views import domain, snapshot

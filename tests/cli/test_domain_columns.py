@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.frontier.lists import Rates
-from crawler.terminal.tables import fitted
+from crawler.terminal.text import fitted
 from crawler.views.figures import COLUMNS, NAME_WIDTH_MAX, DomainState, domain_grid
 from crawler.views.report import domain_table
 from tests.support.views import domain

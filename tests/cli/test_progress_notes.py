@@ -7,7 +7,7 @@ import pytest
 
 from crawler.frontier.lists import Sample, Samples
 from crawler.frontier.members import Awaited, Awaits, Member
-from crawler.terminal.wording import failure_reason
+from crawler.terminal.text import failure_reason
 from crawler.views.figures import CrawlState, JobsAhead, jobs_ahead
 from crawler.views.overview import (
     PlainLines,
