@@ -12,8 +12,7 @@ from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.cli.signals import STOPPING
 from crawler.frontier.members import SupervisorRecord
 from crawler.membership.peers import host_id
-from crawler.supervisor.control import SupervisorControl
-from crawler.supervisor.supervisor import Supervisor
+from crawler.supervisor.supervisor import Supervisor, SupervisorControl
 from crawler.terminal import text
 from crawler.views.overview import Quiet
 

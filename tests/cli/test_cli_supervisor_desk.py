@@ -15,7 +15,7 @@ from crawler.frontier.scripts import library
 from crawler.membership.peers import host_id
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import ChildState
-from crawler.supervisor.control import SupervisorControl
+from crawler.supervisor.supervisor import SupervisorControl
 from tests.support.engine import Engine
 
 HERE = host_id()
