@@ -1,12 +1,16 @@
-"""Who may do what: host, origin, token or session, role and rate of each request, in this order.
+"""Which Host headers are answered: a foreign name in it means that a web site had its name resolve to us.
 
-What lasts, a stream of events or of seeds, ends when its sender's token or session does.
+Such a site's scripts would have the same origin as the dashboard (DNS rebinding). It can't forge an address, as the
+browser writes into the header what is in its address bar.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
+import ipaddress
 import math
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from http import HTTPStatus
@@ -15,13 +19,143 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from crawler.api.browser_sessions import BrowserSession, BrowserSessions
-from crawler.api.hosts import is_loopback, is_ours
 from crawler.api.problem import ProblemError
-from crawler.api.rate_limit import RateLimit
-from crawler.errors import EngineError
+from crawler.errors import EngineError, UsageError
 from crawler.frontier.api_store import NOBODY, ApiToken, ApiTokens, Role, id_of
 from crawler.frontier.operator import LogEntry
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+HTTP_PORT = 80
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """ADDRESS:PORT as people write it. Raises UsageError."""
+    host, port = split_host(text)
+    address = "127.0.0.1" if host == "localhost" else host
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        port = None
+    if port is None:
+        raise UsageError(f"--listen {text}: expected an address and a port, like 127.0.0.1:8800 or [::1]:8800")
+    return address, port
+
+
+def is_loopback(address: str) -> bool:
+    """Can only this machine connect to it?"""
+    return ipaddress.ip_address(address).is_loopback
+
+
+def split_host(text: str) -> tuple[str, int | None]:
+    """Host, in lower case and without brackets, and port; a port that is missing or no port is None."""
+    host, colon, port = text.strip().lower().rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = text.strip().lower(), ""
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
+    return host, int(port) if is_port else None
+
+
+def is_ours(header: str, *, address: str, port: int, names: Collection[str]) -> bool:
+    """Does a Host header name this server? `address`: the one that the connection came to; `names`: of --host."""
+    host, given = split_host(header)
+    if host in names:
+        return True
+    return (given or HTTP_PORT) == port and host in (*LOCAL, address)
+
+
+def reachable(address: str) -> str:
+    """An address of this machine at which a server that listens on this one answers."""
+    ip = ipaddress.ip_address(address)
+    return address if not ip.is_unspecified else "::1" if ip.version == 6 else "127.0.0.1"
+
+
+def shown(address: str, port: int) -> str:
+    """Address and port as in a URL."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+# Sessions of browsers: begun with a link that works once, held by a cookie that scripts and other sites can't use.
+
+SESSIONS_MAX = 100
+SECRET_BYTES = 32
+
+
+class BrowserSession(msgspec.Struct, frozen=True, kw_only=True):
+    """`csrf_token`: what a page of ours sends in a header with each write; other sites can't read it."""
+
+    id: str
+    csrf_token: str
+
+
+class BrowserSessions:
+    """The sessions of this process; they end with it."""
+
+    def __init__(self, port: int, announce: Callable[[str], None]) -> None:
+        """`announce` is called with the code of the next link, whenever one was used."""
+        self.cookie = f"crawler_session_{port}"  # cookies of all ports of a host are one jar
+        self._announce = announce
+        self.code = secrets.token_urlsafe(SECRET_BYTES)  # of the link that works now
+        self._by_digest: dict[str, BrowserSession] = {}
+
+    def begin(self, code: str) -> str:
+        """The cookie's value for whoever has the code; "" when it is not valid (any more)."""
+        if not hmac.compare_digest(code.encode(errors="surrogateescape"), self.code.encode()):
+            return ""
+        value = secrets.token_urlsafe(SECRET_BYTES)
+        session = BrowserSession(id=secrets.token_hex(4), csrf_token=secrets.token_urlsafe(SECRET_BYTES))
+        while len(self._by_digest) >= SESSIONS_MAX:
+            del self._by_digest[next(iter(self._by_digest))]  # the oldest
+        self._by_digest[_digest(value)] = session
+        self.code = secrets.token_urlsafe(SECRET_BYTES)
+        self._announce(self.code)
+        return value
+
+    def find(self, value: str) -> BrowserSession | None:
+        """The session of a cookie."""
+        return self._by_digest.get(_digest(value)) if value else None
+
+    def has(self, session: BrowserSession) -> bool:
+        """Does it go on?"""
+        return session in self._by_digest.values()
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()
+
+
+# How many requests a client may send: a bucket of tokens for each, as one number (GCRA, ITU-T I.371).
+
+BUCKETS_MAX = 10_000  # beyond this, full ones are forgotten
+
+
+class RateLimit:
+    """`per_s` requests a second for each client, and `burst` at once."""
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._step_s = 1 / per_s
+        self._ahead_s = burst / per_s
+        self._clock = clock
+        self._full_at: dict[str, float] = {}  # client -> when its bucket is full again
+
+    def take(self, client: str) -> float:
+        """Take one request from a client's bucket; 0.0, or the seconds after which there is one."""
+        now = self._clock()
+        full_at = max(self._full_at.get(client, 0.0), now) + self._step_s
+        late_s = full_at - now - self._ahead_s
+        if late_s > 0:
+            return late_s
+        if len(self._full_at) >= BUCKETS_MAX and client not in self._full_at:
+            self._full_at = {one: at for one, at in self._full_at.items() if at > now}
+        self._full_at[client] = full_at
+        return 0.0
+
+
+# Who may do what: host, origin, token or session, role and rate of each request, in this order.
+#
+# What lasts, a stream of events or of seeds, ends when its sender's token or session does.
+
 
 TOKENS_READ_EVERY_S = 0.5  # a token that was removed works this long, and its open streams twice as long
 READS = ("GET", "HEAD")

@@ -1,25 +1,168 @@
-"""Server-sent events: one reader of the engine for all clients, and what each client has not seen yet.
-
-Kinds: `overview` and `members` are snapshots, of which only the newest counts; `log` and `takeover` are entries, each
-of which a client gets once. An event's id is a place in both logs, "ENTRY.TAKEOVER": a client that comes back with it
-in Last-Event-ID gets the entries that it missed. `outage`: the engine does not answer.
-"""
+"""What all clients share: the open crawl, answers, repeated requests, and the stream of events."""
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from hashlib import blake2b
-from typing import NamedTuple
+from http import HTTPStatus
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
+from aiohttp import web
 
-from crawler.api.limits import Limits
-from crawler.api.live_crawl import LiveCrawl
-from crawler.errors import EngineError
+from crawler.api.access import Identity
+from crawler.api.problem import Limits, ProblemError
+from crawler.crawl.opening import OpenCrawl
+from crawler.errors import ConflictError, EngineError, EngineUnfit
+from crawler.frontier.api_store import BODY_MAX, ApiAnswers, StoredAnswer
 from crawler.frontier.operator import ENTRIES_MAX, LogEntry
 from crawler.frontier.owner import Takeover, Takeovers
 from crawler.views.overview import overview_with_losses
 from crawler.views.ring import member_views
+
+RELOAD_EVERY_S = 5.0
+
+
+class LiveCrawl:
+    """Loads the crawl's record again when it is asked for, at most each five seconds."""
+
+    def __init__(self, crawl: OpenCrawl) -> None:
+        self.last = crawl  # as it was loaded last
+        self._loaded_at = time.monotonic()
+
+    async def current(self) -> OpenCrawl:
+        """The crawl. Raises EngineError, also when the engine no longer has it."""
+        if time.monotonic() - self._loaded_at >= RELOAD_EVERY_S:
+            try:
+                self.last = await self.last.reloaded()
+            except ConflictError as error:
+                raise EngineUnfit(str(error)) from None
+            self._loaded_at = time.monotonic()
+        return self.last
+
+
+# Answers that take long to make: one at a time, and shared by all who ask meanwhile and shortly after.
+
+Answer = TypeVar("Answer")
+KEPT_MAX = 100
+
+
+class SharedAnswers(Generic[Answer]):
+    """Keeps answers for `kept_s`, by what was asked."""
+
+    def __init__(self, kept_s: float) -> None:
+        self._kept_s = kept_s
+        self._turn = asyncio.Lock()
+        self._kept: dict[Hashable, tuple[float, Answer]] = {}
+
+    async def get(self, asked: Hashable, make: Callable[[], Awaitable[Answer]]) -> Answer:
+        """The answer that is kept, or a new one. Raises what `make` raises."""
+        async with self._turn:
+            now = time.monotonic()
+            self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > now - self._kept_s}
+            if asked in self._kept:
+                return self._kept[asked][1]
+            answer = await make()
+            if len(self._kept) < KEPT_MAX:
+                self._kept[asked] = time.monotonic(), answer
+            return answer
+
+    def forget(self) -> None:
+        """What is kept is no longer so."""
+        self._kept.clear()
+
+
+# Idempotency-Key: a request that is sent again, because its answer was lost, is not carried out again.
+#
+# As in draft-ietf-httpapi-idempotency-key-header: the same key with another request is an error, and so is one whose
+# first request has not been answered yet.
+
+HEADER = "Idempotency-Key"
+KEY_MAX = 255  # characters
+KEY = re.compile(rf"[!-~]{{1,{KEY_MAX}}}")
+REPLAYED = "Idempotent-Replayed"
+
+
+class Idempotency:
+    """Answers requests with a key once."""
+
+    def __init__(self, answers: ApiAnswers) -> None:
+        self._answers = answers
+
+    async def run(
+        self,
+        http: web.Request,
+        identity: Identity,
+        fingerprint: Callable[[], Awaitable[str]],
+        act: Callable[[], Awaitable[web.Response]],
+    ) -> web.Response:
+        """The answer of `act`, or the one that the client's request with this key had. `fingerprint`: of the body.
+
+        It is awaited after `act`, or instead of it. Raises ProblemError and EngineError.
+        """
+        key = http.headers.get(HEADER)
+        if key is None:
+            return await act()
+        if not KEY.fullmatch(key):
+            raise ProblemError(HTTPStatus.BAD_REQUEST, f"{HEADER}: expected 1 to {KEY_MAX} visible ASCII characters")
+        digest = hashlib.sha256(f"{identity.client}\n{key}".encode(errors="surrogateescape")).hexdigest()
+        stored_under = f"{identity.owner}:{digest}"
+        stored = await self._answers.begin(stored_under, time.time())
+        if stored is not None:
+            return _again(stored, await _of_request(http, fingerprint) if stored.status else "")
+        try:
+            response = await act()
+            answer = _stored(response, await _of_request(http, fingerprint))
+        except BaseException:
+            await self._forget(stored_under)
+            raise
+        await self._answers.finish(stored_under, answer)
+        return response
+
+    async def _forget(self, key: str) -> None:
+        try:
+            await self._answers.forget(key)
+        except EngineError:
+            return  # it stays reserved: then nobody knows what became of it
+
+
+async def _of_request(http: web.Request, fingerprint: Callable[[], Awaitable[str]]) -> str:
+    text = f"{http.method} {http.path_qs}\n{await fingerprint()}"
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+def _stored(response: web.Response, fingerprint: str) -> StoredAnswer:
+    body = bytes(response.body) if isinstance(response.body, bytes) else b""
+    return StoredAnswer(
+        at=time.time(), fingerprint=fingerprint, status=response.status,
+        body=body.decode() if len(body) <= BODY_MAX else None,
+    )  # fmt: skip
+
+
+def _again(stored: StoredAnswer, fingerprint: str) -> web.Response:
+    if not stored.status:
+        raise ProblemError(
+            HTTPStatus.CONFLICT,
+            f"the first request with this {HEADER} was not answered yet: wait, or check what it did and use a new key",
+        )
+    if stored.fingerprint != fingerprint:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"this {HEADER} was used for another request")
+    if stored.body is None:
+        raise ProblemError(HTTPStatus.CONFLICT, "it was carried out before, but its answer was too long to be stored")
+    return web.Response(
+        status=stored.status, text=stored.body, content_type="application/json", headers={REPLAYED: "true"}
+    )
+
+
+# Server-sent events: one reader of the engine for all clients, and what each client has not seen yet.
+#
+# Kinds: `overview` and `members` are snapshots, of which only the newest counts; `log` and `takeover` are entries, each
+# of which a client gets once. An event's id is a place in both logs, "ENTRY.TAKEOVER": a client that comes back with it
+# in Last-Event-ID gets the entries that it missed. `outage`: the engine does not answer.
+
 
 log = logging.getLogger(__name__)
 

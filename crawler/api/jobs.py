@@ -1,31 +1,87 @@
-"""Jobs by HTTP: create, change, remove, trigger; what became of their times; runs.
+"""Bodies and parameters of requests about jobs; answers are those of views/job_view.py."""
 
-A token sees the jobs of its own user, and for it there are no others. A browser that opened the printed link is the
-operator, and so is whoever may read without a token: they see the jobs of all users.
-"""
-
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
-from crawler.api.call import Call, NoBody, NoQuery
-from crawler.api.job_types import (
-    FailedRunsBody,
-    HistoryPageQuery,
-    JobsQuery,
-    NewJob,
-    ScheduleQuery,
-    TimesQuery,
-    UserList,
-)
+from crawler.api.app import Call, NoBody, NoQuery
 from crawler.api.problem import ProblemError
-from crawler.rules.jobs import JobPatch, check_job, check_user
+from crawler.rules.jobs import FAILED_MAX, ID_MAX, NAME_MAX, JobPatch, SchedulePatch, check_job, check_user
+from crawler.rules.schedules import PREVIEW_MAX
 from crawler.runtime.process import wall_s
 from crawler.views import jobs
-from crawler.views.commands import list_users
+from crawler.views.commands import UserView, list_users
 from crawler.views.job_view import FailedRuns, HistoryPage, JobPage, JobView, Preview, RemovedJob, RunView, preview_view
 from crawler.views.jobs import FailedRunsChange
+
+JOBS_MAX = 200  # of a page
+ROWS_MAX = 50  # with each job of a page
+TIMES = 10
+
+
+class NewJob(JobPatch, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A job: when (one of executionInterval, cron, at), and what (seeds, sitemap or both)."""
+
+    name: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1, max_length=NAME_MAX, pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$",
+                description="Made from the first host and the schedule when it is left out",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET  # fmt: skip
+
+
+class FailedRunsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed runs: some by their ids, or all of the job."""
+
+    runs: Annotated[list[Annotated[str, Meta(max_length=ID_MAX)]], Meta(max_length=FAILED_MAX)] = []
+    all: bool = False
+
+
+class UserList(msgspec.Struct, frozen=True, kw_only=True):
+    """The users who have URLs that wait, or another weight than 1."""
+
+    users: Sequence[UserView]
+
+
+class JobsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`match`: a part of "USER/NAME". `rows`: how many of its last rows come with each job."""
+
+    after: Annotated[str, Meta(max_length=2 * NAME_MAX + 1)] = ""
+    limit: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = 50
+    match: Annotated[str, Meta(max_length=2 * NAME_MAX + 1)] = ""
+    rows: Annotated[int, Meta(ge=0, le=ROWS_MAX)] = 0
+
+
+class HistoryPageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`after` is `next` of the page before."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
+
+
+class TimesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many times."""
+
+    times: Annotated[int, Meta(ge=1, le=PREVIEW_MAX)] = TIMES
+
+
+class ScheduleQuery(SchedulePatch, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A schedule as a job would have it from now on: one of executionInterval, cron and at."""
+
+    times: Annotated[int, Meta(ge=1, le=PREVIEW_MAX)] = TIMES
+
+
+# Jobs by HTTP: create, change, remove, trigger; what became of their times; runs.
+#
+# A token sees the jobs of its own user, and for it there are no others. A browser that opened the printed link is the
+# operator, and so is whoever may read without a token: they see the jobs of all users.
 
 
 async def all_jobs(call: Call[JobsQuery, NoBody]) -> JobPage:

@@ -1,9 +1,14 @@
-"""Errors as clients get them: problem+json of RFC 9457, whatever went wrong."""
+"""What a request may cost, and how it is refused: limits, bodies as they come, problem details (RFC 9457)."""
 
+import asyncio
+import contextlib
 import difflib
-from collections.abc import Mapping
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, get_args
+from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
@@ -19,6 +24,34 @@ from crawler.errors import (
 )
 from crawler.redaction import redact
 from crawler.rules.text import one_line
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Times in s, sizes in bytes."""
+
+    body_bytes: int = MIB
+    seed_list_bytes: int = 16 * MIB  # of seeds in one JSON document, which is read as a whole
+    seed_stream_bytes: int = GIB  # of seeds in NDJSON, which are added as they come
+    seed_streams: int = 4  # at the same time
+    header_s: float = 20.0  # from the connection, or the last answer, until a request's headers are there
+    body_s: float = 30.0  # for a whole body; for each piece of a stream
+    linger_s: float = 2.0  # for the rest of a body that is not wanted, so that its sender reads the answer
+    write_s: float = 15.0  # for a whole answer; for each piece of a stream
+    requests_per_s: float = 100.0  # of one token, or of one address without a token
+    requests_burst: int = 300
+    connections: int = 4_000
+    event_clients: int = 2_000
+    event_buffer_bytes: int = 64 * KIB  # of the kernel, for a client that reads slowly
+    events_every_s: float = 1.0
+    heartbeat_s: float = 15.0
+    at_once: int = 16  # requests that ask the engine; others wait
+    ready_s: float = 1.0  # for the engine to answer /readyz
+    shutdown_s: float = 5.0  # for open requests at the end
+
+
+# Errors as clients get them: problem+json of RFC 9457, whatever went wrong.
 
 NAME_CHARS = 64  # of an unknown name: more than any known one has
 MEDIA_TYPE = "application/problem+json"
@@ -116,3 +149,118 @@ def too_slow(time_s: float) -> ProblemError:
     return ProblemError(
         HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {time_s:g} s", {"Connection": "close"}
     )
+
+
+# A body that a handler reads piece by piece: bounded in size and in the time that each piece takes, and hashed.
+
+
+class BodyStream:
+    """Each piece comes once; `digest` reads what is left."""
+
+    def __init__(self, http: web.Request, limits: Limits) -> None:
+        self._http = http
+        self._time_s = limits.body_s
+        self._size_max = limits.seed_stream_bytes
+        self._size = 0
+        self._hash = hashlib.sha256()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises ProblemError."""
+        content = self._http.content
+        while True:
+            try:
+                async with asyncio.timeout(self._time_s):
+                    piece = await content.readany()
+            except TimeoutError:
+                raise too_slow(self._time_s) from None
+            except web.RequestPayloadError:
+                raise bad_body() from None
+            if not piece:
+                return
+            self._size += len(piece)
+            if self._size > self._size_max:
+                raise too_large(self._size_max)
+            self._hash.update(piece)
+            yield piece
+
+    async def whole(self, size_max: int) -> bytes:
+        """All of it, if it has at most this many bytes. Raises ProblemError."""
+        pieces = []
+        async for piece in self.pieces():
+            pieces.append(piece)
+            if self._size > size_max:
+                raise too_large(size_max)
+        return b"".join(pieces)
+
+    async def lines(self, length_max: int) -> AsyncIterator[tuple[int, bytes]]:
+        """Its lines that are not empty, with their numbers. Raises ProblemError, also for one that is too long."""
+        number, rest = 0, b""
+        async for piece in self.pieces():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                number += 1
+                if stripped := _checked(line, number, length_max):
+                    yield number, stripped
+            _checked(rest, number + 1, length_max)
+        if rest.strip():
+            yield number + 1, rest.strip()
+
+    async def digest(self) -> str:
+        """The SHA-256 of all of it. Raises ProblemError."""
+        async for _ in self.pieces():
+            pass
+        return self._hash.hexdigest()
+
+
+def _checked(line: bytes, number: int, length_max: int) -> bytes:
+    if len(line) > length_max:
+        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"line {number} has more than {length_max:,} bytes")
+    return line.strip()
+
+
+# Places that clients share: of those who listen, of those who add seeds, of requests that are carried out.
+
+
+class Places:
+    """Places for what lasts. One more is given to whoever has fewer than are free, so that nobody has all."""
+
+    def __init__(self, total: int, what: str, again_s: int) -> None:
+        """`what` they are, like "streams of events"; `again_s`: after which time to try again."""
+        self._total = total
+        self._what = what
+        self._again_s = again_s
+        self._taken: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def taken(self, owner: str) -> Iterator[None]:
+        """Have a place. Raises ProblemError when there is none."""
+        own, free = self._taken[owner], self._total - self._taken.total()
+        if own >= free:
+            raise ProblemError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"too many {self._what}: you have {own}, and {free} of {self._total:,} are free; end one, or wait",
+                {"Retry-After": str(self._again_s)},
+            )
+        self._taken[owner] += 1
+        try:
+            yield
+        finally:
+            self._taken[owner] -= 1
+            if not self._taken[owner]:
+                del self._taken[owner]
+
+
+class Turns:
+    """At most so many requests are carried out at once, and half as many of one client; others wait."""
+
+    def __init__(self, total: int) -> None:
+        self._all = asyncio.Semaphore(total)
+        self._each = max(1, total // 2)
+        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def taken(self, owner: str, *, is_slow: bool = False) -> AsyncIterator[None]:
+        """Have a turn, among those of the same client first. Slow requests have an order of their own."""
+        own = self._own.setdefault(owner, asyncio.Semaphore(self._each))
+        async with own, contextlib.nullcontext() if is_slow else self._all:
+            yield

@@ -10,20 +10,11 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from crawler.api.access import Access, TokenReader
-from crawler.api.browser_sessions import BrowserSessions
-from crawler.api.call import Context
-from crawler.api.events import EventHub
-from crawler.api.frame import Frame, add_headers, bug
-from crawler.api.hosts import is_loopback, reachable, shown
-from crawler.api.idempotency import Idempotency
-from crawler.api.limits import Limits
-from crawler.api.live_crawl import LiveCrawl
-from crawler.api.problem import ProblemError, of_aiohttp, response_of
-from crawler.api.rate_limit import RateLimit
+from crawler.api.access import Access, BrowserSessions, RateLimit, TokenReader, is_loopback, reachable, shown
+from crawler.api.app import Context, Frame, add_headers, bug
+from crawler.api.events import EventHub, Idempotency, LiveCrawl, SharedAnswers
+from crawler.api.problem import Limits, Places, ProblemError, of_aiohttp, response_of
 from crawler.api.routes import ROUTES
-from crawler.api.shared_answers import SharedAnswers
-from crawler.api.shares import Places
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_store import ApiAnswers, ApiTokens

@@ -59,7 +59,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal; EPILOG has the exit codes."""
-    from crawler.api.hosts import listen_address
+    from crawler.api.access import listen_address
     from crawler.cli.event_loop import raise_file_limit, run_async
 
     settings, place = settings_of(arguments), listen_address(arguments.listen)

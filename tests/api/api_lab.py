@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from crawler.api import events
-from crawler.api.limits import Limits
+from crawler.api.problem import Limits
 from crawler.api.server import Listening, listen, serving
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.api_store import ApiTokens, Role

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.api import route
-from crawler.api.hosts import is_ours, listen_address, reachable, shown
-from crawler.api.limits import Limits
+from crawler.api import app
+from crawler.api.access import is_ours, listen_address, reachable, shown
+from crawler.api.problem import Limits
 from crawler.api.routes import ROUTES
 from crawler.api.server import check_tokens, listen
 from crawler.errors import ConflictError, UsageError
@@ -334,13 +334,13 @@ async def test_a_token_revoked_while_its_body_comes_changes_nothing(
 ) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
 
-    is_admitted, read_body = asyncio.Event(), route.read_body
+    is_admitted, read_body = asyncio.Event(), app.read_body
 
     async def reading(*arguments: Any) -> bytes:
         is_admitted.set()
         return await read_body(*arguments)
 
-    monkeypatch.setattr(route, "read_body", reading)
+    monkeypatch.setattr(app, "read_body", reading)
 
     async def body() -> AsyncIterator[bytes]:
         yield b"{"
@@ -355,7 +355,7 @@ async def test_a_token_revoked_while_its_body_comes_changes_nothing(
 
 async def test_a_browsers_session_that_ended_ends_its_streams(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
-    monkeypatch.setattr("crawler.api.browser_sessions.SESSIONS_MAX", 1)
+    monkeypatch.setattr("crawler.api.access.SESSIONS_MAX", 1)
     async with asyncio.timeout(20):
         response = await api.http.get(api.url("/v1/events"), headers={"Cookie": await cookie_of(api)})
         assert (await response.content.readline()).startswith(b"id: ")

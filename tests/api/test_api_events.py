@@ -13,7 +13,7 @@ import pytest
 
 from crawler.api import events as events_module
 from crawler.api.events import Place
-from crawler.api.limits import Limits
+from crawler.api.problem import Limits
 from crawler.frontier.operator import Actor, Via
 from crawler.frontier.owner import Takeover, Takeovers
 from tests.api.api_lab import QUICK, CountedReads, Served, served

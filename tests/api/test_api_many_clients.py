@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.api.limits import Limits
+from crawler.api.problem import Limits
 from crawler.cli.event_loop import raise_file_limit
 from tests.api.api_lab import CountedReads, served
 from tests.service.service_lab import ANN, seeded

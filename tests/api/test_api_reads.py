@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.api import jobs, reads
+from crawler.api import handlers, jobs
 from crawler.api.problem import Problem
 from crawler.api.routes import ROUTES
 from crawler.errors import EngineDown
@@ -178,14 +178,14 @@ async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytes
                 assert (status, headers["Retry-After"].isdigit()) == (503, True), path
                 checked(found, 503)
             assert (await api.get("/healthz"))[0] == 200
-            monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
+            monkeypatch.setattr("crawler.api.events.RELOAD_EVERY_S", 0.0)
             assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics"))[1]
 
 
 async def test_a_crawl_that_the_engine_lost_is_503_with_what_to_do(
     api: Served, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.api.live_crawl.RELOAD_EVERY_S", 0.0)
+    monkeypatch.setattr("crawler.api.events.RELOAD_EVERY_S", 0.0)
     engine.flush()
     for path in ("/v1/overview", "/v1/domains", "/readyz"):
         checked((await api.get(path))[1], 503, "crawler rebuild")
@@ -232,7 +232,7 @@ async def test_the_description_has_every_route_and_every_type(api: Served) -> No
 
 async def test_a_head_request_has_the_headers_alone(api: Served) -> None:
     query = {
-        reads.place: "?url=a.test", reads.explain: "?url=https://a.test/", reads.history: "?domain=a.test",
+        handlers.place: "?url=a.test", handlers.explain: "?url=https://a.test/", handlers.history: "?domain=a.test",
         jobs.schedule_preview: "?executionInterval=PT1H",
     }  # fmt: skip
     for route in ROUTES:

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.api.limits import Limits
-from crawler.api.problem import ProblemError
-from crawler.api.shares import Places, Turns
+from crawler.api.problem import Limits, Places, ProblemError, Turns
 from crawler.frontier.api_store import ANSWERS_MAX, Role
 from crawler.frontier.operator import ENTRIES_MAX, Actor, Via
 from tests.api.api_lab import QUICK, Served, served, served_crawl

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.api.limits import Limits
+from crawler.api.problem import Limits
 from crawler.frontier.api_store import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, Role, StoredAnswer
 from crawler.views import commands
 from tests.api.api_lab import Served, served

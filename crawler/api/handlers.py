@@ -1,0 +1,499 @@
+"""What the API answers and does, but for jobs: each handler's annotations are the types of query, body and answer."""
+
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from crawler.api.app import JSON, Call, NoBody, NoQuery, check_media, decoded_json
+from crawler.api.jobs import own_run
+from crawler.api.problem import BodyStream, ProblemError, not_valid
+from crawler.crawl.seed import GivenUrl
+from crawler.errors import UsageError
+from crawler.frontier.operator import LogEntry
+from crawler.frontier.owner import TAKEOVERS_MAX
+from crawler.model import FailureKind
+from crawler.rules.jobs import ID_MAX
+from crawler.rules.schedules import moment_of
+from crawler.rules.urls import canonicalize
+from crawler.terminal.text import counted, moment
+from crawler.version import program_version
+from crawler.views import commands, dead_letters, ring
+from crawler.views import domains as domain_service
+from crawler.views import overview as overview_service
+from crawler.views import ring as ring_view
+from crawler.views.commands import BOOST_MAX, DELAY_MAX_S, CommandResult, check_delay, domain_of
+from crawler.views.dead_letters import LetterChange, LetterFilter, LetterList, LetterPage
+from crawler.views.domains import DomainDetail
+from crawler.views.explain import Explanation, ShownAttempt, recent_attempts, record_of
+from crawler.views.explain import explain as explain_url
+from crawler.views.figures import DomainRows, Overview, SeriesView, TotalsView
+from crawler.views.report import CrawlRow, crawl_rows
+from crawler.views.ring import MembersView, PartitionOwners, RingMembers, TakeoversView, UrlPlace, member_views
+from crawler.views.ring import alive as alive_instances
+from crawler.views.seeds import SeedResult, add_seeds
+
+
+class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many of the last."""
+
+    limit: Annotated[int, Meta(ge=1, le=TAKEOVERS_MAX)] = 50
+
+
+async def partitions(call: Call[NoQuery, NoBody]) -> PartitionOwners:
+    """Who owns each partition, and whom the ring suggests."""
+    return await ring.partition_owners(await call.crawl())
+
+
+async def takeovers(call: Call[TakeoversQuery, NoBody]) -> TakeoversView:
+    """Partitions of dead instances that others took over."""
+    return await ring.takeovers(await call.crawl(), call.query.limit)
+
+
+# What can be read of a crawl.
+
+LIMIT = 50
+LIMIT_MAX = 1_000
+PLACE_DIGITS = 4  # of a place in a ranked list: beyond some thousands there are only names
+NAME_MAX = 8_192  # characters of a domain, host or URL
+Sort = Literal["pages", "rate", "queue", "errors", "bytes", "due"]
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
+Name = Annotated[str, Meta(max_length=NAME_MAX)]
+
+
+class Crawls(msgspec.Struct, frozen=True, kw_only=True):
+    """The crawls of the engine, and the one that is served."""
+
+    served: str
+    crawls: list[CrawlRow]
+
+
+class DomainsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which domains: by `sort` among the busiest, or `by_name` all; or with a `match` in their names.
+
+    `after` is `next` of the page before, or with `by_name` any name.
+    """
+
+    sort: Sort = "pages"
+    limit: Limit = LIMIT
+    by_name: bool = False
+    after: Name = ""
+    match: Name = ""
+
+
+class PlaceQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A URL, a host or a domain."""
+
+    url: Name
+
+
+class UrlQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A URL with its scheme. `run`: an active run of a job, for which it is looked at."""
+
+    url: Name
+    run: Name = ""
+
+
+class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Attempts at a URL with its scheme, or at the URLs of a domain."""
+
+    url: Name = ""
+    domain: Name = ""
+    limit: Limit = LIMIT
+
+
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts that the crawl folder of this server has, the newest first."""
+
+    attempts: Sequence[ShownAttempt]
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which entries: the newest, or those that came after one."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    limit: Limit = 100
+
+
+class LogEntries(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of the operator log, oldest first. `next`: `after` of the next page, "" when there is none."""
+
+    entries: list[LogEntry]
+    next: str
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the sender is to this server."""
+
+    crawl: str
+    user: str  # "" for a reader without a token
+    role: str  # read or write
+    csrf_token: str  # what a browser sends in X-CSRF-Token with each change; "" without a browser's session
+    version: str
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine behind the crawl, as it is now."""
+
+    engine: str  # like "valkey 9.1.2"
+    engine_used_bytes: int
+    engine_max_bytes: int  # 0: no limit
+    is_persistent: bool  # does it keep its data over a restart?
+    instances: int
+    full: bool  # does an instance wait for memory of the engine?
+    disk_full: bool  # does one wait for free space on the disk of its crawl folder?
+
+
+async def crawls(call: Call[NoQuery, NoBody]) -> Crawls:
+    """The crawls of the engine. All other requests are about the one that is served."""
+    crawl = await call.crawl()
+    return Crawls(served=crawl.settings.crawl.name, crawls=await crawl_rows(crawl.engine))
+
+
+async def overview(call: Call[NoQuery, NoBody]) -> Overview:
+    """The headline: state, counts, rates, and what is missing in the results."""
+    return await overview_service.overview_with_losses(await call.crawl())
+
+
+async def totals(call: Call[NoQuery, NoBody]) -> TotalsView:
+    """All totals."""
+    return await overview_service.totals(await call.crawl())
+
+
+async def series(call: Call[NoQuery, NoBody]) -> SeriesView:
+    """Rates of the last 15 minutes and of the last day."""
+    return await overview_service.crawl_series(await call.crawl())
+
+
+async def domains(call: Call[DomainsQuery, NoBody]) -> DomainRows:
+    """The first domains by an order, or all by name, page by page."""
+    query = call.query
+    if query.match:
+        return await domain_service.domains_matching(await call.crawl(), query.match, query.limit)
+    if query.by_name:
+        return await domain_service.domain_page(await call.crawl(), query.after, query.limit)
+    return await domain_service.domain_rows(await call.crawl(), query.sort, query.limit, start=_place(query.after))
+
+
+def _place(after: str) -> int:
+    """The place after which a page of ranked domains begins."""
+    is_place = not after or (after.isascii() and after.isdigit() and len(after) <= PLACE_DIGITS)
+    if not is_place:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "after: expected 'next' of the page before, or by_name")
+    return int(after or 0)
+
+
+async def domain(call: Call[NoQuery, NoBody]) -> DomainDetail:
+    """One domain in full, named by itself, a host or a URL."""
+    return await domain_service.domain_detail(await call.crawl(), call.name)
+
+
+async def members(call: Call[NoQuery, NoBody]) -> MembersView:
+    """The instances by their own word."""
+    return await member_views(await call.crawl())
+
+
+async def read_ring(call: Call[NoQuery, NoBody]) -> RingMembers:
+    """The instances, how each is, its share of the ring and what it holds; takes a second and a half."""
+
+    async def read() -> RingMembers:
+        return await ring_view.members(await call.crawl())
+
+    return await call.context.rings.get((), read)
+
+
+async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:
+    """Where a URL belongs, who owns it now, and who should."""
+    return await ring_view.place(await call.crawl(), call.query.url)
+
+
+async def explain(call: Call[UrlQuery, NoBody]) -> Explanation:
+    """Why a URL is, is not or will be crawled. Nothing is fetched for it."""
+    crawl, query = await call.crawl(), call.query
+    if query.run:
+        await own_run(call, query.run)
+    return record_of(await explain_url(crawl, canonicalize(query.url), given=query.url, run=query.run))
+
+
+async def history(call: Call[HistoryQuery, NoBody]) -> Attempts:
+    """What became of the last attempts at a URL or a domain."""
+    query = call.query
+    if bool(query.url) == bool(query.domain):
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "name one URL or one domain: ?url=... or ?domain=...")
+    url = canonicalize(query.url) if query.url else ""
+    domain = domain_of(query.domain) if query.domain else ""
+    return Attempts(attempts=await recent_attempts(await call.crawl(), url=url, domain=domain, limit=query.limit))
+
+
+async def operator_log(call: Call[LogQuery, NoBody]) -> LogEntries:
+    """Who changed what, and when; with a token without the names and the jobs of other users."""
+    query = call.query
+    entries = [entry for one in await (await call.crawl()).operator_log.read() if (entry := call.identity.shown(one))]
+    if query.after is None:
+        return LogEntries(entries=entries[-query.limit :], next="")
+    later = [entry for entry in entries if entry.id > query.after]
+    page = later[: query.limit]
+    return LogEntries(entries=page, next=str(page[-1].id) if len(later) > len(page) else "")
+
+
+async def session(call: Call[NoQuery, NoBody]) -> SessionView:
+    """Who the sender is, and what a browser needs for changes."""
+    crawl, identity = await call.crawl(), call.identity
+    return SessionView(
+        crawl=crawl.settings.crawl.name,
+        user=identity.who,
+        role=identity.role,
+        csrf_token=identity.session.csrf_token if identity.session else "",
+        version=program_version(),
+    )
+
+
+async def health(call: Call[NoQuery, NoBody]) -> Health:
+    """The engine and the instances."""
+    crawl = await call.crawl()
+    info, alive = await crawl.engine.info(), await alive_instances(crawl)
+    return Health(
+        engine=f"{info.product} {'.'.join(map(str, info.version))}",
+        engine_used_bytes=info.used_bytes,
+        engine_max_bytes=info.max_bytes,
+        is_persistent=info.persistent,
+        instances=len(alive),
+        full=any(member.waits_for == "memory" for member in alive),
+        disk_full=any(member.waits_for == "disk" for member in alive),
+    )
+
+
+# Dead letters by HTTP: pages of them, how many for each reason, retry and purge.
+
+
+URLS_MAX = 1_000
+
+
+class LettersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters; `cursor` is `next` of the page before."""
+
+    domain: Name = ""
+    reason: FailureKind | None = None
+    run: Annotated[str, Meta(max_length=ID_MAX)] = ""  # of a job
+    cursor: Annotated[str, Meta(max_length=100)] = ""
+    limit: Limit = LIMIT
+
+
+class SummaryQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a domain, or of the crawl; `limit`: how many of the newest."""
+
+    domain: Name = ""
+    limit: Limit = LIMIT
+
+
+class LettersBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters: URLs alone, or a domain, a reason or both, or all there are."""
+
+    urls: Annotated[list[Name], Meta(max_length=URLS_MAX)] = []
+    domain: Name = ""
+    reason: FailureKind | None = None
+    all: bool = False
+
+
+async def page(call: Call[LettersQuery, NoBody]) -> LetterPage:
+    """Dead letters, page by page, in no order."""
+    query = call.query
+    domain = domain_of(query.domain) if query.domain else ""
+    wanted = LetterFilter(domain=domain, reason=query.reason or "", run=query.run)
+    return await dead_letters.dead_letter_page(await call.crawl(), wanted, cursor=query.cursor, limit=query.limit)
+
+
+async def summary(call: Call[SummaryQuery, NoBody]) -> LetterList:
+    """How many dead letters there are for each reason, and the newest; reads all of them."""
+    query = call.query
+    wanted = LetterFilter(domain=domain_of(query.domain) if query.domain else "")
+
+    async def read() -> LetterList:
+        return await dead_letters.dead_letter_list(await call.crawl(), wanted, query.limit)
+
+    return await call.context.letter_sums.get((wanted.domain, query.limit), read)
+
+
+async def retry(call: Call[NoQuery, LettersBody]) -> LetterChange:
+    """Put dead letters back into their queues, with all their attempts."""
+    try:
+        return await dead_letters.retry(await call.crawl(), _wanted(call.body), actor=call.actor)
+    finally:
+        call.context.letter_sums.forget()
+
+
+async def purge_dead_letters(call: Call[NoQuery, LettersBody]) -> LetterChange:
+    """Drop dead letters; their URLs stay seen."""
+    try:
+        return await dead_letters.purge(await call.crawl(), _wanted(call.body), actor=call.actor)
+    finally:
+        call.context.letter_sums.forget()
+
+
+def _wanted(body: LettersBody) -> LetterFilter:
+    choices = [bool(body.urls), bool(body.domain or body.reason), body.all]
+    if sum(choices) != 1:
+        raise ProblemError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, 'choose which: "urls", or "domain" and "reason", or "all": true'
+        )
+    return LetterFilter(
+        domain=domain_of(body.domain) if body.domain else "",
+        reason=body.reason or "",
+        urls=[canonicalize(url) for url in body.urls],
+    )
+
+
+# Seeds by HTTP: a JSON document, or lines that are added while they come.
+
+NDJSON = "application/x-ndjson"
+BATCH = 1_000
+LINE_BYTES_MAX = 64 * 1024
+COMPLAINTS_MAX = 20  # in an answer
+
+
+class SeedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """URLs with their scheme. In NDJSON each line is a URL as a JSON string, or an object with "url".
+
+    `at`, also of such an object: they are fetched at that time or later (ISO 8601; UTC unless it has an offset).
+    """
+
+    urls: list[str]
+    at: str = ""
+
+
+class SeedLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of NDJSON."""
+
+    url: str
+    at: str = ""
+
+
+_line = msgspec.json.Decoder(str | SeedLine)
+
+
+async def add(call: Call[NoQuery, SeedList]) -> SeedResult:
+    """Add seeds; each opens the scope of the crawl for its site.
+
+    Repeating is safe: a URL that is known counts as seen. What was added before an error stays added.
+    """
+    context, body = call.context, call.stream
+    media = check_media(call.http, (JSON, NDJSON))
+    with context.seed_places.taken(call.identity.owner):
+        crawl = await call.crawl()
+        if media == JSON:
+            raw = await body.whole(context.limits.seed_list_bytes)
+            seeds = decoded_json(raw, SeedList)
+            urls, at = seeds.urls, _time_of(seeds.at)
+            given = [GivenUrl(f"URL {n}", url, visible_at=at) for n, url in enumerate(urls, 1)]
+            what = counted(len(urls), "URL") + (f", for {moment(at)}" if at else "")
+            found = await add_seeds(crawl, [given], given=what, actor=call.actor)
+        else:
+            found = await add_seeds(crawl, _batches(body), given="a stream of URLs", actor=call.actor)
+    return replace(found, complaints=found.complaints[:COMPLAINTS_MAX])
+
+
+def _time_of(text: str) -> float:
+    """Wall time (s); 0 for none. Raises UsageError."""
+    return moment_of(text) if text else 0.0
+
+
+async def _batches(body: BodyStream) -> AsyncIterator[list[GivenUrl]]:
+    batch: list[GivenUrl] = []
+    async for number, line in body.lines(LINE_BYTES_MAX):
+        try:
+            one = _line.decode(line)
+            seed = SeedLine(url=one) if isinstance(one, str) else one
+            at = _time_of(seed.at)
+        except (msgspec.DecodeError, UsageError) as error:
+            what = not_valid(error, SeedLine) if isinstance(error, msgspec.ValidationError) else error
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"line {number}: {what}; lines before it may be added"
+            ) from None
+        batch.append(GivenUrl(f"line {number}", seed.url, visible_at=at))
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+# What operators change: domains, and the crawl as a whole.
+
+
+class DelayBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds between two requests, at least those that hold without it; null: by robots.txt and the settings."""
+
+    delay_s: Annotated[float, Meta(ge=0, le=DELAY_MAX_S)] | None
+
+
+class BoostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Domains with a higher boost go first; 0: no boost."""
+
+    boost: Annotated[int, Meta(ge=-BOOST_MAX, le=BOOST_MAX)]
+
+
+class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`reason`: only what was deferred for it; `urls_max`: about how many, 0 for all."""
+
+    reason: Annotated[str, Meta(max_length=200)] = ""
+    urls_max: Annotated[int, Meta(ge=0, le=2**53)] = 0
+
+
+async def pause_all(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Start no more requests, anywhere."""
+    return await commands.pause(await call.crawl(), "", actor=call.actor)
+
+
+async def resume_all(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Continue a paused crawl."""
+    return await commands.resume(await call.crawl(), "", actor=call.actor)
+
+
+async def pause(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Start no more requests to a domain."""
+    return await commands.pause(await call.crawl(), domain_of(call.name), actor=call.actor)
+
+
+async def resume(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Continue a paused domain."""
+    return await commands.resume(await call.crawl(), domain_of(call.name), actor=call.actor)
+
+
+async def block(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Stop fetching from a domain; its URLs are deferred."""
+    return await commands.block(await call.crawl(), domain_of(call.name), actor=call.actor)
+
+
+async def unblock(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Fetch from a blocked domain again."""
+    return await commands.unblock(await call.crawl(), domain_of(call.name), actor=call.actor)
+
+
+async def delay(call: Call[NoQuery, DelayBody]) -> CommandResult:
+    """Set the delay between requests to a domain."""
+    crawl, domain = await call.crawl(), domain_of(call.name)
+    delay_ms = None if call.body.delay_s is None else round(call.body.delay_s * 1000)
+    if delay_ms is not None:
+        await check_delay(crawl, domain, delay_ms)
+    return await commands.set_delay(crawl, domain, delay_ms, actor=call.actor)
+
+
+async def boost(call: Call[NoQuery, BoostBody]) -> CommandResult:
+    """Fetch from a domain before others that are due, or after them."""
+    return await commands.set_boost(await call.crawl(), domain_of(call.name), call.body.boost, actor=call.actor)
+
+
+async def purge(call: Call[NoQuery, NoBody]) -> CommandResult:
+    """Drop the queued and deferred URLs of a domain permanently."""
+    return await commands.purge(await call.crawl(), domain_of(call.name), actor=call.actor)
+
+
+async def release(call: Call[NoQuery, ReleaseBody]) -> CommandResult:
+    """Put deferred URLs of a domain back into their queues."""
+    body = call.body
+    return await commands.release(
+        await call.crawl(), domain_of(call.name), reason=body.reason, urls_max=body.urls_max, actor=call.actor
+    )
