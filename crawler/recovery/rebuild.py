@@ -8,7 +8,7 @@
                           with the engine; as deep as the page's line says, or its place in the frontier
     seed                  added again, from the journal
     dead letter, refusal  not known any more: tried again
-    job                   added again, from the journal of jobs (recovery/jobs.py)
+    job                   added again, from the journal of jobs (recovery/page_book.py)
     of a run of a job     the same for a run that the engine has as active; others get a row in the history of their job
 
 Idempotent, and may be killed anywhere: no folder is bound to the new crawl before all of them were read. Memory is
@@ -38,10 +38,8 @@ from crawler.errors import ArchiveError
 from crawler.frontier.reads import lost_of
 from crawler.handlers.page import Followed
 from crawler.model import Candidate, CommitEntry
-from crawler.recovery.jobs import restore_jobs
-from crawler.recovery.page_book import KnownPage, PageBook
-from crawler.recovery.refill import Refill
-from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Replay
+from crawler.recovery.page_book import KnownPage, PageBook, restore_jobs
+from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, Replay
 from crawler.rules.order import Signals
 from crawler.rules.text import SILENT, Meter
 from crawler.terminal.text import counted

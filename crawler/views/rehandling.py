@@ -45,7 +45,7 @@ from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.peers import check_no_instance_runs, is_lock_free
 from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Response
 from crawler.outputs.cursor import start_items_over
-from crawler.recovery.refill import Refill
+from crawler.recovery.replay import Refill
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import first_error, reached
 from crawler.views.pruning import undrained_entries

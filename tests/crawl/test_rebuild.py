@@ -114,7 +114,7 @@ async def test_a_rebuild_that_dies_anywhere_is_finished_by_the_next_one(
     await rebuild(lab.settings())
     whole = await state(lab)
     lab.engine.flush()
-    monkeypatch.setattr("crawler.recovery.refill.BATCH", 60)
+    monkeypatch.setattr("crawler.recovery.replay.BATCH", 60)
     left = [dies_at]
     with monkeypatch.context() as patch:
         for door, name in ((Frontier, "add"), (Restoring, "restore")):
