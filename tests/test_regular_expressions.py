@@ -37,9 +37,7 @@ ALLOWED = {
     "rules/urls.py": "site: loops end at & and at brackets, or three characters",
     "rules/robots.py": "site: one character or octet, or one at the end",
     "rules/traps.py": "site: fixed lengths, at most 128 characters, or one loop to the end",
-    "settings/described.py": "our own settings file",
-    "settings/load.py": "names of settings",
-    "settings/validate_sites.py": "settings",
+    "settings/load.py": "our own settings file, and names of settings",
     "audit/requests.py": "access logs: loops whose characters exclude each other",
     "web/response.py": "site: one loop each, within a line or its first 64 bytes; or two characters",
 }

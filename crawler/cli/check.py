@@ -67,8 +67,7 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
     from crawler.cli.checking import app_complaints
     from crawler.handlers.load_app import load_app
     from crawler.rules import scope
-    from crawler.settings.load import read
-    from crawler.settings.validate import complaints
+    from crawler.settings.load import complaints, read
 
     file, wrong, app = config_of(arguments), list[str](), None
     try:

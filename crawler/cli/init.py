@@ -108,7 +108,7 @@ def settings_text() -> str:
 
 
 def _sections() -> "Iterator[str]":
-    from crawler.settings.described import file_of_defaults, sections
+    from crawler.settings.load import file_of_defaults, sections
 
     for section in sections(file_of_defaults()):
         lines = [f"[{section.name}]" + (f"  # {section.about}" if section.about else "")]

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", wanted: list[str]) -> int:
     from crawler.crawl.opening import open_crawl
     from crawler.crawl.terms import change
-    from crawler.settings.validate import complaints
+    from crawler.settings.load import complaints
 
     async with open_crawl(settings, create=False) as crawl:
         if not wanted:

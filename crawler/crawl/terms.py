@@ -25,7 +25,7 @@ from crawler.errors import UsageError
 from crawler.frontier.record import Needs
 from crawler.settings import Settings
 from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown
-from crawler.settings.validate import complaints
+from crawler.settings.load import complaints
 from crawler.terminal.text import program
 
 FILE = "permissions.json"

@@ -1,19 +1,255 @@
-"""Reads the settings from where people put them: defaults < TOML file < environment (CRAWLER_*) < options."""
+"""Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets."""
 
+import ipaddress
+import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
+from crawler.settings.expressions import fault_of
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
-from crawler.settings.schema import FromEnvironment, LoadedSettings, Settings
-from crawler.settings.validate import complaints
+from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 5.6.2: names of headers; of cookies too (RFC 6265 4.1.1)
+_OURS = {  # headers that only the fetcher can set correctly
+    "accept-encoding": "bodies might come in codings that can't be decoded",
+    "connection": "the fetcher controls connections",
+    "content-length": "requests have no body",
+    "cookie": "use cookies",
+    "host": "it comes from the URL",
+    "te": "the fetcher controls transfer codings",
+    "transfer-encoding": "requests have no body",
+    "upgrade": "the fetcher controls connections",
+}
+
+
+def site_complaints(settings: Settings) -> Iterator[str]:
+    """A line each."""
+    for number, site in enumerate(settings.sites):
+        for complaint in _of_one(site, settings):
+            yield f"sites[{number}].{complaint}"
+
+
+def _of_one(site: SiteSettings, settings: Settings) -> Iterator[str]:
+    least = settings.politeness.delay_s
+    if site.delay_s is not None and site.delay_s < least:
+        yield (
+            f"delay_s = {site.delay_s} is below politeness.delay_s = {least}, the least for all sites: set that lower, "
+            'and a last table with match = "*" for the others'
+        )
+    for name in site.headers:
+        if not _TOKEN.fullmatch(name):
+            yield f"headers.{name!r}: not the name of a header"
+        elif why := _OURS.get(name.lower()):
+            yield f"headers.{name} can't be set: {why}"
+    if site.auth and any(name.lower() == "authorization" for name in site.headers):
+        yield "auth: the same table has headers.Authorization"
+    if len({name.lower() for name in site.headers}) < len(site.headers):
+        yield "headers: one name is given twice, in different case"
+    for name in site.cookies:
+        if not _TOKEN.fullmatch(name):
+            yield f"cookies.{name!r}: not the name of a cookie"
+    values = {"auth": site.auth} | {f"headers.{n}": v for n, v in site.headers.items()}
+    for key, value in (values | {f"cookies.{n}": v for n, v in site.cookies.items()}).items():
+        if isinstance(value, str) and (fault := fault_of_site_value(key, value)):
+            yield f"{key} {fault}"
+
+
+def fault_of_site_value(key: str, value: str) -> str:
+    """Why a value of auth, of a header or a cookie can't be sent; "" when it can."""
+    if key == "auth":
+        if value and ":" not in value:
+            return "is not of the form USER:PASSWORD"
+        return "" if value.isprintable() else "has characters that can't be printed"
+    if not (value.isascii() and value.isprintable()):
+        return "is not printable ASCII on one line"
+    if key.startswith("cookies.") and ";" in value:
+        return "has a semicolon, which ends a cookie"
+    return ""
+
+
+# What the settings must be in relation to each other; each complaint is one line that states the relation.
+
+
+HISTORY_BYTES_MIN = 1_000_000  # a 64th of it is a segment, which has to hold some lines with the longest URLs
+
+
+def complaints(settings: Settings) -> Iterator[str]:
+    """What is wrong with the settings taken together, first things first."""
+    yield from _budget(settings)
+    yield from _endless(settings)
+    yield from _texts(settings)
+    yield from _nameservers(settings)
+    yield from _gateway(settings)
+    yield from _headers(settings)
+    yield from _history(settings)
+    yield from _membership(settings)
+    yield from _order(settings)
+    yield from _scope(settings)
+    yield from site_complaints(settings)
+    yield from _times(settings)
+
+
+def _budget(settings: Settings) -> Iterator[str]:
+    depth, limit = settings.budget.depth, settings.scope.depth_max
+    if settings.budget.urls_per_linking_domain and not settings.budget.urls:
+        yield "budget.urls_per_linking_domain needs budget.urls, which it adds to"
+    if 0 <= limit < depth:
+        yield f"budget.depth = {depth} is above scope.depth_max = {limit}, beyond which URLs are refused"
+
+
+def _endless(settings: Settings) -> Iterator[str]:
+    """TOML and float() both know inf; no time here may be endless."""
+    for path, value in _leaves(settings, ""):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f"{path} = {value}: expected a finite number"
+
+
+def _texts(settings: Settings) -> Iterator[str]:
+    """No name, path or URL has a NUL byte: what opens it would end as an error of ours."""
+    for path, value in _leaves(settings, ""):
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and "\0" in text:
+                yield f"{path} = {text!r}: has a NUL byte"
+
+
+def _nameservers(settings: Settings) -> Iterator[str]:
+    for server in settings.dns.nameservers:
+        if not (_is_address(server) or _is_address_and_port(server)):
+            yield f"dns.nameservers: {server!r} is not an IP address (use 192.0.2.53, or 192.0.2.53:53 with a port)"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address_and_port(text: str) -> bool:
+    address, _, port = text.rpartition(":")
+    return _is_address(address) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536
+
+
+def _leaves(record: msgspec.Struct, path: str) -> Iterator[tuple[str, object]]:
+    for key in record.__struct_fields__:
+        value = getattr(record, key)
+        if isinstance(value, msgspec.Struct):
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _gateway(settings: Settings) -> Iterator[str]:
+    if not settings.fetch.gateway:
+        return
+    if not _is_address_and_port(settings.fetch.gateway):
+        yield f"fetch.gateway = {settings.fetch.gateway!r}: expected an IP address and a port, like 127.0.0.1:8080"
+
+
+def _headers(settings: Settings) -> Iterator[str]:
+    """What goes into request headers is one line of printable ASCII."""
+    for key in ("user_agent", "contact", "accept", "accept_language"):
+        value = getattr(settings.fetch, key)
+        if not (value.isascii() and value.isprintable()):
+            yield f"fetch.{key} = {value!r}: expected printable ASCII on one line"
+    try:
+        settings.fetch.user_agent.format(version="", contact="")
+    except (KeyError, IndexError, ValueError, AttributeError):
+        yield f"fetch.user_agent = {settings.fetch.user_agent!r}: only {{version}} and {{contact}} can be used"
+
+
+def _history(settings: Settings) -> Iterator[str]:
+    bytes_max, least = settings.history.bytes_max, HISTORY_BYTES_MIN
+    if 0 < bytes_max < least:
+        yield f"history.bytes_max = {bytes_max} must be at least {least}, or 0 to keep no history"
+
+
+def _membership(settings: Settings) -> Iterator[str]:
+    m, call_s = settings.membership, settings.frontier.call_timeout_s
+    if m.beat_s + call_s >= m.self_stop_s:
+        least = 1.75 * call_s  # 5/7 of dead_s, after which it stops, less the beat of 1/7
+        yield (
+            f"membership.dead_s = {m.dead_s} must be more than {least:g}, 1.75 times frontier.call_timeout_s = "
+            f"{call_s}: one lost heartbeat must not stop an instance"
+        )
+
+
+def _order(settings: Settings) -> Iterator[str]:
+    f, default = settings.frontier, OrderSettings()
+    for number, rule in enumerate(f.rules):
+        if fault := fault_of(rule.match):
+            yield f"frontier.rules[{number}].match = {rule.match!r}: {fault}"
+    if f.order == "breadth":
+        for key in ("rules", "depth_weight", "links_weight", "sitemap_weight"):
+            if getattr(f, key) != getattr(default, key):
+                yield f"frontier.{key} needs frontier.order = priority or freshness: breadth uses only the depth"
+
+
+def _scope(settings: Settings) -> Iterator[str]:
+    for key in ("include", "exclude"):
+        for number, pattern in enumerate(getattr(settings.scope, key)):
+            if fault := fault_of(pattern):
+                yield f"scope.{key}[{number}] = {pattern!r}: {fault}"
+
+
+def _times(settings: Settings) -> Iterator[str]:
+    politeness = settings.politeness
+    if politeness.delay_s > politeness.delay_max_s:
+        yield f"politeness.delay_s = {politeness.delay_s} is above politeness.delay_max_s = {politeness.delay_max_s}"
+
+
+# Reads the file of all defaults, `config/crawler.toml`, as descriptions: each setting with its comment.
+
+_SECTION = re.compile(r"\[+([\w.]+)\]+\s*(?:# (.*))?$")
+_KEY = re.compile(r"(\w+) = (.*?)\s*# (.*)$")
+
+
+class DescribedKey(NamedTuple):
+    """A setting. `default` is as TOML has it."""
+
+    name: str
+    default: str
+    about: str
+
+
+class DescribedSection(NamedTuple):
+    """A section of settings, in the order of the file."""
+
+    name: str
+    about: str
+    keys: list[DescribedKey]
+
+
+def file_of_defaults() -> str:
+    """The text of the file. In a checkout the package has a link to it, when installed a copy."""
+    return (files("crawler.settings") / "crawler.toml").read_text(encoding="utf-8")
+
+
+def sections(text: str) -> Iterator[DescribedSection]:
+    """All sections of such a file."""
+    section = DescribedSection("", "", [])
+    for line in text.splitlines():
+        head, key = _SECTION.match(line), _KEY.match(line)
+        if head:
+            if section.name:
+                yield section
+            section = DescribedSection(head[1], head[2] or "", [])
+        elif key:
+            section.keys.append(DescribedKey(key[1], key[2], key[3]))
+    yield section
+
+
+# Reads the settings from where people put them: defaults < TOML file < environment (CRAWLER_*) < options.
 
 
 def load(

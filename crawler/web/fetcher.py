@@ -22,7 +22,7 @@ from crawler.rules.health import retry_after_ms
 from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
-from crawler.settings.validate_sites import fault_of
+from crawler.settings.load import fault_of_site_value
 from crawler.web import resolver as address_guard
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
@@ -121,7 +121,7 @@ def unresolved(number: int, site: SiteSettings, environment: Mapping[str, str]) 
             continue
         if text.env not in environment:
             yield f"sites[{number}].{key}: the environment has no variable {text.env}"
-        elif wrong := fault_of(key, environment[text.env]):
+        elif wrong := fault_of_site_value(key, environment[text.env]):
             yield f"sites[{number}].{key}: the value of {text.env} {wrong}"
 
 

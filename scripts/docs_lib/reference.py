@@ -13,7 +13,7 @@ from typing import Any
 import crawler
 from crawler import testing
 from crawler.cli.main import EXIT_CODES, parser
-from crawler.settings.described import sections
+from crawler.settings.load import sections
 from crawler.settings.removed import REMOVED
 
 ROOT = Path(__file__).parents[2]
