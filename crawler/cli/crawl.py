@@ -102,7 +102,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
-    from crawler.cli.outputs import results_alone
+    from crawler.cli.session import results_alone
 
     with results_alone(arguments.output) as stdout:
         return _crawl(arguments, stdout)
@@ -110,9 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     from crawler.cli.checking import check_app
-    from crawler.cli.crawl_session import CrawlSession
     from crawler.cli.event_loop import raise_file_limit, run_async
     from crawler.cli.export import checked_targets
+    from crawler.cli.session import CrawlSession
     from crawler.crawl.terms import permitted
     from crawler.crawl.url_input import sources_of
 
@@ -133,7 +133,7 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
 
     if not arguments.is_program or is_supervised(arguments):
         return work()
-    from crawler.cli.restarting import run_restarting
+    from crawler.cli.supervising import run_restarting
 
     return run_restarting(work)
 

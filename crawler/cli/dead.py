@@ -3,8 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
-from crawler.cli.options import add_common, settings_of, whole_type
+from crawler.cli.options import actor, add_common, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:

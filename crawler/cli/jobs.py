@@ -5,8 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
-from crawler.cli.options import add_common, count_type, duration_type, settings_of, whole_type
+from crawler.cli.options import actor, add_common, count_type, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Options that all commands share, and the settings that they make together with file and environment."""
+"""What commands share: options, the settings that they make with file and environment, and who acts."""
 
 import argparse
 import json
@@ -12,8 +12,28 @@ from crawler.errors import UsageError
 from crawler.redaction import learn, secrets_of_site, secrets_of_url, shown_server
 
 if TYPE_CHECKING:
+    from crawler.frontier.operator import Actor
     from crawler.settings import Settings
     from crawler.settings.schema import Text
+
+
+def actor(via: str = "cli") -> "Actor":
+    """The one who runs this process; by number where the user has no name, as in many containers.
+
+    `via`: a value of `Via`.
+    """
+    import pwd
+
+    from crawler.frontier.operator import Actor, Via
+
+    try:
+        who = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        who = f"uid {os.getuid()}"
+    return Actor(who=who, via=Via(via))
+
+
+# Options that all commands share, and the settings that they make together with file and environment.
 
 NO_FOLDER = ""  # as archive.dir: crawl/opening.py borrows one for the time of the command
 

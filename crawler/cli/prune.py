@@ -3,9 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
 from crawler.cli.export import since_type
-from crawler.cli.options import add_common, count_type, settings_of
+from crawler.cli.options import actor, add_common, count_type, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:

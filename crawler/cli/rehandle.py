@@ -4,10 +4,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
 from crawler.cli.crawl_options import add_app, log_to_folder
 from crawler.cli.export import add_output, checked_targets
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import actor, add_common, settings_of
 from crawler.errors import ArchiveError, HandlersFailed, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: "Settings", domain: str, targets: "Sequence[Target]") -> int:
     import msgspec
 
-    from crawler.cli.outputs import kept_up_to_date, raise_first
+    from crawler.cli.session import kept_up_to_date, raise_first
     from crawler.crawl.opening import open_crawl
     from crawler.crawl.terms import app_name
     from crawler.handlers.load_app import load_app

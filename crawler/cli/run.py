@@ -25,8 +25,7 @@ from crawler.errors import Stopped
 from crawler.terminal import text
 
 if TYPE_CHECKING:
-    from crawler.cli.signals import StopSignals
-    from crawler.cli.watching import Watcher
+    from crawler.cli.session import StopSignals, Watcher
     from crawler.crawl.opening import OpenCrawl
     from crawler.outputs.target import Target
     from crawler.settings import Settings
@@ -67,7 +66,7 @@ def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal."""
-    from crawler.cli.outputs import results_alone
+    from crawler.cli.session import results_alone
 
     with results_alone(arguments.output) as stdout:
         return _until_stopped(arguments, stdout)
@@ -91,9 +90,7 @@ async def _run(
 ) -> int:
     import asyncio
 
-    from crawler.cli.outputs import kept_up_to_date, raise_first
-    from crawler.cli.signals import StopSignals
-    from crawler.cli.watching import Watcher
+    from crawler.cli.session import StopSignals, Watcher, kept_up_to_date, raise_first
     from crawler.crawl.opening import abandon, open_crawl
     from crawler.crawl.terms import settle
     from crawler.terminal.patient_stream import patient_stderr

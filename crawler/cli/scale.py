@@ -3,9 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
 from crawler.cli.crawl_options import INSTANCES_MAX
-from crawler.cli.options import add_common, duration_type, settings_of, whole_type
+from crawler.cli.options import actor, add_common, duration_type, settings_of, whole_type
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:

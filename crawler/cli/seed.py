@@ -5,9 +5,8 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
 from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap
-from crawler.cli.options import add_common, moment_type, settings_of, whole_type
+from crawler.cli.options import actor, add_common, moment_type, settings_of, whole_type
 from crawler.crawl.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.errors import UsageError
 from crawler.terminal.progress import progress

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from crawler.cli.actor import actor
-from crawler.cli.options import add_common, settings_of
+from crawler.cli.options import actor, add_common, settings_of
 from crawler.errors import UsageError
 
 if TYPE_CHECKING:

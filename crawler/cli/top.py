@@ -55,7 +55,7 @@ async def _run(settings: "Settings") -> int:
     from crawler.crawl.opening import open_crawl
 
     async with open_crawl(settings, create=False) as crawl:
-        from crawler.cli.actor import actor
+        from crawler.cli.options import actor
         from crawler.tui.app import TopApp
         from crawler.tui.source import CrawlSource
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.cli.actor import actor
+from crawler.cli.options import actor
 from tests.cli.cli_lab import HOST
 from tests.cli.operate_lab import Lab, one_page
 from tests.support.engine import Engine

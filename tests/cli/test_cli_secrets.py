@@ -123,7 +123,7 @@ def test_a_crash_report_has_no_secret_of_the_settings(
 
 
 def test_how_to_go_on_names_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    from crawler.cli.crawl_session import CrawlSession
+    from crawler.cli.session import CrawlSession
 
     monkeypatch.setattr(sys, "argv", ["crawler", "crawl", "http://a.test/", "--redis", f"redis://:{SECRET}@h/0"])
     session: Any = CrawlSession.__new__(CrawlSession)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from crawler.cli.signals import StopSignals
+from crawler.cli.session import StopSignals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

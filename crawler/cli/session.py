@@ -1,15 +1,17 @@
-"""One run of `crawler crawl`, in the order of what the user sees: seeds, progress, summary, exports, the end."""
+"""Ctrl-C and similar signals: the first one stops in order, the second one at once."""
 
 import argparse
 import asyncio
 import contextlib
 import os
 import shlex
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -22,15 +24,13 @@ from crawler.cli.crawl_options import (
     low_disk,
     run_instance,
 )
-from crawler.cli.outputs import Ended, kept_up_to_date, raise_first
+from crawler.cli.export import STDOUT
 from crawler.cli.seed import Intake, sitemap_batches
-from crawler.cli.signals import STOPPING, StopSignals
-from crawler.cli.watching import Watcher
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
 from crawler.crawl.seed import GivenUrl, Seeder, SeedReport
 from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
-from crawler.errors import ConflictError, Stopped, UsageError
+from crawler.errors import ConflictError, CrawlerError, EngineError, Killed, Stopped, UsageError
 from crawler.membership.peers import living_holder
 from crawler.redaction import redact
 from crawler.rules.scope import sites_of
@@ -40,15 +40,204 @@ from crawler.settings import Settings
 from crawler.terminal import text as printing
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.text import counted, program
+from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
-from crawler.views.overview import Quiet, View, view_for
+from crawler.views.overview import Quiet, Shown, View, view_for
 from crawler.views.summary import failed_seeds, nothing_fetched, summary
 from crawler.web.resolver import is_address, is_public
 
 if TYPE_CHECKING:
+    from crawler.archive.folder import CrawlFolder
     from crawler.frontier.reads import Progress
     from crawler.outputs.target import Target
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = "Stopping: finishing open requests; press Ctrl-C again to quit now"
+SAME_PRESS_S = 0.3  # terminals and `timeout` may send one request twice: to the process and to its group
+
+
+class StopSignals:
+    """While entered, signals call `on_stop`; until one is set, they cancel the task that entered.
+
+    A second signal calls `on_force`, then the process ends at once with the exit code of Killed.
+    """
+
+    def __init__(self) -> None:
+        self.on_stop: Callable[[], None] | None = None
+        self.on_force: Callable[[], None] = lambda: None
+        self.stopped = False
+        self._at = 0.0
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        # Not the loop's own way: a signal that comes while users' code has stopped the loop would be lost.
+        self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            # Once stopped, all is done: there is nothing left to force.
+            signal.signal(number, signal.SIG_IGN if self.stopped else handler)
+
+    def _signalled(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._arrived)
+
+    def _arrived(self) -> None:
+        now = self._loop.time()
+        if not self.stopped:
+            self.stopped, self._at = True, now
+            if self.on_stop is not None:
+                self.on_stop()
+            elif self._task is not None:
+                self._task.cancel()
+        elif now - self._at >= SAME_PRESS_S:
+            self._force()
+
+    def _force(self) -> None:
+        try:
+            self.on_force()
+        finally:
+            for flush in (sys.stdout.flush, sys.stderr.flush):
+                with contextlib.suppress(OSError):  # nobody reads, or the disk is full: it ends all the same
+                    flush()
+            os._exit(Killed.exit_code)
+
+
+# `-o` of commands that crawl: targets are kept up to date during the crawl, and completed after it.
+
+
+class Ended:
+    """What became of the targets; filled when all of them are closed."""
+
+    def __init__(self) -> None:
+        self.problems: list[Exception] = []  # what kept targets from being complete
+        self.notes: list[str] = []  # what people should know of those that are
+
+
+@contextlib.contextmanager
+def results_alone(outputs: Sequence[str]) -> Iterator[IO[bytes] | None]:
+    """Standard output for results, if one of the targets is `-`. All else that is printed there meanwhile, by handlers
+    and by what they start, goes to standard error.
+    """
+    if STDOUT not in outputs:
+        yield None
+        return
+    sys.stdout.flush()
+    number = sys.stdout.fileno()
+    kept = os.dup(number)
+    os.dup2(sys.stderr.fileno(), number)
+    results = os.fdopen(os.dup(kept), "wb")
+    try:
+        yield results
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os.dup2(kept, number)
+        os.close(kept)
+        with contextlib.suppress(OSError):  # of what was left, whoever wrote it knows
+            results.close()
+
+
+@contextlib.asynccontextmanager
+async def kept_up_to_date(
+    folder: "CrawlFolder",
+    targets: Sequence["Target"],
+    warn: Callable[[str], None],
+    *,
+    items: bool,
+    stdout: IO[bytes] | None = None,
+) -> AsyncIterator[Ended]:
+    """Write what is committed while the block runs, and after it what is left: pages, or what handlers yielded.
+
+    Raises CrawlerError kinds where a target can't be opened.
+    """
+    ended = Ended()
+    if not targets:
+        yield ended
+        return
+    from crawler.outputs.follow import Outputs
+    from crawler.outputs.records import Items, Pages
+
+    loop = asyncio.get_running_loop()
+    source_of = Items if items else Pages
+    outputs = Outputs(
+        folder, targets, lambda: source_of(folder), warn=lambda line: _call(loop, warn, line), stdout=stdout
+    )
+    await asyncio.to_thread(outputs.start)
+    try:
+        yield ended
+    finally:
+        ended.problems += await asyncio.to_thread(outputs.finish)
+        ended.notes += outputs.notes
+
+
+def _call(loop: asyncio.AbstractEventLoop, warn: Callable[[str], None], line: str) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+        loop.call_soon_threadsafe(warn, line)
+
+
+def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> None:
+    """Raise the first problem of incomplete targets, as one line with what to do; print the others."""
+    for problem in problems[1:]:
+        warn(str(problem))
+    for problem in problems:
+        if not isinstance(problem, CrawlerError):
+            raise problem
+        raise type(problem)(f"{problem}; nothing is lost: 'crawler export' with the same -o catches up")
+
+
+# Feeds a view with the state of a running crawl, read from the engine once a second.
+
+EVERY_S = 1.0
+TABLE_EVERY_S = 2.0  # domains cost more to read
+
+
+class Watcher:
+    """Reads and shows until cancelled."""
+
+    def __init__(self, crawl: "OpenCrawl", view: View) -> None:
+        self._crawl = crawl
+        self.view = view
+        self._began = time.monotonic()
+        self._is_silent = False
+        limits = crawl.settings.crawl
+        self._is_limited = bool(limits.pages_max or limits.time_max_s)
+
+    async def run(self) -> None:
+        """Again and again; an engine that does not answer is reported once."""
+        while not isinstance(self.view, Quiet):
+            try:
+                await self.look()
+                self._is_silent = False
+            except EngineError as error:
+                if not self._is_silent:
+                    self.view.say(f"Waiting: {error}")
+                self._is_silent = True
+            await asyncio.sleep(TABLE_EVERY_S if self.view.rows else EVERY_S)
+        await asyncio.Event().wait()  # nobody looks
+
+    async def look(self) -> Shown:
+        """Read once and show it: headline and table are of one moment."""
+        from crawler.views.overview import overview, snapshot
+
+        rows = self.view.rows
+        if rows:
+            found = await snapshot(self._crawl, "pages", rows)
+        else:
+            nothing = DomainRows(sort="pages", rows=(), total=0)
+            found = Snapshot(overview=await overview(self._crawl), domains=nothing)
+        shown = Shown(at_s=time.monotonic() - self._began, snapshot=found, is_limited=self._is_limited)
+        self.view.show(shown)
+        return shown
+
+
+# One run of `crawler crawl`, in the order of what the user sees: seeds, progress, summary, exports, the end.
+
 
 SITES_SHOWN = 3
 TIME_IS_UP = "Time is up: ending open requests"
