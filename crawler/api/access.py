@@ -1,7 +1,6 @@
-"""Which Host headers are answered: a foreign name in it means that a web site had its name resolve to us.
+"""Who may do what: host, origin, token or session, role and rate of each request, in this order.
 
-Such a site's scripts would have the same origin as the dashboard (DNS rebinding). It can't forge an address, as the
-browser writes into the header what is in its address bar.
+What lasts, a stream of events or of seeds, ends when its sender's token or session does.
 """
 
 import asyncio
@@ -23,6 +22,11 @@ from crawler.api.problem import ProblemError
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.api_store import NOBODY, ApiToken, ApiTokens, Role, id_of
 from crawler.frontier.operator import LogEntry
+
+# Which Host headers are answered: a foreign name in it means that a web site had its name resolve to us.
+#
+# Such a site's scripts would have the same origin as the dashboard (DNS rebinding). It can't forge an address, as the
+# browser writes into the header what is in its address bar.
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HTTP_PORT = 80
@@ -150,11 +154,6 @@ class RateLimit:
             self._full_at = {one: at for one, at in self._full_at.items() if at > now}
         self._full_at[client] = full_at
         return 0.0
-
-
-# Who may do what: host, origin, token or session, role and rate of each request, in this order.
-#
-# What lasts, a stream of events or of seeds, ends when its sender's token or session does.
 
 
 TOKENS_READ_EVERY_S = 0.5  # a token that was removed works this long, and its open streams twice as long

@@ -1,4 +1,8 @@
-"""Bodies and parameters of requests about jobs; answers are those of views/job_view.py."""
+"""Jobs by HTTP: create, change, remove, trigger; what became of their times; runs.
+
+A token sees the jobs of its own user, and for it there are no others. A browser that opened the printed link is the
+operator, and so is whoever may read without a token: they see the jobs of all users.
+"""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -16,6 +20,8 @@ from crawler.views import jobs
 from crawler.views.commands import UserView, list_users
 from crawler.views.job_view import FailedRuns, HistoryPage, JobPage, JobView, Preview, RemovedJob, RunView, preview_view
 from crawler.views.jobs import FailedRunsChange
+
+# Bodies and parameters of requests about jobs; answers are those of views/job_view.py.
 
 JOBS_MAX = 200  # of a page
 ROWS_MAX = 50  # with each job of a page
@@ -76,12 +82,6 @@ class ScheduleQuery(SchedulePatch, frozen=True, kw_only=True, rename="camel", fo
     """A schedule as a job would have it from now on: one of executionInterval, cron and at."""
 
     times: Annotated[int, Meta(ge=1, le=PREVIEW_MAX)] = TIMES
-
-
-# Jobs by HTTP: create, change, remove, trigger; what became of their times; runs.
-#
-# A token sees the jobs of its own user, and for it there are no others. A browser that opened the printed link is the
-# operator, and so is whoever may read without a token: they see the jobs of all users.
 
 
 async def all_jobs(call: Call[JobsQuery, NoBody]) -> JobPage:

@@ -1,4 +1,7 @@
-"""All numbers of a crawl that are metrics, read from its engine in one go. Nothing is kept between two calls."""
+"""A crawl as Prometheus metrics: what a scrape of `/metrics` gets.
+
+Counters are those of the engine and of the instances, so they go on when whoever serves them is restarted.
+"""
 
 import time
 from collections import Counter
@@ -21,6 +24,8 @@ from crawler.model import FailureKind, RefusalReason
 from crawler.rules.membership import DeclaredState
 from crawler.runtime.process import wall_s
 from crawler.views.ring import running_since
+
+# All numbers of a crawl that are metrics, read from its engine in one go. Nothing is kept between two calls.
 
 DEAD = "dead"  # proven: its lock file, which is on this machine, is free
 STATES = (*(state.value for state in DeclaredState), DEAD)
@@ -123,11 +128,6 @@ def _pages_per_s(busy: BusyQueue | None, now_s: float, began_s: float) -> float 
     """Of a domain; 0 while it is not known, so that a chart has no gaps. None for one that is not among the busiest."""
     rates = busy.rates(now_s, began_s) if busy else None
     return rates.pages if rates else 0.0 if busy else None
-
-
-# A crawl as Prometheus metrics: what a scrape of `/metrics` gets.
-#
-# Counters are those of the engine and of the instances, so they go on when whoever serves them is restarted.
 
 
 Kind = type[CounterMetricFamily] | type[GaugeMetricFamily]

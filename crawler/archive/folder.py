@@ -1,4 +1,8 @@
-"""Wall times in the formats of WARC, CDX and file names; always UTC."""
+"""The crawl folder: paths of all kinds of files, creation, permissions and locks.
+
+Pages may have been fetched with a login, and `bound.json` has the crawl's key. So all files and folders in it are
+created with `open_private` and `make_private`, for their owner only.
+"""
 
 import contextlib
 import enum
@@ -18,6 +22,8 @@ import msgspec
 
 from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.errors import ArchiveError, ConflictError, UsageError
+
+# Wall times in the formats of WARC, CDX and file names; always UTC.
 
 
 @lru_cache(maxsize=1024)
@@ -46,11 +52,6 @@ def digits17(at: float) -> str:
     ms = int(at * 1000)
     return f"{_digits_second(ms // 1000)}{ms % 1000:03d}"
 
-
-# The crawl folder: paths of all kinds of files, creation, permissions and locks.
-#
-# Pages may have been fetched with a login, and `bound.json` has the crawl's key. So all files and folders in it are
-# created with `open_private` and `make_private`, for their owner only.
 
 LAYOUT = 3  # grows when a program could no longer read what another wrote
 OLDEST_LAYOUT = 2  # that is read: its lines have no checksums, and its segments no footers

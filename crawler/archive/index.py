@@ -1,13 +1,4 @@
-"""Converts commit entries to index lines and back: CDXJ as pywb reads it, with additional fields of our own.
-
-A line is: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them. The
-SURT key is the URL with its host reversed, as Wayback machines look it up (com,example)/path); it follows the rules of
-pywb and the Wayback tools, for canonical URLs. The last field is a checksum of all before it (see `checked_lines`);
-lines of earlier releases have none.
-
-A closed segment of such lines ends with a footer, `~ 00000000000000 {"lines": ..., "sum": ..., "crc": ...}`: how many
-lines are before it, and their CRC-32. Its key sorts behind those of all URLs, and no look-up asks for it.
-"""
+"""The index: CDXJ lines of commits, written in segments, as pywb reads them, with additional fields of our own."""
 
 import contextlib
 import re
@@ -24,6 +15,16 @@ from crawler.archive.checked_lines import is_right, number_in, number_line, with
 from crawler.archive.folder import CrawlFolder, archive_error, digits14, open_private, replace_durably, write_durably
 from crawler.errors import ConflictError
 from crawler.model import NO_MEDIA_TYPE, SITEMAP, CommitEntry
+
+# Converts commit entries to index lines and back: CDXJ as pywb reads it, with additional fields of our own.
+#
+# A line is: SURT key, blank, 14-digit time, blank, JSON. The standard fields are strings, as other tools write them.
+# The SURT key is the URL with its host reversed, as Wayback machines look it up (com,example)/path); it follows the
+# rules of pywb and the Wayback tools, for canonical URLs. The last field is a checksum of all before it (see
+# `checked_lines`); lines of earlier releases have none.
+#
+# A closed segment of such lines ends with a footer, `~ 00000000000000 {"lines": ..., "sum": ..., "crc": ...}`: how many
+# lines are before it, and their CRC-32. Its key sorts behind those of all URLs, and no look-up asks for it.
 
 _YEAR_10000_S = 253_402_300_800
 _encode = msgspec.json.Encoder().encode

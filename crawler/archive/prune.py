@@ -1,6 +1,15 @@
-"""Removes attempts from the history: it is for people, never synced, and read while it is written.
+"""Decides what a prune removes, and writes it into a journal: nothing in the folder changes here.
 
-A segment is deleted, or replaced by one with the lines that stay. What a living session writes to stays.
+A page goes when the rule matches it, and neither its record nor its items are in a file that must stay as it is:
+
+    running      a file that is named by a commit which is not in a complete segment yet, or, while its session lives,
+                 one with a record that no line names: that may be committed any time
+    outputs      a file that is named in a segment which an output has not read to its end
+    unnamed      a file with records that no line here names, where commits of this crawl are in other folders: one of
+                 their lines may name it. It goes once everything in it is old enough
+    damaged      a file in which the index has what can't be there; `crawler audit` tells more
+
+Of a file of an ended session whose records are all accounted for, what no line names goes with the rest.
 """
 
 import contextlib
@@ -38,6 +47,10 @@ from crawler.archive.warc import SUFFIX, record_ids, warcinfo
 from crawler.errors import ArchiveError, ConflictError
 from crawler.model import CommitEntry
 from crawler.rules.text import SILENT, Meter
+
+# Removes attempts from the history: it is for people, never synced, and read while it is written.
+#
+# A segment is deleted, or replaced by one with the lines that stay. What a living session writes to stays.
 
 
 class AttemptFigures(NamedTuple):
@@ -345,20 +358,6 @@ def _copy_part(source: int, target: IO[bytes], offset: int, end: int) -> None:
             raise OSError(errno.EIO, "it ends before what the index has in it")
         target.write(data)
         offset += len(data)
-
-
-# Decides what a prune removes, and writes it into a journal: nothing in the folder changes here.
-#
-# A page goes when the rule matches it, and neither its record nor its items are in a file that must stay as it is:
-#
-#     running      a file that is named by a commit which is not in a complete segment yet, or, while its session lives,
-#                  one with a record that no line names: that may be committed any time
-#     outputs      a file that is named in a segment which an output has not read to its end
-#     unnamed      a file with records that no line here names, where commits of this crawl are in other folders: one of
-#                  their lines may name it. It goes once everything in it is old enough
-#     damaged      a file in which the index has what can't be there; `crawler audit` tells more
-#
-# Of a file of an ended session whose records are all accounted for, what no line names goes with the rest.
 
 
 BATCH_BYTES = 1_000_000_000  # of files that are copied before the old ones go: what a prune needs of the disk

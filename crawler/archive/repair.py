@@ -1,7 +1,6 @@
-"""Reads a whole crawl folder without trusting any of it: every response record, every line of the index.
+"""Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name.
 
-For audits and rebuilds. Nothing is skipped silently: unreadable parts are reported in between. Works while sessions are
-writing.
+And takes damage out of WARC files, for a rebuild that has every page that it hit fetched again.
 """
 
 import contextlib
@@ -23,6 +22,11 @@ from crawler.archive.index_reader import segment_names
 from crawler.archive.warc import Buffer, StoredResponse, members, next_member, stored_response
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, WarcLocation
+
+# Reads a whole crawl folder without trusting any of it: every response record, every line of the index.
+#
+# For audits and rebuilds. Nothing is skipped silently: unreadable parts are reported in between. Works while sessions
+# are writing.
 
 RECORD_BYTES_MAX = 1 << 30  # decompressed; a damaged length must not use up the memory
 _GZIP = 31
@@ -201,11 +205,6 @@ def _walk_segment(folder: CrawlFolder, final: str) -> Iterator[IndexLine | Flaw]
             yield Flaw(file=shown, reason=flaw)
     except OSError as error:
         yield Flaw(file=shown, reason=error.strerror or "can't be read")
-
-
-# Repairs files that a dead session left open: whole records stay, a torn tail is cut, the file gets its final name.
-#
-# And takes damage out of WARC files, for a rebuild that has every page that it hit fetched again.
 
 
 LOCK = "recover"

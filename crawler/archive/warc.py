@@ -1,4 +1,4 @@
-"""Builds WARC 1.1 records (ISO 28500:2017) as bytes, safely for exchanges with hostile sites. Pure."""
+"""WARC files: records (ISO 28500:2017) made, written and read, safely for exchanges with hostile sites."""
 
 import hashlib
 import itertools
@@ -20,6 +20,8 @@ from crawler.archive.index_reader import archive_path
 from crawler.errors import ArchiveError
 from crawler.model import Response, WarcLocation
 from crawler.settings import ArchiveSettings
+
+# Builds WARC 1.1 records (ISO 28500:2017) as bytes, safely for exchanges with hostile sites. Pure.
 
 # The names that Nutch, StormCrawler and Common Crawl give to headers which no longer describe the stored body.
 _KEPT_AS = b"X-Crawler-"

@@ -1,4 +1,4 @@
-"""What the instances have shared of the robots.txt of origins, as judges need it."""
+"""The judges of dead letters, robots.txt, runs, takeovers and jobs: each compares what was kept with what happened."""
 
 import contextlib
 import itertools
@@ -26,6 +26,8 @@ from crawler.rules.schedules import Schedule, as_iso
 from crawler.rules.urls import authority_of, host_of, registrable_domain
 from crawler.settings import Settings
 from crawler.terminal.text import counted, duration
+
+# What the instances have shared of the robots.txt of origins, as judges need it.
 
 
 class OriginRobots(msgspec.Struct, frozen=True):

@@ -4,9 +4,10 @@ host in front or given next to the file.
     {"start": 12.345, "end": 12.4, "host": "a.test", "target": "/p?q", "agent": "shardcrawl/1", "status": 200}
     a.test:80 127.0.0.1 - - [21/Nov/2026:19:00:00 +0000] "GET /p HTTP/1.1" 200 123 "-" "shardcrawl/1" 1795287600123456
 
-Behind the User-Agent may stand when the request began (seconds with decimals, milliseconds or microseconds since 1970),
-or two numbers: nginx's $msec and $request_time (when it ended, and how long it took), Apache's %{usec}t and %D (when it
-began, and how long it took). Without them times are known to the second. Knows nothing of what is judged by it.
+Behind the User-Agent may stand when the request began (seconds with decimals, milliseconds or microseconds since
+1970), or two numbers: nginx's $msec and $request_time (when it ended, and how long it took), Apache's %{usec}t and %D
+(when it began, and how long it took). Without them times are known to the second. Knows nothing of what is judged by
+it.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""Ctrl-C and similar signals: the first one stops in order, the second one at once."""
+"""One run of `crawler crawl`, in the order of what the user sees: seeds, progress, summary, exports, the end."""
 
 import argparse
 import asyncio
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from crawler.frontier.reads import Progress
     from crawler.outputs.target import Target
 
+
+# Ctrl-C and similar signals: the first one stops in order, the second one at once.
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOPPING = "Stopping: finishing open requests; press Ctrl-C again to quit now"
@@ -234,9 +236,6 @@ class Watcher:
         shown = Shown(at_s=time.monotonic() - self._began, snapshot=found, is_limited=self._is_limited)
         self.view.show(shown)
         return shown
-
-
-# One run of `crawler crawl`, in the order of what the user sees: seeds, progress, summary, exports, the end.
 
 
 SITES_SHOWN = 3

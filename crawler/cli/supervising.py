@@ -1,8 +1,4 @@
-"""Runs the work of a command in a child process, and again when a page stalled or crashed it.
-
-What stalls an event loop may hold the interpreter's lock for hours: the process can only end, and no signal handler of
-Python runs in it. The parent does next to nothing, so Ctrl-C works whatever the child is at.
-"""
+"""How `-n` runs instances: as child processes of a supervisor that `crawler scale` can reach."""
 
 import argparse
 import asyncio
@@ -32,6 +28,11 @@ if TYPE_CHECKING:
     from crawler.crawl.opening import OpenCrawl
     from crawler.views.overview import View
 
+
+# Runs the work of a command in a child process, and again when a page stalled or crashed it.
+#
+# What stalls an event loop may hold the interpreter's lock for hours: the process can only end, and no signal handler
+# of Python runs in it. The parent does next to nothing, so Ctrl-C works whatever the child is at.
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A stalled event loop (runtime/process.py), or a library in C that a page broke. Whoever sends SIGKILL means to
@@ -127,9 +128,6 @@ def _end_as(number: int) -> int:
     os.kill(os.getpid(), number)
     time.sleep(1)  # it ends before
     return 1
-
-
-# How `-n` runs instances: as child processes of a supervisor that `crawler scale` can reach.
 
 
 async def supervise(

@@ -1,6 +1,6 @@
-"""One running instance: joins the crawl, runs all loops until the end, and stops them in order.
+"""Builds an instance: first the shared state, then the stages, then the loops. Each gets what it uses.
 
-`build.py` builds it; each part is documented in its own file.
+Apart from crawl.py because its imports take longer than most commands: only commands that crawl import it.
 """
 
 import asyncio
@@ -57,6 +57,10 @@ from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionReba
 from crawler.worker.spiller import Spiller
 from crawler.worker.turn import TurnRunner
 from crawler.worker.watch import Activity, Counters, OpenClaims, Sampler, Vitals
+
+# One running instance: joins the crawl, runs all loops until the end, and stops them in order.
+#
+# `build.py` builds it; each part is documented in its own file.
 
 log = logging.getLogger(__name__)
 
@@ -226,11 +230,6 @@ class Instance:
                 await self._members.leave(self.heartbeat.member)
         except (CrawlerError, TimeoutError) as error:
             log.warning("shutdown.incomplete", extra={"error": str(error) or type(error).__name__})
-
-
-# Builds an instance: first the shared state, then the stages, then the loops. Each gets what it uses.
-#
-# Apart from crawl.py because its imports take longer than most commands: only commands that crawl import it.
 
 
 # A share of a small room is used at once or not at all, in less than half of the time between two counts: so who counts

@@ -1,6 +1,7 @@
-"""Does the crawl that the engine has belong to this folder? May it be recreated from it?
+"""Opens a crawl and closes it in order: its folder, its session, its engine.
 
-Nothing is made in an engine that lacks the crawl of a folder with results: only a rebuild does that.
+Imports little: the rest of the composition root (crawl.py), with the client of engines, is imported while an embedded
+engine starts, which takes as long.
 """
 
 import asyncio
@@ -61,6 +62,11 @@ from crawler.settings.kept import with_stored
 if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
     from crawler.worker.router import Router
+
+
+# Does the crawl that the engine has belong to this folder? May it be recreated from it?
+#
+# Nothing is made in an engine that lacks the crawl of a folder with results: only a rebuild does that.
 
 
 def bound_of(name: str, record: CrawlRecord) -> Bound:
@@ -350,12 +356,6 @@ def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
         session=crawl.session, node=node, counter=0, weight=crawl.settings.membership.weight, state=state,
         host=host_id(), lock=str(crawl.lock.path.resolve()), pid=os.getpid(), started_at=time.time(),
     )  # fmt: skip
-
-
-# Opens a crawl and closes it in order: its folder, its session, its engine.
-#
-# Imports little: the rest of the composition root (crawl.py), with the client of engines, is imported while an embedded
-# engine starts, which takes as long.
 
 
 @contextlib.asynccontextmanager

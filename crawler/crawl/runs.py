@@ -1,7 +1,6 @@
-"""Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
+"""Everything that an instance does for jobs, put together: triggers, runs, the comparison of clocks.
 
-Unlike those of the crawl itself they are in no journal and have no numbers: who starts a run again knows its seeds.
-Nothing here says when a run starts, or that all its seeds were added.
+While the crawl has no job, nothing of it reads or writes anything.
 """
 
 import asyncio
@@ -25,6 +24,11 @@ from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import SlotBorrower
 from crawler.worker.router import Router
 from crawler.worker.runs import ClockCheck, RunWatch, Triggers
+
+# Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
+#
+# Unlike those of the crawl itself they are in no journal and have no numbers: who starts a run again knows its seeds.
+# Nothing here says when a run starts, or that all its seeds were added.
 
 
 class RunSeeder:
@@ -82,11 +86,6 @@ class RunSeeder:
             if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:
                 self.report.out_of_scope_rules.append((url, verdict.rule))
         return by_partition
-
-
-# Everything that an instance does for jobs, put together: triggers, runs, the comparison of clocks.
-#
-# While the crawl has no job, nothing of it reads or writes anything.
 
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,4 @@
-"""How a crawl went over time: samples of its totals, every 5 s for 15 minutes and every 5 minutes for a day.
-
-A sample has the totals at the beginning of its slot, read from the counters of the scripts. So the difference of two is
-exact, whichever instances crashed between them, and all viewers compute the same rates.
-"""
+"""Domains by name, by what they have done lately, and how a crawl went over time: read page by page."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -15,6 +11,11 @@ from crawler.frontier.codec import pairs_of, split_row
 from crawler.frontier.reads import DomainStats, Progress, Stats
 from crawler.frontier.record import Keys
 from crawler.rules.urls import partition_of, registrable_domain
+
+# How a crawl went over time: samples of its totals, every 5 s for 15 minutes and every 5 minutes for a day.
+#
+# A sample has the totals at the beginning of its slot, read from the counters of the scripts. So the difference of two
+# is exact, whichever instances crashed between them, and all viewers compute the same rates.
 
 RATE_SLOTS = 2  # whole slots that a rate is measured over
 RATE_MIN_S = 3.0  # a rate of less than this would be chance

@@ -1,6 +1,7 @@
-"""An operator's overrides: what is paused or blocked, domains with their own delay or boost, and users' weights.
+"""Operator commands on a crawl: overrides are stored for the instances, and applied to the queues in the engine.
 
-They are stored in the engine, so they survive instances.
+They work whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
+ArchiveError.
 """
 
 import enum
@@ -33,6 +34,10 @@ from crawler.frontier.waiting import (
 from crawler.model import RefusalReason
 from crawler.rules.jobs import beyond_shares
 from crawler.rules.urls import partition_of, registrable_domain
+
+# An operator's overrides: what is paused or blocked, domains with their own delay or boost, and users' weights.
+#
+# They are stored in the engine, so they survive instances.
 
 EVERYWHERE = "*"  # in place of a domain
 
@@ -133,12 +138,6 @@ class OverrideStore:
 
 def _name(kind: OverrideKind, domain: str) -> str:
     return f"{kind} {domain}"
-
-
-# Operator commands on a crawl: overrides are stored for the instances, and applied to the queues in the engine.
-#
-# They work whether or not instances run. Every call may be repeated; all raise EngineError, `purge` and `release` also
-# ArchiveError.
 
 
 BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; quotas have others

@@ -1,8 +1,4 @@
-"""Every key of the engine, made in one place.
-
-All keys of a partition share the hash tag {crawl:partition}, all crawl-wide keys the tag {crawl}: one script touches
-one slot. The scripts build further keys from the meta key's prefix (lua/_partition.lua).
-"""
+"""The record of a crawl, which all instances must agree on: layout, partitions, scope, order. And its counters."""
 
 import contextlib
 import secrets
@@ -30,6 +26,11 @@ from crawler.rules.urls import (
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
+
+# Every key of the engine, made in one place.
+#
+# All keys of a partition share the hash tag {crawl:partition}, all crawl-wide keys the tag {crawl}: one script touches
+# one slot. The scripts build further keys from the meta key's prefix (lua/_partition.lua).
 
 LAYOUT = 8  # version of what is stored under these keys; another one is refused
 CRAWLS = "crawler:crawls"  # the set of all crawls of the engine, by name; the one key that belongs to no crawl
@@ -79,9 +80,6 @@ class Keys:
     def partition_of_meta(key: str) -> int:
         """The partition that a meta key names (hints carry it)."""
         return int(key[key.rindex(":", 0, key.index("}")) + 1 : key.index("}")])
-
-
-# The record of a crawl, which all instances must agree on: layout, partitions, scope, order. And its counters.
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,8 +1,4 @@
-"""Blocks of queues in files: their format, and the calls that move blocks out of the engine's memory and back.
-
-A row of deferred URLs is a queue here, with the name QUEUE|REASON, and so is a user's row, QUEUE|@USER. The files
-themselves are behind `BlockFiles`.
-"""
+"""URLs that wait: pending in queues, deferred, or spilled to disk; read, moved and counted partition by partition."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -32,6 +28,11 @@ from crawler.frontier.codec import (
 from crawler.frontier.owner import Fence, Frontier
 from crawler.frontier.record import Keys
 from crawler.rules.urls import Fingerprints, origin_of, registrable_domain
+
+# Blocks of queues in files: their format, and the calls that move blocks out of the engine's memory and back.
+#
+# A row of deferred URLs is a queue here, with the name QUEUE|REASON, and so is a user's row, QUEUE|@USER. The files
+# themselves are behind `BlockFiles`.
 
 LONGEST_MAX = 4  # queues of a partition that are considered in one round
 INDEX_PAGE = 1000  # blocks

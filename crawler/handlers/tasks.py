@@ -1,7 +1,4 @@
-"""What users' code raised, as text: one line and a traceback. Nothing that an exception does gets past this.
-
-An exception is a user's object: its `__str__` may raise, call itself, or return text that can't be stored.
-"""
+"""What users' functions are, run in and raise: tasks and threads that end none of ours, and errors as text."""
 
 import asyncio
 import contextlib
@@ -20,6 +17,10 @@ import msgspec
 
 from crawler.errors import UsageError
 from crawler.rules.text import one_line
+
+# What users' code raised, as text: one line and a traceback. Nothing that an exception does gets past this.
+#
+# An exception is a user's object: its `__str__` may raise, call itself, or return text that can't be stored.
 
 TRACE_CHARS_MAX = 4000
 TRACE_FRAMES_MAX = 12

@@ -1,8 +1,4 @@
-"""The leases that this session holds: read by the pipeline before it starts or writes anything.
-
-Only `Ownership` acquires leases. Losing one is synchronous: everything kept for the partition is dropped before other
-code runs.
-"""
+"""Moves this session's leases towards the ring: acquires what the ring assigns, hands over the rest."""
 
 import asyncio
 import contextlib
@@ -21,6 +17,11 @@ from crawler.model import Claim
 from crawler.rules.membership import Liveness
 from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import MembershipSettings
+
+# The leases that this session holds: read by the pipeline before it starts or writes anything.
+#
+# Only `Ownership` acquires leases. Losing one is synchronous: everything kept for the partition is dropped before other
+# code runs.
 
 log = logging.getLogger(__name__)
 
@@ -178,9 +179,6 @@ class EngineRestarts:
             self._restarted.clear()
             with contextlib.suppress(EngineError):
                 await self._engine.refresh_run_id()
-
-
-# Moves this session's leases towards the ring: acquires what the ring assigns, hands over the rest.
 
 
 class RebalanceListener(Protocol):

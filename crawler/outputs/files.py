@@ -1,6 +1,8 @@
-"""One writer for each file that results go to: a lock file next to it that names the writing process.
+"""Where lines go: a stream, a draft, or a file that grows.
 
-Also knows the names of what is hidden next to a target: locks, and drafts, which a killed writer leaves there.
+A stream takes bytes and gives nothing back. A draft is next to its target and gets its name at the commit, whole. A
+file that grows is written in place, so that people can read along, and is cut back to its last commit after an error
+or a crash. Must not know what a crawl is.
 """
 
 import contextlib
@@ -29,6 +31,10 @@ from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputErro
 from crawler.outputs.records import Mark, OutputEnded, Record, Row, TargetChanged, Wanted, check_count
 from crawler.outputs.target import STDOUT_SHOWN, Target
 from crawler.rules.text import printable_json
+
+# One writer for each file that results go to: a lock file next to it that names the writing process.
+#
+# Also knows the names of what is hidden next to a target: locks, and drafts, which a killed writer leaves there.
 
 POLL_S = 0.02
 _HOLDER_BYTES_MAX = 4096
@@ -333,13 +339,6 @@ def plain_cell(value: object, name: str) -> str:
     cell = _cell(value, name)
     text = "" if cell is None else str(cell)
     return _named(text)
-
-
-# Where lines go: a stream, a draft, or a file that grows.
-#
-# A stream takes bytes and gives nothing back. A draft is next to its target and gets its name at the commit, whole. A
-# file that grows is written in place, so that people can read along, and is cut back to its last commit after an error
-# or a crash. Must not know what a crawl is.
 
 
 DIGEST_BYTES = 4096  # before the end of a file: by them it is known again

@@ -1,4 +1,4 @@
-"""What every open target can do, and what a row is. Must not know any kind of target."""
+"""What is written of a commit: the record of its page, or the items that its handler gave. Knows fields, no targets."""
 
 import enum
 from collections import Counter
@@ -21,6 +21,8 @@ from crawler.media_type import declared_type, is_html, is_text, media_type
 from crawler.model import LINK_RULES, CommitEntry
 from crawler.rules.text import DEPTH_MAX, is_nested_too_deep
 from crawler.rules.urls import BYTES_MAX, JoinCache
+
+# What every open target can do, and what a row is. Must not know any kind of target.
 
 Record = dict[str, Any]  # as JSON has it: null, true, numbers, strings, arrays, objects
 COLUMNS_MAX = 1000  # of a table; PostgreSQL ends at 1600, SQLite at 2000
@@ -228,9 +230,6 @@ def page_content(
         ).links
     extract = {"visible": extract_text, "main": main_text}.get(text)
     return PageContent(text=extract(body, charset) if extract else "", links=found)
-
-
-# What is written of a commit: the record of its page, or the items that its handler gave. Knows fields, no targets.
 
 
 PAGE_COLUMNS = {

@@ -1,4 +1,4 @@
-"""What tables in databases have in common: the columns of a record's key, and how fields become names of columns."""
+"""Tables in SQLite and PostgreSQL: columns of records, one transaction for each commit."""
 
 import contextlib
 import hashlib
@@ -29,6 +29,8 @@ from crawler.outputs.records import (
 from crawler.outputs.target import Target
 from crawler.redaction import shown
 from crawler.version import how_to_install
+
+# What tables in databases have in common: the columns of a record's key, and how fields become names of columns.
 
 KEY_COLUMNS = ("_fingerprint", "_visit", "_number")  # with these in it a table can't have a record twice
 _MARK_CHARS = 8

@@ -1,6 +1,7 @@
-"""What a rebuild sends to the frontier, in batches: URLs first, and then the commits of the pages that led to them.
+"""The archive of a lost crawl replayed: where each archived page led is added again, and its commit with it.
 
-In this order a rebuild that is killed anywhere has forgotten nothing: the next one finds the page still to be done.
+Works on whole records of pages that the book knows; what belongs to the crawl is the router's matter. Must not know
+where the book has its knowledge from.
 """
 
 import asyncio
@@ -25,6 +26,10 @@ from crawler.recovery.page_book import KnownPage, Orphan, PageBook, RestoredJobs
 from crawler.rules.text import Meter
 from crawler.worker.process import ParseKilledError
 from crawler.worker.router import Router, parent_of, with_sitemaps
+
+# What a rebuild sends to the frontier, in batches: URLs first, and then the commits of the pages that led to them.
+#
+# In this order a rebuild that is killed anywhere has forgotten nothing: the next one finds the page still to be done.
 
 BATCH = 4_000  # URLs and commits; a megabyte or two on the wire
 
@@ -109,12 +114,6 @@ class Refill:
                 partitions[one.run].add(one.partition)
         if partitions:
             await self._runs.touch_all(partitions)
-
-
-# The archive of a lost crawl replayed: where each archived page led is added again, and its commit with it.
-#
-# Works on whole records of pages that the book knows; what belongs to the crawl is the router's matter. Must not know
-# where the book has its knowledge from.
 
 
 PULSE = 256  # records between two turns of the event loop

@@ -1,4 +1,4 @@
-"""Clocks of an instance. Safety rests on one that never steps and that includes the time a machine is suspended."""
+"""What every process of an instance has: clocks, tasks, a watchdog for its event loop, crash points of tests."""
 
 import asyncio
 import faulthandler
@@ -15,6 +15,8 @@ from typing import IO, Any, Self, TypeVar
 from crawler.archive.folder import open_private
 from crawler.archive.inflight_log import loop_line
 from crawler.errors import CrawlerError, EngineError, InvariantError
+
+# Clocks of an instance. Safety rests on one that never steps and that includes the time a machine is suspended.
 
 ENGINE_PAUSE_S = 0.2  # before a retry of a call that the engine did not answer
 

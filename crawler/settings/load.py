@@ -1,4 +1,4 @@
-"""Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets."""
+"""Reads the settings from where people put them: defaults < TOML file < environment (CRAWLER_*) < options."""
 
 import ipaddress
 import math
@@ -17,6 +17,8 @@ from crawler.errors import UsageError
 from crawler.settings.expressions import fault_of
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
 from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings
+
+# Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets.
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 5.6.2: names of headers; of cookies too (RFC 6265 4.1.1)
 _OURS = {  # headers that only the fetcher can set correctly
@@ -247,9 +249,6 @@ def sections(text: str) -> Iterator[DescribedSection]:
         elif key:
             section.keys.append(DescribedKey(key[1], key[2], key[3]))
     yield section
-
-
-# Reads the settings from where people put them: defaults < TOML file < environment (CRAWLER_*) < options.
 
 
 def load(

@@ -1,4 +1,4 @@
-"""Numbers as people read them: durations, sizes, counts. Pure; knows nothing of what they count."""
+"""Text for terminals: numbers, times and sizes in words, tables, and where it is printed."""
 
 import json
 import os
@@ -13,6 +13,8 @@ from unicodedata import east_asian_width
 from crawler.errors import ArchiveError
 from crawler.redaction import redact
 from crawler.rules.text import one_line, printable, printable_json
+
+# Numbers as people read them: durations, sizes, counts. Pure; knows nothing of what they count.
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -1,4 +1,4 @@
-"""What all screens of `top` have: a headline, a line of notes, and their keys in the last line."""
+"""The screens of `top`, but for its front: domains, one domain, and texts, each with its keys."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,6 +38,8 @@ from crawler.views.figures import DomainState, DomainView, Overview, Point, Seri
 if TYPE_CHECKING:
     from crawler.tui.app import TopApp
 
+
+# What all screens of `top` have: a headline, a line of notes, and their keys in the last line.
 
 ENDS = (("?", "help"), ("q", "quit"))
 

@@ -1,4 +1,4 @@
-"""A list of lines with a cursor. It stays on its row while rows change their places, and nothing in them is markup."""
+"""What screens of `top` are made of: lists, lines of text, dialogs, charts."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
@@ -22,6 +22,8 @@ from crawler.terminal.text import counted
 from crawler.views.commands import BOOST_MAX, domain_of
 from crawler.views.figures import CrawlState, DomainState, DomainView, Overview, Point, delay_text
 from crawler.views.overview import overview_parts, state_text
+
+# A list of lines with a cursor. It stays on its row while rows change their places, and nothing in them is markup.
 
 STOPPED, DONE = Style(color="yellow"), Style(dim=True)
 _CURSOR, _PLAIN = Style(reverse=True), Style()

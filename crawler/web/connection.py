@@ -1,7 +1,16 @@
-"""The client's side of TLS: certificates are checked, and a session is resumed where the server allows it.
+"""One HTTP/1.1 connection: writes a request, waits for the response within its time, and can be reused.
 
-A resumed handshake sends and checks no certificate. It costs 0.24 instead of 0.35 ms of CPU where an authority signed
-the server's certificate, and saves more where others are between. What it resumes was checked for the same host.
+One exchange is one future. Nothing is retried here. HTTP/1.1 has no number that ties a response to its request: the
+order alone does (RFC 9112 9.3). So whatever arrived before a request was sent is the answer to another URL or to
+none, wherever it lies by then, and ends the connection:
+
+- what the loop has delivered while no exchange was open;
+- what waits in the kernel, which is asked just before the request is written;
+- what comes before the server has acknowledged a byte of the request: the segment that brings an answer acknowledges
+  what is answered (RFC 9293 3.4).
+
+Nobody can know that of a response that was on its way to be sent when the server's kernel took the request. So a
+server that was seen to send too much gets a connection for each request from then on (`connection_pool`).
 """
 
 import asyncio
@@ -21,6 +30,11 @@ from weakref import WeakSet
 
 from crawler.model import FailureKind, Response
 from crawler.web.response import HEADERS_BYTES_MAX, BadHead, Head, ResponseReader
+
+# The client's side of TLS: certificates are checked, and a session is resumed where the server allows it.
+#
+# A resumed handshake sends and checks no certificate. It costs 0.24 instead of 0.35 ms of CPU where an authority signed
+# the server's certificate, and saves more where others are between. What it resumes was checked for the same host.
 
 REFUSED_S = 60.0  # an older session may have expired: servers keep them for minutes or hours
 SESSIONS_MAX = 1_000  # hosts; a session has the server's certificates, some 10 KB
@@ -233,21 +247,6 @@ class BytesInFlight:
             share.reading.resume()
         elif share.waiter is not None and not share.waiter.done():
             share.waiter.set_result(None)
-
-
-# One HTTP/1.1 connection: writes a request, waits for the response within its time, and can be reused.
-#
-# One exchange is one future. Nothing is retried here. HTTP/1.1 has no number that ties a response to its request: the
-# order alone does (RFC 9112 9.3). So whatever arrived before a request was sent is the answer to another URL or to
-# none, wherever it lies by then, and ends the connection:
-#
-# - what the loop has delivered while no exchange was open;
-# - what waits in the kernel, which is asked just before the request is written;
-# - what comes before the server has acknowledged a byte of the request: the segment that brings an answer acknowledges
-#   what is answered (RFC 9293 3.4).
-#
-# Nobody can know that of a response that was on its way to be sent when the server's kernel took the request. So a
-# server that was seen to send too much gets a connection for each request from then on (`connection_pool`).
 
 
 IDLE: AbstractContextManager[None] = nullcontext()

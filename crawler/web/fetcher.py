@@ -1,6 +1,6 @@
-"""Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.
+"""Fetches one URL, once: returns the response as received, or the reason why there is none.
 
-Values may come from the environment. Secrets are replaced by a mark in the archived request.
+Faults of a host are values, never exceptions. Redirects are not followed, nothing is retried, cookies are not kept.
 """
 
 import asyncio
@@ -28,6 +28,10 @@ from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
+
+# Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.
+#
+# Values may come from the environment. Secrets are replaced by a mark in the archived request.
 
 KEPT_OUT = "(not archived)"
 
@@ -127,11 +131,6 @@ def unresolved(number: int, site: SiteSettings, environment: Mapping[str, str]) 
 
 def _value(text: str | FromEnvironment, environment: Mapping[str, str]) -> str:
     return environment[text.env] if isinstance(text, FromEnvironment) else text
-
-
-# Fetches one URL, once: returns the response as received, or the reason why there is none.
-#
-# Faults of a host are values, never exceptions. Redirects are not followed, nothing is retried, cookies are not kept.
 
 
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"

@@ -1,6 +1,7 @@
-"""The address guard: which addresses and ports the crawler may connect to. Pure.
+"""A caching DNS resolver over c-ares that returns only addresses that may be connected to.
 
-It checks addresses, never names: a name is only as public as the address it resolves to at connect time.
+Answers are cached for their TTL, within limits, also negative ones. Concurrent look-ups of one name are combined.
+/etc/hosts is used, search domains are not.
 """
 
 import asyncio
@@ -24,6 +25,10 @@ from crawler.model import FailureKind
 from crawler.rules.health import jitter_of
 from crawler.rules.urls import embedded_v4
 from crawler.settings import DnsSettings
+
+# The address guard: which addresses and ports the crawler may connect to. Pure.
+#
+# It checks addresses, never names: a name is only as public as the address it resolves to at connect time.
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -146,12 +151,6 @@ def _is_v4(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-# A caching DNS resolver over c-ares that returns only addresses that may be connected to.
-#
-# Answers are cached for their TTL, within limits, also negative ones. Concurrent look-ups of one name are combined.
-# /etc/hosts is used, search domains are not.
 
 
 ADDRESSES_MAX = 4  # per host that are worth trying

@@ -1,11 +1,6 @@
-"""Heads of responses: finds their end, normalises them for the parser, and refuses bad ones. Pure.
+"""Reads responses from a connection's bytes, within limits; httptools (llhttp) is the parser of all but chunks.
 
-The parser gets a head as a whole and in plain form, so the result does not depend on how the bytes arrive.
-
-Lines that are no headers are left out, as browsers do: a warning of a script, a line without a colon, a name with a
-blank, a second status line. Where a body ends is decided by RFC 9112 6.3: Transfer-Encoding wins over Content-Length, a
-final "chunked" means chunks, without it the body ends with its connection. Whoever is between us and the host may have
-read such a head otherwise, so its connection carries no other exchange.
+Pure: bytes in, a response or a BadHead out.
 """
 
 import re
@@ -16,6 +11,15 @@ import msgspec
 from httptools import HttpParserError, HttpResponseParser
 
 from crawler.model import FailureKind
+
+# Heads of responses: finds their end, normalises them for the parser, and refuses bad ones. Pure.
+#
+# The parser gets a head as a whole and in plain form, so the result does not depend on how the bytes arrive.
+#
+# Lines that are no headers are left out, as browsers do: a warning of a script, a line without a colon, a name with a
+# blank, a second status line. Where a body ends is decided by RFC 9112 6.3: Transfer-Encoding wins over Content-Length,
+# a final "chunked" means chunks, without it the body ends with its connection. Whoever is between us and the host may
+# have read such a head otherwise, so its connection carries no other exchange.
 
 HEADERS_MAX = 256
 CONTENT_LENGTH_MAX = 2**63 - 1
@@ -233,11 +237,6 @@ def _is_too_long(digits: bytes) -> bool:
 
 def _shown(received: bytes | bytearray) -> str:
     return repr(bytes(received[:60]).decode("latin-1"))
-
-
-# Reads responses from a connection's bytes, within limits; httptools (llhttp) is the parser of all but chunks.
-#
-# Pure: bytes in, a response or a BadHead out.
 
 
 HEADERS_BYTES_MAX = 64 * 1024  # of a response; longer ones are a failure

@@ -1,6 +1,6 @@
-"""Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again.
+"""Step 7, archive: records are on disk before an ack, index lines before the engine forgets a commit.
 
-What is in flight then is still committed: the bound is larger than what an instance fetches until it looks again.
+What a dead session committed and did not index is indexed by the next owner of the partition.
 """
 
 import asyncio
@@ -27,6 +27,10 @@ from crawler.worker import hooks
 from crawler.worker.claim import DuePartitions
 from crawler.worker.outcomes import Committable, ContentSteps, Failed, Outcome, Refused
 from crawler.worker.watch import Activity, Counters
+
+# Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again.
+#
+# What is in flight then is still committed: the bound is larger than what an instance fetches until it looks again.
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +135,6 @@ def _of_refusal(outcome: Refused) -> dict[str, Any]:
 def _now() -> float:
     return round(wall_s(), 3)
 
-
-# Step 7, archive: records are on disk before an ack, index lines before the engine forgets a commit.
-#
-# What a dead session committed and did not index is indexed by the next owner of the partition.
 
 DRAIN_EVERY_S = 0.5
 DRAIN_BYTES = 512 << 10  # of entries: drained at once, as thousands of pages a second would fill the engine's memory

@@ -1,7 +1,6 @@
-"""For whom partitions are due: where queues have boosts, or users URLs, a heap for each boost and user.
+"""Step 2, claim: claims URLs of the partitions that are due, as many as the instance can hold.
 
-What is known of a partition comes with the replies to claims. Partitions of which nothing is known, or nothing that is
-due, are due for the crawl itself.
+A lost wake-up hint costs one sweep interval.
 """
 
 import asyncio
@@ -21,6 +20,11 @@ from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_
 from crawler.settings import Settings
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters, OpenClaims
+
+# For whom partitions are due: where queues have boosts, or users URLs, a heap for each boost and user.
+#
+# What is known of a partition comes with the replies to claims. Partitions of which nothing is known, or nothing that
+# is due, are due for the crawl itself.
 
 Key = tuple[int, str]  # boost and user
 PLAIN: Key = (0, "")
@@ -270,11 +274,6 @@ class DuePartitions:
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)  # outdated
         return found
-
-
-# Step 2, claim: claims URLs of the partitions that are due, as many as the instance can hold.
-#
-# A lost wake-up hint costs one sweep interval.
 
 
 log = logging.getLogger(__name__)

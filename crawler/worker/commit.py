@@ -1,4 +1,8 @@
-"""Step 9, ack: ends claims. Each call is repeated until it is answered; to repeat one is safe."""
+"""Steps 7 to 9 in groups: archive, route, ack. One group is written to disk while another is acked and a third gathers.
+
+A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the links are in the
+frontier before their page is acked, and the index line is on disk before the commit entry leaves the engine.
+"""
 
 import asyncio
 import contextlib
@@ -24,6 +28,8 @@ from crawler.worker.hooks import Hooks
 from crawler.worker.outcomes import Committable, ContentSteps, Deferred, Failed, InternalErrors, Outcome, Refused
 from crawler.worker.route import WAKE_S, HeldBack, RouteStage
 from crawler.worker.watch import Activity, Counters, LastError
+
+# Step 9, ack: ends claims. Each call is repeated until it is answered; to repeat one is safe.
 
 log = logging.getLogger(__name__)
 
@@ -156,12 +162,6 @@ def _log_errors(event: str, replies: Sequence[object]) -> None:
     errors = {str(reply) for reply in replies if isinstance(reply, EngineError)}
     if errors:
         log.warning(event, extra={"errors": sorted(errors)[:3]})
-
-
-# Steps 7 to 9 in groups: archive, route, ack. One group is written to disk while another is acked and a third gathers.
-#
-# A crash between any two steps repeats a fetch and never loses a URL: the record is on disk and the links are in the
-# frontier before their page is acked, and the index line is on disk before the commit entry leaves the engine.
 
 
 GATHER_POLL_S = 0.005

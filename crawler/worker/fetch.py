@@ -1,4 +1,4 @@
-"""Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched."""
+"""Step 4, fetch: workers take claims from the scheduler, obey robots.txt and the session's deadline, and fetch."""
 
 import asyncio
 import logging
@@ -64,6 +64,8 @@ from crawler.worker.turn import (
     TurnRunner,
 )
 from crawler.worker.watch import Counters
+
+# Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched.
 
 log = logging.getLogger(__name__)
 
@@ -154,9 +156,6 @@ class RobotsTurns:
         if delay_ms > 0:  # with several requests at a time the next may be near
             slot.next_ms = max(slot.next_ms, monotonic_ms() + delay_ms + TICK_MS)
         return None
-
-
-# Step 4, fetch: workers take claims from the scheduler, obey robots.txt and the session's deadline, and fetch.
 
 
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open

@@ -1,8 +1,4 @@
-"""Distributes the room in a crawl's quota of URLs over the deferred rows.
-
-Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so together
-they release no more than there is room for.
-"""
+"""Quotas of the crawl and of domains: what is admitted, distributed and used, and what a higher limit lets in again."""
 
 import asyncio
 import contextlib
@@ -38,6 +34,11 @@ from crawler.rules.urls import host_of, label_of
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import BudgetSettings, Settings
 from crawler.worker.watch import Counters
+
+# Distributes the room in a crawl's quota of URLs over the deferred rows.
+#
+# Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so
+# together they release no more than there is room for.
 
 PARTITIONS_MAX = 128  # a pipeline
 

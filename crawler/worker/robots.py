@@ -1,7 +1,4 @@
-"""Cached robots.txt of origins: read here, or shared through the frontier.
-
-An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
-"""
+"""The robots gate: robots.txt of an origin, cached, shared or read, and requests on queues of other instances."""
 
 import asyncio
 import contextlib
@@ -29,6 +26,10 @@ from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import PolitenessSettings, Settings, SiteSettings
 from crawler.web.connection import IDLE
 from crawler.web.fetcher import Fetcher
+
+# Cached robots.txt of origins: read here, or shared through the frontier.
+#
+# An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
 
 CACHED_ORIGINS_MAX = 50_000
 # Of rules and their names, estimated; rules that origins share count for each of them.

@@ -1,8 +1,4 @@
-"""Pages whose links wait: their domain has introduced too much, or the engine has no room for the links.
-
-Such a page is archived and not acked; its claim stays open, and it joins later groups until nothing is left. So the
-order of a commit holds by itself, no crawl or run ends before, and after a crash the page is fetched again.
-"""
+"""Step 8, route: the links of a group of pages are added to their partitions before the pages are acked."""
 
 import asyncio
 import logging
@@ -27,6 +23,11 @@ from crawler.worker.outcomes import Committable, ContentSteps
 from crawler.worker.router import Router, RunBook, TrapMemory, link_name, with_sitemaps
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters
+
+# Pages whose links wait: their domain has introduced too much, or the engine has no room for the links.
+#
+# Such a page is archived and not acked; its claim stays open, and it joins later groups until nothing is left. So the
+# order of a commit holds by itself, no crawl or run ends before, and after a crash the page is fetched again.
 
 log = logging.getLogger(__name__)
 
@@ -148,8 +149,6 @@ def _bytes_of(outcome: Committable) -> int:
     candidates = len(outcome.own) + len(outcome.left or ())
     return len(response.body) + len(response.raw_body) + sum(map(len, links)) + candidates * LINK_BYTES
 
-
-# Step 8, route: the links of a group of pages are added to their partitions before the pages are acked.
 
 PAGES_BEFORE_YIELD = 32  # pages whose links are judged before the event loop runs: 2 to 4 ms
 

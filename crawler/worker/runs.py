@@ -1,4 +1,4 @@
-"""Compares this machine's wall clock with the engine's: an instance whose clock is wrong triggers nothing."""
+"""Runs of jobs in the partitions of this session: triggered at their times, seeded, ended, cleaned up."""
 
 import asyncio
 import contextlib
@@ -20,6 +20,8 @@ from crawler.rules.membership import RunPass, is_run_finished
 from crawler.runtime.process import ENGINE_PAUSE_S, Loop, monotonic_ms, wall_s
 from crawler.settings.schema import JobSettings
 from crawler.terminal.text import counted, duration
+
+# Compares this machine's wall clock with the engine's: an instance whose clock is wrong triggers nothing.
 
 log = logging.getLogger(__name__)
 
