@@ -21,10 +21,10 @@ from crawler.rules.schedules import moment_of
 from crawler.rules.urls import canonicalize
 from crawler.terminal.text import counted, moment
 from crawler.version import program_version
-from crawler.views import commands, dead_letters, ring
+from crawler.views import commands, dead_letters
 from crawler.views import domains as domain_service
 from crawler.views import overview as overview_service
-from crawler.views import ring as ring_view
+from crawler.views import ring as ring_service
 from crawler.views.commands import BOOST_MAX, DELAY_MAX_S, CommandResult, check_delay, domain_of
 from crawler.views.dead_letters import LetterChange, LetterFilter, LetterList, LetterPage
 from crawler.views.domains import DomainDetail
@@ -45,12 +45,12 @@ class TakeoversQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 async def partitions(call: Call[NoQuery, NoBody]) -> PartitionOwners:
     """Who owns each partition, and whom the ring suggests."""
-    return await ring.partition_owners(await call.crawl())
+    return await ring_service.partition_owners(await call.crawl())
 
 
 async def takeovers(call: Call[TakeoversQuery, NoBody]) -> TakeoversView:
     """Partitions of dead instances that others took over."""
-    return await ring.takeovers(await call.crawl(), call.query.limit)
+    return await ring_service.takeovers(await call.crawl(), call.query.limit)
 
 
 # What can be read of a crawl.
@@ -200,14 +200,14 @@ async def read_ring(call: Call[NoQuery, NoBody]) -> RingMembers:
     """The instances, how each is, its share of the ring and what it holds; takes a second and a half."""
 
     async def read() -> RingMembers:
-        return await ring_view.members(await call.crawl())
+        return await ring_service.members(await call.crawl())
 
     return await call.context.rings.get((), read)
 
 
 async def place(call: Call[PlaceQuery, NoBody]) -> UrlPlace:
     """Where a URL belongs, who owns it now, and who should."""
-    return await ring_view.place(await call.crawl(), call.query.url)
+    return await ring_service.place(await call.crawl(), call.query.url)
 
 
 async def explain(call: Call[UrlQuery, NoBody]) -> Explanation:

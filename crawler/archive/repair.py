@@ -14,7 +14,6 @@ import msgspec
 from isal import isal_zlib
 
 from crawler.archive import index, items, warc
-from crawler.archive import warc as warc_writer
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, has_checksum
 from crawler.archive.folder import CrawlFolder, archive_error, replace_durably, sync_directory
@@ -228,7 +227,7 @@ def recover_open_files(folder: CrawlFolder, is_dead: Callable[[str], bool]) -> l
     also by several instances at once. Raises ArchiveError.
     """
     with folder.exclusive(LOCK, LOCK_TIMEOUT_S):
-        found = [_recover_members(path) for path in _open_files(folder.warc, warc_writer.SUFFIX, is_dead)]
+        found = [_recover_members(path) for path in _open_files(folder.warc, warc.SUFFIX, is_dead)]
         found += [_recover_members(path) for path in _open_files(folder.items, items.SUFFIX, is_dead)]
         found += [_recover_index(folder, path) for path in _open_files(folder.index, index.SUFFIX, is_dead)]
     return found
@@ -308,7 +307,7 @@ def _cut(path: Path, end: int) -> None:
 
 def next_generation(name: str) -> str:
     """The name of the file that has what stays of this one, of records or items: a number behind its serial."""
-    suffix = warc_writer.SUFFIX if name.endswith(warc_writer.SUFFIX) else items.SUFFIX
+    suffix = warc.SUFFIX if name.endswith(warc.SUFFIX) else items.SUFFIX
     stem, _, serial = name.removesuffix(suffix).rpartition("-")
     number, _, generation = serial.partition("p")
     return f"{stem}-{number}p{int(generation or 0) + 1}{suffix}"

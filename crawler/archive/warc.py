@@ -172,8 +172,6 @@ def _base32(digest: bytes) -> str:
 
 
 # Writes exchanges into WARC files: one gzip member per record, new files per session, never reopened.
-#
-# `warc_record` builds the records.
 
 
 SUFFIX = ".warc.gz"

@@ -37,9 +37,8 @@ from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
 from crawler.settings import Settings
-from crawler.terminal import text as printing
 from crawler.terminal.patient_stream import patient_stderr
-from crawler.terminal.text import counted, program
+from crawler.terminal.text import counted, out, program, say, warn
 from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
@@ -472,7 +471,7 @@ class CrawlSession:
 
     def _forced(self, crawl: OpenCrawl) -> None:
         self._view.close()
-        printing.warn(f"forced; {self._how_to_resume()}")
+        warn(f"forced; {self._how_to_resume()}")
         abandon(crawl)
 
     # --- the end ---
@@ -495,7 +494,7 @@ class CrawlSession:
                 crawl, totals, losses, new=found.fetched, seconds=seconds, why=self._why,
                 outputs=shown, notes=[*ended.notes, *await going_on(crawl)],
             )  # fmt: skip
-            printing.out(text, stream=self._out)
+            out(text, stream=self._out)
         if self._why == "evicted":
             raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
         if self._why == "signal":
@@ -516,7 +515,7 @@ class CrawlSession:
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:
-            printing.say(line)
+            say(line)
 
     def _say_beside(self, line: str) -> None:
         """Prints a message of an output while the crawl runs."""
@@ -526,7 +525,7 @@ class CrawlSession:
             self._view.say(f"crawler: {line}")
 
     def _warn(self, line: str) -> None:
-        printing.warn(line)
+        warn(line)
 
 
 def _is_public_host(url: str) -> bool:

@@ -178,13 +178,13 @@ def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:
     )
 
 
-# The composition root: with open_crawl.py and build.py the only place that names concrete classes together.
+# The composition root: with build.py the only place that names concrete classes together.
 #
 # Most commands only look into the engine: what only an instance needs (the web, the parser, the archive's writers) is
 # put together in build.py, which imports it.
 
 
-Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as crawl_identity.admit
+Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as `admit`
 
 
 class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):

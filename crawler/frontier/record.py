@@ -141,7 +141,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemovalMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored in the place of a record while its crawl is being removed (crawl_list.py).
+    """Stored in the place of a record while its crawl is being removed (`CrawlList`).
 
     `layout` is one that no release has, so that each refuses the crawl. `was`: the record, as it was stored.
     """

@@ -230,16 +230,6 @@ def base36(number: int) -> str:
     return text or "0"
 
 
-# Jobs: what one is, and what the engine keeps of it and of each of its nominal times. Pure.
-#
-# A nominal time is one that the schedule names. Each is decided once, in order, and gets a row in the history of its
-# job: a run was started, or why not. Successive misses of one kind share a row. `done_to` is the last nominal time that
-# was decided: nothing at or before it is ever decided again, whatever happens to clocks, schedules or instances.
-#
-# Each change of a job's definition is a revision. A nominal time belongs to the revision in force at that time, so an
-# edit neither repeats the past nor forgets it.
-
-
 SEEDS_INLINE_MAX, SEEDS_INLINE_BYTES = 32, 4096  # with more, the engine keeps them beside the job, in blocks
 SEEDS_A_BLOCK = 1_000
 RETRIES_MAX = 100

@@ -170,16 +170,6 @@ def token_of(name: str) -> str:
     return words[0].partition("/")[0].partition("*")[0].lower() if words else ""
 
 
-# robots.txt (RFC 9309): may our agent fetch this URL, and which line decides.
-#
-# Lines and groups are read as the RFC and the large crawlers read them (`robots_lines`). Paths and patterns are
-# compared octet by octet, escaped or not; only a slash is another than its octet, and an asterisk of a pattern is a
-# wildcard.
-#
-# `RobotsRules.parse` reads what a site served, `RobotsRules.stored` what `our_group` wrote. The formats differ, so
-# nothing that a site serves can pass for a stored group.
-
-
 Policy = Literal["parse", "allow_all", "disallow_all"]
 
 SHARED_BYTES_MAX, SHARED_MAX = 4096, 1024  # robots.txt whose rules are cached: maximum size, number

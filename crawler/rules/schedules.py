@@ -372,20 +372,6 @@ def _ordinal(word: str) -> str:
     return number + {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th") + rest
 
 
-# Schedules of jobs: every so often, by a cron expression, or once. Pure: the caller says what time it is.
-#
-# The times of a schedule are its nominal times: whole seconds of the wall clock since 1970-01-01 UTC. They depend on
-# nothing but the schedule, so two instances compute the same ones, from wherever they begin.
-#
-# - `every` counts elapsed time from the anchor, when the job was created: anchor + interval, anchor + 2 intervals, and
-#   so on. Clock changes do not matter to it: a job of every 24 hours comes an hour later by local clocks in summer.
-# - `cron` follows the local clock of a time zone. crawler/rules/schedules.py documents what clock changes do.
-# - `at` is one time.
-#
-# Jitter moves when a run is triggered, not its nominal time: by a hash of the job and the nominal time, so that jobs of
-# the same schedule do not start in the same second.
-
-
 EVERY_MAX_S = 3650 * DAY_S
 LATEST_S = 32_503_680_000  # 3000-01-01: no nominal time is that late, so no zone meets the bounds of datetime
 AT_CHARS_MAX = 64

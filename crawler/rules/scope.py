@@ -306,14 +306,6 @@ def _sets(site: SiteSettings, key: str) -> bool:
     return bool(value) if isinstance(value, Mapping) else True
 
 
-# Which URLs belong to a crawl: roots taken from the seeds, filters, limits on depth and redirects. Pure.
-#
-# Each verdict names the rule that decided, in words that `crawler explain` prints unchanged.
-#
-# A seed speaks for its own site. Where it redirects to another one, only the page there belongs to the crawl, as a root
-# of its own ("page:"), unless `scope.redirected_seeds` says otherwise. Such a root also names where the redirect came
-# from, so that a chain of them is judged by the seed at its beginning, by whichever instance, and again in a rebuild.
-
 _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each
 PREFIX, PAGE = "prefix:", "page:"
 _CHAIN_MAX = 16  # redirects of a seed that are followed back: more than scope.redirects_max allows

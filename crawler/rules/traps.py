@@ -43,7 +43,7 @@ class Tokens(msgspec.Struct, frozen=True, array_like=True):
 
     slot: str = ""
     repeats: int = 0  # pages fetched again under a second token, whose links have a third
-    known: bytes = b""  # entries of session_tokens.py
+    known: bytes = b""  # entries of session tokens, below
 
 
 class TrapState(msgspec.Struct, frozen=True, array_like=True):

@@ -174,22 +174,6 @@ def _check_coded_labels(authority: str) -> None:
         raise NoHostError
 
 
-# URLs: one canonical spelling for everything that is hashed, compared, stored or fetched. Pure.
-#
-# Follows the WHATWG URL standard (through can_ada, and ada_url for hosts beyond ASCII, whose Unicode tables are newer).
-# On top of it come these normalisations, in this order, and such that canonicalize(canonicalize(u)) == canonicalize(u):
-#
-# - only http and https; the fragment and credentials are dropped;
-# - trailing dots of the host are dropped (DNS ignores them);
-# - a host longer than 253 characters, or with a label of more than 63, can't exist in DNS. It is refused before it is
-#   parsed, because encoding letters beyond ASCII takes quadratic time. So is an `xn--` label that encodes nothing;
-# - percent-encoded octets get upper-case digits, and those of unreserved characters are decoded once (RFC 3986
-#   sections 6.2.2.1 and 6.2.2.2). A URL with a `%` that does not start an octet keeps its unreserved ones encoded:
-#   decoding could complete that `%` into a new octet;
-# - `^` is encoded in the path, as in the standard since 2024, but not yet in can_ada;
-# - an empty query (`?` and nothing after it) is dropped; the order of parameters is never touched.
-
-
 BYTES_MAX = 8192  # longer ones are refused: only traps produce them
 
 _NEVER = ("javascript:", "mailto:", "tel:", "data:")  # the common ones, dropped before they cost a parse

@@ -434,7 +434,7 @@ async def takeovers(crawl: OpenCrawl, limit: int) -> TakeoversView:
     return TakeoversView(takeovers=(await Takeovers(crawl.engine, crawl.keys).read(limit))[-limit:])
 
 
-# The instances of a crawl by their own word, in one cheap read; `ring_view` judges them by two.
+# The instances of a crawl by their own word, in one cheap read; `observed_members` judges them by two.
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,9 +16,15 @@ import msgspec
 from crawler import process_tuning
 from crawler.model import Failure, FailureKind
 from crawler.settings import FetchSettings
-from crawler.web import resolver as address_guard
 from crawler.web.connection import BytesInFlight, Connection, ResumingContext
-from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
+from crawler.web.resolver import (
+    AddressRefusedError,
+    CachingResolver,
+    LookupFailedError,
+    address_family,
+    check_address,
+    is_address,
+)
 from crawler.web.response import said_by
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
@@ -192,7 +198,7 @@ class Pool:
                 if len(addresses) == 1 and not origin.is_tls:
                     return await self._connect_plainly(made, addresses[0], port)
                 sock = await self._connect(addresses, port)
-        except address_guard.AddressRefusedError as error:
+        except AddressRefusedError as error:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
         except TimeoutError:
             raise ConnectFailedError(FailureKind.CONNECT, f"no connection to {addresses[0]} in time") from None
@@ -219,7 +225,7 @@ class Pool:
         await asyncio.sleep(0)  # transports close one turn of the loop later
 
     async def _addresses(self, host: str) -> tuple[str, ...]:
-        if address_guard.is_address(host):
+        if is_address(host):
             return (host,)
         try:
             return await self._resolver.lookup(host)
@@ -229,7 +235,7 @@ class Pool:
     def _check(self, addresses: Sequence[str]) -> None:
         """The last step before connecting, which uses only addresses: none passes it unchecked."""
         for address in addresses:
-            address_guard.check(address, allow_private=self._settings.allow_private)
+            check_address(address, allow_private=self._settings.allow_private)
 
     async def _connect_plainly(self, made: Callable[[], Connection], address: str, port: int) -> Connection:
         """The common case, in one call of the loop: a third of the cost of the general way."""

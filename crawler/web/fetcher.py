@@ -23,10 +23,9 @@ from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
 from crawler.settings.load import fault_of_site_value
-from crawler.web import resolver as address_guard
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
-from crawler.web.resolver import CachingResolver, LookupFailedError
+from crawler.web.resolver import CachingResolver, LookupFailedError, is_address, is_port_denied, is_public, refused_text
 from crawler.web.response import Head
 
 # Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.
@@ -289,7 +288,7 @@ class Fetcher:
         be looked up.
         """
         host = host_of(url)
-        if address_guard.is_address(host.strip("[]")):
+        if is_address(host.strip("[]")):
             return host
         try:
             known = self._resolver.cached(host)
@@ -362,14 +361,10 @@ class Fetcher:
 
     def _refusal(self, host: str, port: int) -> Failure | None:
         """The failure of every request to this origin, if that is known before connecting."""
-        if address_guard.is_port_denied(port):
+        if is_port_denied(port):
             return Failure(kind=FailureKind.PORT_REFUSED, detail=f"port {port} is not for web servers")
-        if (
-            address_guard.is_address(host)
-            and not self._settings.fetch.allow_private
-            and not address_guard.is_public(host)
-        ):
-            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=address_guard.refused_text(host))
+        if is_address(host) and not self._settings.fetch.allow_private and not is_public(host):
+            return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=refused_text(host))
         return None
 
     def _request_head(self, origin: Origin, target: str, cookies: Mapping[str, str] | None) -> tuple[bytes, bytes]:

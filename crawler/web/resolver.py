@@ -129,7 +129,7 @@ def _is_public_v6(address: ipaddress.IPv6Address) -> bool:
     return address in _GLOBAL_V6 and not any(address in network for network in _REFUSED_V6)
 
 
-def check(address: str, *, allow_private: bool) -> None:
+def check_address(address: str, *, allow_private: bool) -> None:
     """Raise AddressRefusedError unless `address` may be connected to."""
     if not allow_private and not is_public(address):
         raise AddressRefusedError(address)

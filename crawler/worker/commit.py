@@ -182,7 +182,7 @@ class Committer:
     """Gathers outcomes and commits them in groups, in two steps that run at the same time for different groups.
 
     Three groups and what gathers meanwhile is the most that it holds: one is archived, one waits, one is acked. Pages
-    whose links wait are in `held_back`.
+    whose links wait are in `HeldBack`.
     """
 
     def __init__(

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prune_lab import Archive, Killed, Page, archive, judge, leftovers, prune, records_on_disk, work
 
-from crawler.archive import prune as carry_out
-from crawler.archive import prune as plan
+from crawler.archive import prune as pruning
 from crawler.archive.folder import open_existing
 from crawler.archive.index import IndexWriter
 from crawler.archive.index_reader import ReadMarks
@@ -133,7 +132,7 @@ def test_what_was_pruned_can_be_pruned_again_and_again(tmp_path: Path) -> None:
 def test_a_prune_killed_at_any_step_loses_nothing_and_the_next_one_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "BATCH_BYTES", 2_500)  # several batches of one or two files
+    monkeypatch.setattr(pruning, "BATCH_BYTES", 2_500)  # several batches of one or two files
     made = archive(tmp_path / "a", pages(24), file_bytes=1_500)
     rule, reached = PruneRule(before=AT + 20, domain="d1.test"), list[str]()
     prune(archive(tmp_path / "b", pages(24), file_bytes=1_500).folder, rule, step=reached.append)
@@ -326,7 +325,7 @@ def test_a_disk_without_room_for_what_stays_is_told_and_gets_its_room_back(
         free = 1_000
 
     with monkeypatch.context() as patched:
-        patched.setattr(carry_out.shutil, "disk_usage", lambda _: Usage)
+        patched.setattr(pruning.shutil, "disk_usage", lambda _: Usage)
         with pytest.raises(ArchiveError, match="make room"):
             prune(made.folder, PruneRule(domain="d1.test"))
     assert [path for path in made.folder.warc.iterdir() if path.suffix == ".pruning"] == []

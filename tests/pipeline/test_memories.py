@@ -36,8 +36,7 @@ from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker import address_limit, cookie_walls, hooks, outcomes, response_policy, router, schedule, shared, turn
-from crawler.worker import robots as cache
-from crawler.worker import robots as reader
+from crawler.worker import robots as robots_gate
 from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.hooks import Hooks
@@ -335,18 +334,18 @@ async def robots(patch: pytest.MonkeyPatch, prefix: str = "", lines: int = 0) ->
 
 
 async def robots_entries(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(cache, "CACHED_ORIGINS_MAX", BOUND)
+    patch.setattr(robots_gate, "CACHED_ORIGINS_MAX", BOUND)
     return await robots(patch)
 
 
 async def robots_bytes(patch: pytest.MonkeyPatch) -> Filled:
     """Targets of redirects are kept by their URLs, which count too."""
-    patch.setattr(cache, "CACHED_BYTES_MAX", BOUND * 8300)
+    patch.setattr(robots_gate, "CACHED_BYTES_MAX", BOUND * 8300)
     return await robots(patch, prefix="/" + "x" * 7000)
 
 
 async def robots_reads(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(reader, "FETCHES_MAX", BOUND)
+    patch.setattr(robots_gate, "FETCHES_MAX", BOUND)
 
     async def redirect(url: str, **_: Any) -> FetchResult:
         moved = replace(response(url, location="/elsewhere"), status=301)

@@ -8,7 +8,6 @@ from crawler.errors import CrawlerError
 from crawler.frontier.operator import Actor, Via
 from crawler.runtime.process import wall_s
 from crawler.views import jobs
-from crawler.views import jobs as service
 from tests.simulation.job_sketches import Act
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.machines import Fleet, Life, Node, replaced
@@ -48,16 +47,14 @@ class Person:
         name, user = act.job, USERS[sum(act.job.encode()) % len(USERS)]
         if act.kind == "add":
             spec = act.spec_at(wall_s())
-            await service.add_job(crawl, user, name, spec, spec.seeds, actor=ACTOR)
+            await jobs.add_job(crawl, user, name, spec, spec.seeds, actor=ACTOR)
         elif act.kind == "edit":
             spec = act.spec_at(wall_s())
-            await service.edit_job(crawl, user, name, lambda _: spec, actor=ACTOR)
+            await jobs.edit_job(crawl, user, name, lambda _: spec, actor=ACTOR)
         elif act.kind == "remove":
-            await service.remove_job(crawl, user, name, actor=ACTOR)
+            await jobs.remove_job(crawl, user, name, actor=ACTOR)
         else:
-            step = {"retry": _retry, "pause": service.pause_job, "resume": service.resume_job, "run": service.run_job}[
-                act.kind
-            ]
+            step = {"retry": _retry, "pause": jobs.pause_job, "resume": jobs.resume_job, "run": jobs.run_job}[act.kind]
             await step(crawl, user, name, actor=ACTOR)
 
 

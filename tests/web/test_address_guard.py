@@ -63,12 +63,12 @@ def test_a_public_address_is_public(address: str) -> None:
 def test_an_address_that_is_not_of_the_public_internet_is_refused(address: str) -> None:
     assert not resolver.is_public(address)
     with pytest.raises(resolver.AddressRefusedError):
-        resolver.check(address, allow_private=False)
+        resolver.check_address(address, allow_private=False)
 
 
 def test_private_addresses_pass_when_they_are_allowed() -> None:
-    resolver.check("127.0.0.1", allow_private=True)
-    resolver.check("1.1.1.1", allow_private=False)
+    resolver.check_address("127.0.0.1", allow_private=True)
+    resolver.check_address("1.1.1.1", allow_private=False)
 
 
 def test_a_refused_address_is_not_an_os_error() -> None:
