@@ -3,14 +3,17 @@
 Any number of processes may append to one. Each line has a checksum. What a damaged line had is named by nothing else,
 so nobody reads on as if it had not been there: a rebuild ends with an error, unless its loss is accepted. A file next
 to a journal has its length, so that one that was cut, emptied or removed is noticed, too.
+
+Also the journal of long work on a folder, a database.
 """
 
 import contextlib
 import fcntl
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -262,3 +265,53 @@ def line_of(job: Job, *, removed: bool = False) -> JobLine:
 def seed_lines(key: str, urls: Iterable[str]) -> Iterator[JobLine]:
     """Seeds that a definition names by a key."""
     return (JobLine(seeds_key=key, seeds=block) for block in seed_blocks(urls))
+
+
+class WorkJournal:
+    """A database that lists long work on a crawl folder: whoever finds one that is begun completes the work.
+
+    A draft counts for nothing until it is `begun`, which gives it the name `file`. All calls raise ArchiveError.
+    """
+
+    file: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._errors():
+            os.close(open_private(path, os.O_RDWR | os.O_CREAT))
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA synchronous=FULL")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def begun(self, folder: CrawlFolder) -> Self:
+        """From here on the work is done, by whoever comes."""
+        with self._errors():
+            self._db.execute("COMMIT")
+            self._db.close()
+            self._path.rename(folder.root / self.file)
+            sync_directory(folder.root)
+        return type(self)(folder.root / self.file)
+
+    def end(self) -> None:
+        """All is done: remove the journal."""
+        self._db.close()
+        with self._errors():
+            self._path.unlink()
+            sync_directory(self._path.parent)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ArchiveError(f"can't write {self._path}: {error}") from None
+        except OSError as error:
+            raise archive_error("write", self._path, error) from None

@@ -12,7 +12,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.folder import CrawlFolder, archive_error
+from crawler.archive.journals import WorkJournal
 from crawler.archive.repair import whole_member
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
@@ -350,15 +351,10 @@ class Kept(NamedTuple):
     end: int
 
 
-class Journal:
-    """The journal of one folder. All calls raise ArchiveError."""
+class Journal(WorkJournal):
+    """The journal of one folder."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with self._errors():
-            os.close(open_private(path, os.O_RDWR | os.O_CREAT))
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA synchronous=FULL")
+    file = FILE
 
     @classmethod
     def found(cls, folder: CrawlFolder) -> "Journal | None":
@@ -379,12 +375,6 @@ class Journal:
             new._db.execute("INSERT INTO work VALUES (?, ?)", stored)
         return new
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._db.close()
-
     def add_batch(
         self, number: int, files: Iterable[PrunedFile], kept: Iterable[tuple[int, int, int]], segments: Iterable[str]
     ) -> None:
@@ -396,15 +386,6 @@ class Journal:
             )
             self._db.executemany("INSERT INTO places (file, offset, end) VALUES (?, ?, ?)", kept)
             self._db.executemany("INSERT INTO segments VALUES (?, ?)", ((number, name) for name in segments))
-
-    def begun(self, folder: CrawlFolder) -> "Journal":
-        """From here on the work is done, by whoever comes."""
-        with self._errors():
-            self._db.execute("COMMIT")
-            self._db.close()
-            self._path.rename(folder.root / FILE)
-            sync_directory(folder.root)
-        return Journal(folder.root / FILE)
 
     @property
     def rule(self) -> PruneRule:
@@ -471,22 +452,6 @@ class Journal:
     def done(self, batch: int) -> None:
         with self._errors():
             self._db.execute("DELETE FROM batches WHERE number = ?", (batch,))
-
-    def end(self) -> None:
-        """All is done: remove the journal."""
-        self._db.close()
-        with self._errors():
-            self._path.unlink()
-            sync_directory(self._path.parent)
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise ArchiveError(f"can't write {self._path}: {error}") from None
-        except OSError as error:
-            raise archive_error("write", self._path, error) from None
 
 
 def _drop_draft(folder: CrawlFolder) -> None:

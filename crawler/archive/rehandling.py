@@ -8,15 +8,15 @@ crawl folder counts, the journal, and whoever finds it completes the work:
 """
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from crawler.archive import index
-from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
+from crawler.archive.folder import CrawlFolder, archive_error, sync_directory
 from crawler.archive.index_reader import IndexReader
+from crawler.archive.journals import WorkJournal
 from crawler.errors import ArchiveError
 from crawler.model import CommitEntry, ItemsLocation
 
@@ -49,15 +49,10 @@ class NewItems(NamedTuple):
     followed: int
 
 
-class RehandleJournal:
-    """The journal of one folder. All calls raise ArchiveError."""
+class RehandleJournal(WorkJournal):
+    """The journal of one folder."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with self._errors():
-            os.close(open_private(path, os.O_RDWR | os.O_CREAT))
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA synchronous=FULL")
+    file = FILE
 
     @classmethod
     def found(cls, folder: CrawlFolder) -> "RehandleJournal | None":
@@ -75,15 +70,6 @@ class RehandleJournal:
             new._db.execute("BEGIN")
         return new
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._db.close()
-
     def add(self, entry: CommitEntry, new: NewItems, place: tuple[int, str]) -> None:
         """Note what a page gets. `place`: its partition and queue."""
         at, old = new.items or ItemsLocation("", 0, 0, 0), entry.items
@@ -94,15 +80,6 @@ class RehandleJournal:
                 self._db.execute(_ADD_REPLACED, (old.file, old.length))
             if more := at.count - (old.count if old else 0):
                 self._db.execute(_ADD_COUNT, (*place, entry.run, more))
-
-    def begun(self, folder: CrawlFolder) -> "RehandleJournal":
-        """From here on the work is done, by whoever comes."""
-        with self._errors():
-            self._db.execute("COMMIT")
-            self._db.close()
-            self._path.rename(folder.root / FILE)
-            sync_directory(folder.root)
-        return RehandleJournal(folder.root / FILE)
 
     @property
     def session(self) -> str:
@@ -150,22 +127,6 @@ class RehandleJournal:
                 return
             yield from rows
             last = rows[-1][0]
-
-    def end(self) -> None:
-        """All is done: remove the journal."""
-        self._db.close()
-        with self._errors():
-            self._path.unlink()
-            sync_directory(self._path.parent)
-
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise ArchiveError(f"can't write {self._path}: {error}") from None
-        except OSError as error:
-            raise archive_error("write", self._path, error) from None
 
 
 def drop_draft(folder: CrawlFolder) -> None:
