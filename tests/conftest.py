@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from crawler import process_tuning
-from crawler.cli.session import SIGNALS
+from crawler.cli.supervising import SIGNALS
 from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only

@@ -135,11 +135,3 @@ async def metrics(call: Call[NoQuery, NoBody]) -> web.Response:
         await call.crawl()
     body, media = await metrics_text(call.context.live.last, top_domains=call.context.metrics_domains)
     return web.Response(body=body, headers={"Content-Type": media})
-
-
-async def openapi(_: Call[NoQuery, NoBody]) -> web.Response:
-    """The description of this API."""
-    from crawler.api.openapi import document
-    from crawler.api.routes import ROUTES
-
-    return web.Response(body=document(ROUTES), content_type="application/json")

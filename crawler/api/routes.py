@@ -2,12 +2,22 @@
 
 from http import HTTPStatus
 
+from aiohttp import web
+
 from crawler.api import handlers, jobs, pages
-from crawler.api.app import EVENTS, JSON, Route
+from crawler.api.app import EVENTS, JSON, Call, NoBody, NoQuery, Route
 
 HTML, JAVASCRIPT, CSS, TEXT = "text/html", "text/javascript", "text/css", "text/plain"
 JOBS = "/v1/users/{user}/jobs"
 JOB = f"{JOBS}/{{name}}"
+
+
+async def openapi(_: Call[NoQuery, NoBody]) -> web.Response:
+    """The description of this API."""
+    from crawler.api.openapi import document
+
+    return web.Response(body=document(ROUTES), content_type="application/json")
+
 
 ROUTES: tuple[Route, ...] = (
     *(Route(method="GET", path=path, handler=pages.dashboard, media=media) for path, (_, media) in pages.FILES.items()),
@@ -15,7 +25,7 @@ ROUTES: tuple[Route, ...] = (
     Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT),
     Route(method="GET", path="/readyz", handler=pages.readyz, media=TEXT),
     Route(method="GET", path="/metrics", handler=pages.metrics, media=TEXT),
-    Route(method="GET", path="/openapi.json", handler=pages.openapi),
+    Route(method="GET", path="/openapi.json", handler=openapi),
     Route(method="GET", path="/v1/session", handler=handlers.session),
     Route(method="GET", path="/v1/health", handler=handlers.health),
     Route(method="GET", path="/v1/crawls", handler=handlers.crawls),

@@ -25,7 +25,8 @@ from crawler.errors import Stopped
 from crawler.terminal import text
 
 if TYPE_CHECKING:
-    from crawler.cli.session import StopSignals, Watcher
+    from crawler.cli.session import Watcher
+    from crawler.cli.supervising import StopSignals
     from crawler.crawl.opening import OpenCrawl
     from crawler.outputs.target import Target
     from crawler.settings import Settings
@@ -90,7 +91,8 @@ async def _run(
 ) -> int:
     import asyncio
 
-    from crawler.cli.session import StopSignals, Watcher, kept_up_to_date, raise_first
+    from crawler.cli.session import Watcher, kept_up_to_date, raise_first
+    from crawler.cli.supervising import StopSignals
     from crawler.crawl.opening import abandon, open_crawl
     from crawler.crawl.terms import settle
     from crawler.terminal.patient_stream import patient_stderr

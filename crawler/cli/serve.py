@@ -72,7 +72,7 @@ async def _serve(arguments: argparse.Namespace, settings: "Settings", place: tup
 
     from crawler.api.server import check_tokens, listen, serving
     from crawler.cli.crawl_options import log_to_folder
-    from crawler.cli.session import StopSignals
+    from crawler.cli.supervising import StopSignals
     from crawler.crawl.opening import open_crawl
     from crawler.terminal.text import say
 

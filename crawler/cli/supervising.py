@@ -9,11 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
-from crawler.cli.session import STOPPING
+from crawler.crawl.opening import OpenCrawl
 from crawler.errors import Killed, Stopped
 from crawler.frontier.members import SupervisorRecord
 from crawler.membership.peers import host_id
@@ -21,13 +22,7 @@ from crawler.supervisor.child import Deaths
 from crawler.supervisor.supervisor import Supervisor, SupervisorControl
 from crawler.terminal import text
 from crawler.terminal.text import warn
-from crawler.views.overview import Quiet
-
-if TYPE_CHECKING:
-    from crawler.cli.session import StopSignals
-    from crawler.crawl.opening import OpenCrawl
-    from crawler.views.overview import View
-
+from crawler.views.overview import Quiet, View
 
 # Runs the work of a command in a child process, and again when a page stalled or crashed it.
 #
@@ -92,8 +87,6 @@ class _Guard:
 
     def _forward(self, number: int, _: object) -> None:
         """The child knows a signal that reached it twice, through the terminal and through us, from two of them."""
-        from crawler.cli.session import SAME_PRESS_S
-
         self._send(number)
         if not self.is_stopped:
             self.is_stopped, self._at_s = True, time.monotonic()
@@ -131,10 +124,10 @@ def _end_as(number: int) -> int:
 
 
 async def supervise(
-    crawl: "OpenCrawl",
+    crawl: OpenCrawl,
     arguments: argparse.Namespace,
     signals: "StopSignals",
-    view: "View",
+    view: View,
     *,
     until_finished: bool,
     watch: Callable[[], Awaitable[None]],
@@ -169,7 +162,7 @@ async def supervise(
     return supervisor.stopped_because or await _why_ended(crawl)
 
 
-def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View", *, until_finished: bool) -> Supervisor:
+def _supervisor(crawl: OpenCrawl, arguments: argparse.Namespace, view: View, *, until_finished: bool) -> Supervisor:
     command = [sys.executable, "-P", "-m", "crawler", "run", "--child"]
     command += ["--until-finished"] * until_finished + ["--verbose"] * arguments.verbose
     keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS
@@ -189,7 +182,7 @@ def _supervisor(crawl: "OpenCrawl", arguments: argparse.Namespace, view: "View",
     )
 
 
-def _described(crawl: "OpenCrawl") -> SupervisorRecord:
+def _described(crawl: OpenCrawl) -> SupervisorRecord:
     """What stays the same of this process's record."""
     return SupervisorRecord(
         session=crawl.session,
@@ -201,7 +194,7 @@ def _described(crawl: "OpenCrawl") -> SupervisorRecord:
     )
 
 
-async def _why_ended(crawl: "OpenCrawl") -> str:
+async def _why_ended(crawl: OpenCrawl) -> str:
     """Children end by themselves when nothing is left, or at a limit."""
     progress, limits = await crawl.inspect.progress(), crawl.settings.crawl
     if progress.pending and await crawl.crawls.quota_reached():
@@ -209,3 +202,62 @@ async def _why_ended(crawl: "OpenCrawl") -> str:
     if limits.pages_max and progress.fetched >= limits.pages_max:
         return "pages"
     return "time" if progress.pending and limits.time_max_s else "finished"
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+STOPPING = "Stopping: finishing open requests; press Ctrl-C again to quit now"
+
+
+SAME_PRESS_S = 0.3  # terminals and `timeout` may send one request twice: to the process and to its group
+
+
+class StopSignals:
+    """While entered, signals call `on_stop`; until one is set, they cancel the task that entered.
+
+    A second signal calls `on_force`, then the process ends at once with the exit code of Killed.
+    """
+
+    def __init__(self) -> None:
+        self.on_stop: Callable[[], None] | None = None
+        self.on_force: Callable[[], None] = lambda: None
+        self.stopped = False
+        self._at = 0.0
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        # Not the loop's own way: a signal that comes while users' code has stopped the loop would be lost.
+        self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            # Once stopped, all is done: there is nothing left to force.
+            signal.signal(number, signal.SIG_IGN if self.stopped else handler)
+
+    def _signalled(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._arrived)
+
+    def _arrived(self) -> None:
+        now = self._loop.time()
+        if not self.stopped:
+            self.stopped, self._at = True, now
+            if self.on_stop is not None:
+                self.on_stop()
+            elif self._task is not None:
+                self._task.cancel()
+        elif now - self._at >= SAME_PRESS_S:
+            self._force()
+
+    def _force(self) -> None:
+        try:
+            self.on_force()
+        finally:
+            for flush in (sys.stdout.flush, sys.stderr.flush):
+                with contextlib.suppress(OSError):  # nobody reads, or the disk is full: it ends all the same
+                    flush()
+            os._exit(Killed.exit_code)

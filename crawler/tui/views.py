@@ -1,7 +1,7 @@
 """The screens of `top`, but for its front: domains, one domain, and texts, each with its keys."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
 from rich.style import Style
 from textual.app import ComposeResult
@@ -35,13 +35,30 @@ from crawler.views.domains import DomainDetail, detail_text
 from crawler.views.explain import ShownAttempt, history_table
 from crawler.views.figures import DomainState, DomainView, Overview, Point, SeriesView, Snapshot, domain_grid
 
-if TYPE_CHECKING:
-    from crawler.tui.app import TopApp
-
-
 # What all screens of `top` have: a headline, a line of notes, and their keys in the last line.
 
 ENDS = (("?", "help"), ("q", "quit"))
+
+
+class Top(Protocol):
+    """What screens need of the application that they are in."""
+
+    source: Source
+    notes: str
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def is_in_trouble(self) -> bool: ...
+
+    def turned(self) -> None: ...
+
+    def poke(self) -> None: ...
+
+    def ask(self, question: str, act: Callable[[], Awaitable[str]]) -> None: ...
+
+    def ask_text(self, question: str, act: Callable[[str], Awaitable[str]]) -> None: ...
 
 
 class View(Screen[None]):
@@ -57,7 +74,7 @@ class View(Screen[None]):
         self.domain_count: int | None = None
 
     @property
-    def top(self) -> "TopApp":
+    def top(self) -> Top:
         app: Any = self.app
         return app  # type: ignore[no-any-return]
 

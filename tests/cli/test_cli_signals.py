@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from crawler.cli.session import StopSignals
+from crawler.cli.supervising import StopSignals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
