@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from crawler import process_tuning
+from crawler import process_tuning, redaction
 from crawler.cli.supervising import SIGNALS
 from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
@@ -103,6 +103,13 @@ def _hears_interrupts() -> None:
     """A shell that runs the tests in the background ignores Ctrl-C, and processes of tests would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_others() -> Iterator[None]:
+    """What one test learned is no secret in the next: its messages would have *** for it."""
+    yield
+    redaction.forget()
 
 
 @pytest.fixture(autouse=True)

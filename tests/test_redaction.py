@@ -2,20 +2,12 @@
 
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from crawler import redaction
 from crawler.redaction import learn, redact, secrets_of_site, secrets_of_url, shown, shown_server
 from crawler.runtime.log_files import start_logging
-
-
-@pytest.fixture(autouse=True)
-def _nothing_learned() -> Iterator[None]:
-    yield
-    redaction.forget()
 
 
 @pytest.mark.parametrize(

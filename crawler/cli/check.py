@@ -1,49 +1,58 @@
-"""`crawler check`: is a settings file, or an app, as it should be; and which settings does a URL get?"""
+"""`crawler check`: a settings file and an app, before anything is fetched."""
 
 import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crawler.cli.crawl_options import KEYS
-from crawler.cli.options import add_settings, config_of, options_of
+from crawler.cli.options import config_of, options_of
+from crawler.crawl.url_input import url_of
 from crawler.errors import UsageError
+from crawler.rules import scope
+from crawler.settings import Settings
+from crawler.settings.load import complaints, read
+from crawler.terminal.text import counted, out, warn
+from crawler.views.report import as_text, https_only, sources_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from crawler.handlers.crawler import Crawler
-    from crawler.settings import Settings
-
-EPILOG = """\
-examples:
-  crawler check shop.toml                               is it valid, and do its variables and its app exist?
-  crawler check shop.py:app                             does it load, and which handlers does it have?
-  crawler check shop.toml shop.py https://shop.example/cart/1    which table each setting of this URL comes from,
-                                                        and which handler gets the page
-
-exit codes: 0 nothing is wrong; 2 something is wrong (a line each on standard error)
-"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    p = commands.add_parser(
-        "check",
-        help="check a settings file or an app, and show which settings a URL gets",
-        description="Check a settings file or an app without crawling: what is wrong, a line each with the file and "
-        "the key. With URLs: which settings each gets, from which table of the file, and which handler gets its page.",
-        epilog=EPILOG,
-    )
-    p.add_argument(
-        "targets", metavar="FILE.toml|APP|URL", nargs="*", help="what to check, in any order; an app as for --app"
-    )
-    add_settings(p)
-    p.set_defaults(run=run, takes_urls=False)
+def check_app(settings: "Settings") -> None:
+    """Load the app, if there is one. Raises UsageError for it, and for settings that disagree with it."""
+    app = None
+    if settings.handlers.app:
+        from crawler.handlers.load_app import load_app
+
+        app = load_app(settings.handlers.app)
+    for complaint in app_complaints(settings, app):
+        raise UsageError(complaint)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]:
+    """What can't be followed here: links by handlers without an app; of [[sites]], variables that are not set and
+    labels that no handler of the app has.
+    """
+    if settings.scope.follow == "handlers" and not settings.handlers.app:
+        yield "scope.follow = handlers needs handlers.app (--app): without handlers, no link would be followed"
+    if not settings.sites:
+        return
+    from crawler.web.fetcher import unresolved
+
+    for number, site in enumerate(settings.sites):
+        yield from unresolved(number, site, os.environ)
+        if app is not None and site.label and site.label not in app.labels:
+            known = ", ".join(sorted(app.labels)) or "none"
+            yield f"sites[{number}].label = {site.label!r}: no handler has this label (there are: {known})"
+
+
+# `crawler check`: is a settings file, or an app, as it should be; and which settings does a URL get?
+
+
+def run_check(arguments: argparse.Namespace) -> int:
     """Print what is wrong, or what there is; 2 when something is wrong."""
-    from crawler.crawl.url_input import url_of
-    from crawler.terminal.text import warn
-
     files = [one for one in arguments.targets if one.endswith(".toml")]
     urls = [url_of(one) for one in arguments.targets if "://" in one]
     apps = [one for one in arguments.targets if not one.endswith(".toml") and "://" not in one]
@@ -64,10 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler | None, list[str]]":
     """As far as each could be loaded, and what is wrong."""
-    from crawler.cli.checking import app_complaints
     from crawler.handlers.load_app import load_app
-    from crawler.rules import scope
-    from crawler.settings.load import complaints, read
 
     file, wrong, app = config_of(arguments), list[str](), None
     try:
@@ -82,10 +88,7 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
     return settings, app, [f"{file}: {one}" if file else one for one in of_file] + wrong
 
 
-def _say(settings: "Settings", app: "Crawler | None", file: "Path | None", urls: list[str]) -> None:
-    from crawler.terminal.text import counted, out
-    from crawler.views.report import as_text, https_only, sources_of
-
+def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: list[str]) -> None:
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""
         out(f"{file}: nothing is wrong{of_sites}")

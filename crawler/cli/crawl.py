@@ -1,106 +1,45 @@
-"""`crawler crawl`: seed, crawl until nothing is left, and print a summary."""
+"""`crawler crawl`, `run` and `serve`: what runs until it is done or stopped."""
 
 import argparse
+import asyncio
 import contextlib
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING
 
+from crawler.cli.check import check_app
 from crawler.cli.crawl_options import (
     ALL_KEYS,
-    VERBOSE_HELP,
-    add_app,
-    add_fetching,
-    add_instances,
-    add_order,
-    add_sitemap,
+    KEYS,
+    check_engine,
     check_instances,
     is_supervised,
+    log_of_crawl,
+    log_to_folder,
+    low_disk,
+    run_instance,
 )
-from crawler.cli.export import add_output
-from crawler.cli.options import add_common, count_type, limit_type, settings_of
-from crawler.crawl.url_input import add_urls
+from crawler.cli.event_loop import raise_file_limit, run_async
+from crawler.cli.export import checked_targets
+from crawler.cli.options import settings_of
+from crawler.crawl.opening import OpenCrawl, abandon, choose_node, open_crawl
+from crawler.crawl.terms import permitted, settle
+from crawler.crawl.url_input import sources_of
+from crawler.errors import Stopped
+from crawler.outputs.target import Target
+from crawler.rules.scope import ScopeRules
+from crawler.settings import Settings
+from crawler.terminal import text
+from crawler.terminal.patient_stream import patient_stderr
+from crawler.terminal.text import counted, say, warn
+from crawler.views.overview import view_for
 
 if TYPE_CHECKING:
-    from crawler.settings import Settings
-
-EPILOG = """\
-examples:
-  crawler crawl https://docs.example/
-  crawler crawl https://docs.example/guide/ --scope prefix -o guide.jsonl
-  crawler crawl -i seeds.txt --depth 1 --exclude '/(login|cart)' -n 2
-  crawler crawl https://shop.example/ --app shop.py -n 4
-  subdomains example.com | crawler crawl -i - --pages 10000 --time 2h
-
-Ctrl-C stops in order: what is in flight is finished, the rest is kept. The same command
-goes on where the crawl stopped, also after a crash. Scope, robots, limits and the like are
-stored with the crawl and need not be given again; 'crawler settings' shows and changes them.
-
-exit codes: 0 done or limit reached, 2 bad input, 3 engine, 4 folder or node taken, 5 disk,
-6 not one seed could be fetched, 10 stopped by a signal, 11 forced by a second one, 12 a
-database of -o is away
-"""
+    from crawler.cli.session import Watcher
+    from crawler.cli.supervising import StopSignals
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    p = commands.add_parser(
-        "crawl",
-        help="crawl sites from seed URLs until nothing is left",
-        description="Crawl from seed URLs until nothing is left, then print what was found and where it is stored.",
-        epilog=EPILOG,
-    )
-    add_urls(p)
-    group = p.add_argument_group("what to crawl")
-    add_sitemap(group)
-    group.add_argument(
-        "--scope",
-        choices=("domain", "host", "prefix", "any"),
-        help="which links to follow: to the seeds' registrable domain (default), host, folder, or anywhere",
-    )
-    group.add_argument(
-        "-np", "--no-parent", dest="scope", action="store_const", const="prefix", help="the same as --scope prefix"
-    )
-    group.add_argument(
-        "-d",
-        "--depth",
-        type=count_type(0, 255, hint="; leave it out for no limit"),
-        metavar="N",
-        help="links away from a seed; 0: seeds only (default: no limit)",
-    )
-    group.add_argument(
-        "--include",
-        action="append",
-        metavar="RE",
-        help="only URLs that match this regular expression anywhere; may be repeated",
-    )
-    group.add_argument(
-        "--exclude",
-        action="append",
-        metavar="RE",
-        help="no URLs that match this regular expression anywhere; may be repeated",
-    )
-    add_app(group)
-    add_order(group)
-    group = p.add_argument_group("when to stop")
-    group.add_argument(
-        "--pages",
-        type=count_type(1, hint="; leave it out for no limit"),
-        metavar="N",
-        help="when the crawl has N pages in total; several instances may fetch a few more, at most what they claim in "
-        "half a second (measured with 2 and 4 instances: 0 or 1 more)",
-    )
-    group.add_argument("--time", type=limit_type, metavar="T", help="after this time: 90 (seconds), 10m, 2h, 1d")
-    group = p.add_argument_group("results")
-    add_output(group)
-    group.add_argument(
-        "-q", "--quiet", action="store_true", help="print no progress and no summary, only warnings and errors"
-    )
-    add_fetching(p)
-    add_instances(p)
-    add_common(p, verbose_help=VERBOSE_HELP)
-    p.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run_crawl(arguments: argparse.Namespace) -> int:
     """Crawl; see EPILOG for the exit codes."""
     from crawler.cli.session import results_alone
 
@@ -109,12 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
-    from crawler.cli.checking import check_app
-    from crawler.cli.event_loop import raise_file_limit, run_async
-    from crawler.cli.export import checked_targets
     from crawler.cli.session import CrawlSession
-    from crawler.crawl.terms import permitted
-    from crawler.crawl.url_input import sources_of
 
     check_instances(arguments)
     settings = permitted(settings_of(arguments, ALL_KEYS, in_folder=True))
@@ -138,8 +72,151 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     return run_restarting(work)
 
 
-def _check_scope(settings: "Settings") -> None:
+def _check_scope(settings: Settings) -> None:
     """Reports a bad regular expression before anything is created."""
-    from crawler.rules.scope import ScopeRules
-
     ScopeRules.of(settings.scope)
+
+
+# `crawler run`: instances that share the domains of a crawl and wait for work; also the children of `-n`.
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    """Run until a signal."""
+    from crawler.cli.session import results_alone
+
+    with results_alone(arguments.output) as stdout:
+        return _until_stopped(arguments, stdout)
+
+
+def _until_stopped(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
+    check_instances(arguments)
+    settings = permitted(settings_of(arguments, KEYS, in_folder=True))
+    check_app(settings)
+    targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
+    raise_file_limit()
+    return run_async(_run(arguments, settings, targets, stdout), has_users_code=bool(settings.handlers.app))
+
+
+async def _run(
+    arguments: argparse.Namespace, settings: Settings, targets: "Sequence[Target]", stdout: IO[bytes] | None
+) -> int:
+    from crawler.cli.session import Watcher, kept_up_to_date, raise_first
+    from crawler.cli.supervising import StopSignals
+
+    signals = StopSignals()
+    with signals, patient_stderr():
+        try:
+            if not arguments.child:
+                await check_engine(settings)
+            async with open_crawl(settings, create=True) as opened:
+                crawl, lines = await settle(opened)
+                for line in lines:
+                    warn(line)
+                signals.on_force = lambda: abandon(crawl)
+                view = view_for(sys.stderr, quiet=arguments.quiet or arguments.child, verbose=bool(arguments.verbose))
+                watcher = Watcher(crawl, view)
+                if not arguments.child and (line := low_disk(crawl)):
+                    warn(line)
+                async with kept_up_to_date(
+                    crawl.folder, targets, view.say, items=bool(settings.handlers.app), stdout=stdout
+                ) as ended:
+                    try:
+                        why = await _run_in(crawl, arguments, signals, watcher, view.say)
+                    finally:
+                        view.close()
+                raise_first(ended.problems, view.say)
+                if why in ("finished", "pages", "time", "budget"):
+                    return 0
+                if why == "evicted":
+                    raise Stopped("this instance was evicted by an operator ('crawler ring evict'); nothing is lost")
+        except asyncio.CancelledError:
+            if not signals.stopped:
+                raise
+    raise Stopped("stopped; nothing is lost")
+
+
+async def _run_in(
+    crawl: OpenCrawl,
+    arguments: argparse.Namespace,
+    signals: "StopSignals",
+    watcher: "Watcher",
+    say: Callable[[str], None],
+) -> str:
+    """Here or in processes of their own; why it ended."""
+    name, settings = crawl.settings.crawl.name, crawl.settings
+    if is_supervised(arguments):
+        from crawler.cli.supervising import supervise
+
+        log_of_crawl(settings, crawl.folder.log, "run", verbosity=arguments.verbose)
+        instances = counted(arguments.instances, "instance")
+        say(f"Starting {instances} of crawl {name!r}; 'crawler scale N' changes the number, Ctrl-C stops.")
+        return await supervise(crawl, arguments, signals, watcher.view, until_finished=False, watch=watcher.run)
+    node = await choose_node(crawl, may_move=True)
+    log_of_crawl(settings, crawl.folder.log, node, node=node, verbosity=arguments.verbose)
+    say(f"Instance {node} of crawl {name!r} waits for work; Ctrl-C stops it.")
+    return await _run_here(crawl, arguments, signals, node, watcher, text.say if arguments.child else say)
+
+
+async def _run_here(
+    crawl: OpenCrawl,
+    arguments: argparse.Namespace,
+    signals: "StopSignals",
+    node: str,
+    watcher: "Watcher",
+    say: Callable[[str], None],
+) -> str:
+    def on_start(stop: Callable[[], None]) -> None:
+        signals.on_stop = stop
+        if arguments.child:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _parent_is_gone, stop)
+
+    return await run_instance(
+        crawl,
+        node,
+        until_finished=arguments.until_finished,
+        on_start=on_start,
+        say=say,
+        alongside=() if arguments.child else (watcher.run,),
+    )
+
+
+def _parent_is_gone(stop: Callable[[], None]) -> None:
+    """Nobody ever writes to our standard input: that it can be read means that it ended."""
+    asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+    stop()
+
+
+# `crawler serve`: a crawl in the browser, as an HTTP API, and as metrics.
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    """Serve until a signal; EPILOG has the exit codes."""
+    from crawler.api.access import listen_address
+
+    settings, place = settings_of(arguments), listen_address(arguments.listen)
+    raise_file_limit()
+    return run_async(_serve(arguments, settings, place))
+
+
+async def _serve(arguments: argparse.Namespace, settings: Settings, place: tuple[str, int]) -> int:
+    from crawler.api.server import check_tokens, listen, serving
+    from crawler.cli.supervising import StopSignals
+
+    async with open_crawl(settings, create=False) as crawl:
+        is_lasting = bool(settings.archive.dir)  # the folder: without one, the log is seen here or nowhere
+        log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose) or not is_lasting)
+        with StopSignals() as signals, listen(*place) as sock:
+            await check_tokens(crawl, place[0])
+            stopped = asyncio.Event()
+            signals.on_stop = stopped.set
+
+            def announce(link: str) -> None:
+                say(f"To change things from a browser, open this link (it works once): {link}")
+
+            async with serving(
+                crawl, sock, names=arguments.host, metrics_domains=arguments.metrics_domains, announce=announce
+            ) as server:
+                say(f"Serving crawl {settings.crawl.name} at {server.url} (Ctrl-C ends it)")
+                announce(server.login_url())
+                await stopped.wait()
+    return 0

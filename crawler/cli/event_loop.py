@@ -1,11 +1,16 @@
 """How commands run their coroutine: uvloop where there is one, and as many open files as the system lets us have."""
 
+import argparse
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crawler import process_tuning
+from crawler.cli.options import settings_of
+
+if TYPE_CHECKING:
+    from crawler.crawl.opening import OpenCrawl
 
 T = TypeVar("T")
 
@@ -32,6 +37,18 @@ def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> 
 
         with UsersLoop(runner.get_loop()) as users_loop:
             return users_loop.run(runner, work)
+
+
+def run_on(arguments: argparse.Namespace, act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[None]]") -> int:
+    """Open the crawl that the options name, which must be there, and act on it; the exit code."""
+    from crawler.crawl.opening import open_crawl
+
+    async def run() -> int:
+        async with open_crawl(settings_of(arguments), create=False) as crawl:
+            await act(crawl, arguments)
+        return 0
+
+    return run_async(run())
 
 
 def raise_file_limit() -> tuple[int, int]:

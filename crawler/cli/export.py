@@ -1,112 +1,44 @@
-"""`crawler export`: committed pages, or items, into files and databases, from the crawl folder alone."""
+"""`crawler export` and `rehandle`: the pages of a crawl into files and databases, as they are or handled again."""
 
 import argparse
 import contextlib
 import sys
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from crawler.cli.options import add_common, settings_of
-from crawler.errors import ArchiveError, UsageError
+import msgspec
+
+from crawler.archive.folder import OUTPUTS, CrawlFolder, open_existing
+from crawler.archive.index_reader import MissingFile, unchecked_text
+from crawler.cli.check import check_app
+from crawler.cli.crawl_options import log_to_folder
+from crawler.cli.event_loop import run_async
+from crawler.cli.options import actor, settings_of
+from crawler.content.coding import inflate
+from crawler.crawl.opening import open_crawl
+from crawler.crawl.terms import app_name, permitted
+from crawler.errors import ArchiveError, HandlersFailed, UsageError
+from crawler.model import Decoded
+from crawler.outputs.cursor import refuse_foreign
+from crawler.outputs.export import export
+from crawler.outputs.files import NAME_SHOWN
+from crawler.outputs.opening import check_target, targets_of
+from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, UndecodableError
+from crawler.outputs.target import Target, TargetKind
+from crawler.settings import Settings
+from crawler.terminal.progress import progress
+from crawler.terminal.text import counted, out, out_json, say, warn
+from crawler.version import how_to_install
+from crawler.views.commands import domain_of
 
 if TYPE_CHECKING:
-    from crawler.archive.folder import CrawlFolder
-    from crawler.archive.index_reader import MissingFile
-    from crawler.outputs.records import RecordSource
-    from crawler.outputs.target import Target
+    from crawler.views.rehandling import RehandleResult
+
 
 STDOUT = "-"
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
-OUTPUT_HELP = (
-    "FILE.jsonl or FILE.csv (also .gz, .zst), FILE.parquet, FILE.sqlite, postgresql://HOST/DB?table=NAME, or - for "
-    "JSON Lines on standard output"
-)
-
-EPILOG = """\
-examples:
-  crawler export -o pages.jsonl -o pages.csv.gz
-  crawler export --items -o items.jsonl
-  crawler export --unless noindex -o pages.parquet
-  crawler export --text main --since 1d -o articles.parquet
-  crawler export -o 'postgresql://crawler@db.example/web?table=pages'
-  crawler export --text | jq -r 'select(.status == 200) | .title'
-
-fields: url, status, fetched_at, content_type, bytes, title, depth, digest, redirect_to,
-truncated, decode_error, noindex, warc_file, warc_offset, visit; of pages that a run of a job
-fetched: run;
-with --text: text; with --links: links; with --items: those of the items
-
-exit codes: 0 done, 2 bad folder or target, 4 another process is writing the target, 5 disk full
-or part of the archive missing, 12 a target rejected records, or is not available
-"""
-
-
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    p = commands.add_parser(
-        "export",
-        help="write the pages or items of a crawl into files or databases",
-        description="Write one record per committed page, each once. Needs the crawl folder, but no engine; "
-        "also works while the crawl is running.",
-        epilog=EPILOG,
-    )
-    p.add_argument(
-        "-o", "--output", action="append", default=[], metavar="TARGET",
-        help=f"{OUTPUT_HELP} (default); may be repeated",
-    )  # fmt: skip
-    _add_csv_safe(p)
-    p.add_argument("--items", action="store_true", help="what handlers yielded (--app) instead of pages")
-    p.add_argument(
-        "--text", nargs="?", const="visible", default="", choices=("visible", "main"),
-        help="with the text of each page: all that is visible (default), or the main text alone, without menus and "
-        "footers (needs trafilatura)",
-    )  # fmt: skip
-    p.add_argument("--links", action="store_true", help="with the links of each page")
-    p.add_argument(
-        "--since", type=since_type, metavar="WHEN", default=0.0,
-        help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
-    )  # fmt: skip
-    p.add_argument("--run", dest="of_run", metavar="ID", default="", help="only pages that this run of a job fetched")
-    p.add_argument(
-        "--unless", action="append", default=[], choices=("noindex", "truncated"),
-        help="leave out pages that ask search engines not to show them (noindex), or whose body was cut (truncated); "
-        "may be repeated",
-    )  # fmt: skip
-    add_common(p)
-    p.set_defaults(run=run, takes_urls=False)
-
-
-def since_type(text: str) -> float:
-    """For argparse: a time ago or a date, as wall time in seconds."""
-    from crawler.rules.schedules import parse_duration
-
-    with contextlib.suppress(ValueError):
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    try:
-        return time.time() - parse_duration(text)
-    except UsageError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a valid time (use a time ago: 2h, 3d; or a date: 2026-11-01, 2026-11-01T08:00)"
-        ) from None
-
-
-def add_output(group: "argparse._ArgumentGroup") -> None:
-    """The same for commands that crawl."""
-    group.add_argument(
-        "-o", "--output", action="append", default=[], metavar="TARGET",
-        help=f"keep results up to date there while the crawl runs: {OUTPUT_HELP}; may be repeated",
-    )  # fmt: skip
-    _add_csv_safe(group)
-
-
-def _add_csv_safe(parser: "argparse._ActionsContainer") -> None:
-    parser.add_argument(
-        "--no-csv-safe", dest="csv_safe", action="store_false",
-        help="write text to CSV unchanged, even where a spreadsheet would run it as a formula",
-    )  # fmt: skip
 
 
 def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) -> list["Target"]:
@@ -116,12 +48,6 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
     """
     if not arguments.output:
         return []
-    from pathlib import Path
-
-    from crawler.archive.folder import OUTPUTS
-    from crawler.outputs.cursor import refuse_foreign
-    from crawler.outputs.opening import check_target, targets_of
-    from crawler.outputs.records import ITEMS, PAGES
 
     shape = ITEMS if items else PAGES
     targets = targets_of(arguments.output, csv_safe=arguments.csv_safe, table=shape.name)
@@ -131,13 +57,8 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
     return targets
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_export(arguments: argparse.Namespace) -> int:
     """Export; raises ArchiveError when part of the archive is missing, after all that can be read was written."""
-    from crawler.archive.folder import open_existing
-    from crawler.outputs.opening import targets_of
-    from crawler.outputs.records import ITEMS, PAGES, Items, Pages
-    from crawler.terminal.text import say
-
     table = (ITEMS if arguments.items else PAGES).name
     targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
     _check_content(arguments)
@@ -163,25 +84,16 @@ def _check_content(arguments: argparse.Namespace) -> None:
         try:
             import trafilatura  # noqa: F401
         except ImportError:
-            from crawler.version import how_to_install
-
             raise UsageError(
                 f"--text main needs trafilatura: {how_to_install('text', 'trafilatura')} (--text visible needs nothing)"
             ) from None
 
 
 def export_all(
-    folder: "CrawlFolder", targets: Sequence["Target"], source: "RecordSource", *, since: float = 0.0,
+    folder: CrawlFolder, targets: Sequence["Target"], source: RecordSource, *, since: float = 0.0,
     of_run: str = "", unless: Sequence[str] = (), verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
-    from crawler.archive.index_reader import unchecked_text
-    from crawler.outputs.export import export
-    from crawler.outputs.files import NAME_SHOWN
-    from crawler.outputs.target import TargetKind
-    from crawler.terminal.progress import progress
-    from crawler.terminal.text import counted, say, warn
-
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
         summary = export(folder, targets, source, since=since, run=of_run, unless=unless, meter=meter)
@@ -205,8 +117,6 @@ def export_all(
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:
-    from crawler.terminal.text import counted, warn
-
     if not missing:
         return
     for one in missing:
@@ -217,11 +127,90 @@ def _say_missing(missing: "Sequence[MissingFile]") -> None:
 
 def decode(payload: bytes, coding: str) -> bytes:
     """Undo a content coding, bounded, as far as it can be. Raises UndecodableError when nothing of it can."""
-    from crawler.content.coding import inflate
-    from crawler.model import Decoded
-    from crawler.outputs.records import UndecodableError
-
     found = inflate(payload, coding, limit=BODY_BYTES_MAX, ratio_max=RATIO_MAX)
     if found.decoded is Decoded.NOTHING:
         raise UndecodableError(found.error)
     return found.body
+
+
+# `crawler rehandle`: runs handlers over the pages of a crawl folder again, without a request.
+
+
+UNREADABLE = {
+    "no_record": "it was stored without its body (archive.warc = no); only another crawl can fetch it again",
+    "not_found": "its body is in a file that is not in this folder; run the command where that file is",
+    "damaged": "its record or its items are damaged; 'crawler audit' names the file",
+}
+
+
+def run_rehandle(arguments: argparse.Namespace) -> int:
+    """Handle all pages, and print what came of it. Raises HandlersFailed and ArchiveError after that."""
+    domain = domain_of(arguments.domain) if arguments.domain else ""
+    settings = settings_of(arguments, {"app": "handlers.app"}, in_folder=True)
+    open_existing(settings.archive.dir)  # fails before an engine is started
+    settings = permitted(settings)
+    if not settings.handlers.app:
+        raise UsageError("this crawl has no app: name one with --app, like --app shop.py")
+    check_app(settings)
+    targets = checked_targets(arguments, settings.archive.dir, items=True)
+    return run_async(_run(arguments, settings, domain, targets), has_users_code=True)
+
+
+async def _run(arguments: argparse.Namespace, settings: Settings, domain: str, targets: "Sequence[Target]") -> int:
+    from crawler.cli.session import kept_up_to_date, raise_first
+    from crawler.handlers.load_app import load_app
+    from crawler.views.rehandling import rehandle
+
+    async with open_crawl(settings, create=False) as crawl:
+        log_to_folder(settings, crawl.folder.log, "rehandle", verbose=bool(arguments.verbose))
+        app, before = load_app(settings.handlers.app), crawl.record.needs.app
+        with progress(verbose=arguments.verbose) as meter:
+            result = await rehandle(crawl, app, domain=domain, append=arguments.append, actor=actor(), meter=meter)
+        async with kept_up_to_date(crawl.folder, targets, warn, items=True) as ended:
+            pass  # all of it is there
+        if arguments.json:
+            out_json(msgspec.to_builtins(result))
+        else:
+            out(_text(result))
+            if before != (name := app_name(settings.handlers.app)):
+                out(f"The app of the crawl is {name} now{f', and was {before}' if before else ''}.")
+        raise_first(ended.problems, warn)
+        _raise_for(result)
+    return 0
+
+
+def _text(result: "RehandleResult") -> str:
+    lines = ["Completed an earlier rehandle, which was interrupted."] if result.completed else []
+    handled = result.pages - result.failed - result.unreadable.total()
+    lines.append(
+        f"Handled {counted(handled, 'page')} again: {counted(result.items, 'item')} ({result.items_before:,} "
+        f"before); {counted(result.changed, 'page has', 'pages have')} other items now."
+    )
+    if result.urls_added:
+        lines.append(f"{counted(result.urls_added, 'new URL')} to crawl: 'crawler crawl' fetches them.")
+    if result.items_invalid:
+        lines.append(f"{counted(result.items_invalid, 'invalid item')} left out; log/rehandle.log has the reasons.")
+    if result.pruned:
+        lines.append(f"{counted(result.pruned, 'page was', 'pages were')} pruned, and stay without items.")
+    if result.dead:
+        lines.append(
+            f"{counted(result.dead, 'page')} not in the archive, because a handler failed when the page was fetched: "
+            "'crawler dead retry --reason handler' retries."
+        )
+    if result.failures:
+        first = result.failures[0]
+        lines.append(f"The handler failed on {counted(result.failed, 'page')}, like {first.url}: {first.detail}")
+        lines += [first.trace] * bool(first.trace)
+    for why, n in sorted(result.unreadable.items()):
+        lines.append(f"{counted(n, 'page')} not handled, like {result.unreadable_urls[why]}: {UNREADABLE[why]}.")
+    return "\n".join(lines)
+
+
+def _raise_for(result: "RehandleResult") -> None:
+    if result.failed:
+        raise HandlersFailed(
+            f"the handler failed on {counted(result.failed, 'page')}, whose items stay as they were: mend it and give "
+            "the same command again; log/rehandle.log has each"
+        )
+    if missing := result.unreadable.total():
+        raise ArchiveError(f"{counted(missing, 'page')} can't be read from the archive: the items stay as they were")

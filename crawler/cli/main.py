@@ -44,12 +44,53 @@ examples:
 """
 
 
-# In the order of --help. Named as the commands, but for `operate`, which has several.
-MODULES = (
-    "crawl", "run", "scale", "settings", "seed", "seeds", "jobs", "users", "stats", "top", "serve", "token", "crawls",
-    "ring", "explain", "fetch", "replay", "shell", "check", "history", "dead", "operate", "oplog", "export",
-    "rehandle", "prune", "audit", "rebuild", "doctor", "init", "completion",
-)  # fmt: skip
+# In the order of --help: where the options of each command are defined, and what it does.
+COMMANDS = {
+    "crawl": ("parse_crawl:add_crawl", "crawl sites from seed URLs until nothing is left"),
+    "run": ("parse_crawl:add_run", "run instances that wait for work, on one or many machines"),
+    "scale": ("parse_admin:add_scale", "change or show the number of instances on a machine"),
+    "settings": ("parse_inspect:add_settings", "show or change the settings that are stored with a crawl"),
+    "seed": ("parse_crawl:add_seed", "add URLs to a running or future crawl"),
+    "seeds": ("parse_inspect:add_seeds", "each seed's pending, done and dead URLs"),
+    "jobs": ("parse_jobs:add_jobs", "crawls that run at a time, or again and again"),
+    "users": ("parse_admin:add_users", "list the users who share a crawl, or set a weight"),
+    "stats": ("parse_inspect:add_stats", "totals and per-domain statistics"),
+    "top": ("parse_inspect:add_top", "watch and steer a crawl in the terminal, live"),
+    "serve": ("parse_crawl:add_serve", "dashboard, HTTP API and metrics of a crawl"),
+    "token": ("parse_admin:add_token", "make, list and remove the tokens of the HTTP API"),
+    "crawls": ("parse_admin:add_crawls", "list the crawls of an engine, or remove one"),
+    "ring": (
+        "parse_admin:add_ring",
+        "members, their state and share; the owner of a URL; pins; what a change would move",
+    ),
+    "explain": ("parse_inspect:add_explain", "why a URL is, is not or will be crawled"),
+    "fetch": ("parse_dev:add_fetch", "fetch one page and show what the crawler sees"),
+    "replay": ("parse_folder:add_replay", "serve archives as a web on this machine, to try handlers on"),
+    "shell": ("parse_dev:add_shell", "fetch one page and look at it in a Python prompt"),
+    "check": ("parse_dev:add_check", "check a settings file or an app, and show which settings a URL gets"),
+    "history": ("parse_inspect:add_history", "what became of each attempt at a URL"),
+    "dead": ("parse_admin:add_dead", "dead letters (URLs that ran out of attempts): list, retry or purge them"),
+    "pause": ("parse_admin:add_domain_command", "start no more requests, to one domain or to any"),
+    "resume": ("parse_admin:add_domain_command", "continue a paused domain or crawl"),
+    "block": ("parse_admin:add_domain_command", "stop fetching from a domain; its URLs are deferred"),
+    "unblock": ("parse_admin:add_domain_command", "fetch from a blocked domain again"),
+    "delay": ("parse_admin:add_domain_command", "set the delay between requests to a domain"),
+    "boost": (
+        "parse_admin:add_domain_command",
+        "fetch from a domain before others that are due, or after them; list the boosts",
+    ),
+    "purge": ("parse_admin:add_domain_command", "drop the queued and deferred URLs of a domain permanently"),
+    "release": ("parse_admin:add_domain_command", "put deferred URLs back into their queues"),
+    "oplog": ("parse_inspect:add_oplog", "who changed what in a crawl, and when"),
+    "export": ("parse_folder:add_export", "write the pages or items of a crawl into files or databases"),
+    "rehandle": ("parse_folder:add_rehandle", "run handlers over the pages of a crawl again"),
+    "prune": ("parse_folder:add_prune", "remove old results from a crawl folder"),
+    "audit": ("parse_folder:add_audit", "check a crawl against its archive and the web server's log"),
+    "rebuild": ("parse_folder:add_rebuild", "recreate a crawl from its folder when the engine lost it"),
+    "doctor": ("parse_inspect:add_doctor", "check engine, DNS, disk and limits; print how to fix them"),
+    "init": ("parse_dev:add_init", "write a settings file and an app to begin with"),
+    "completion": ("parse_dev:add_completion", "print a script that completes commands and options in your shell"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -75,8 +116,11 @@ class Parser(argparse.ArgumentParser):
         return [option for action in self._actions for option in action.option_strings]
 
 
-def parser(command: str = "") -> tuple[Parser, dict[str, Parser]]:
-    """The whole command line, and the parser of each command; of one command alone in half the time and less."""
+def parser(only: str | None = None) -> tuple[Parser, dict[str, Parser]]:
+    """The whole command line, and the parser of each command.
+
+    With `only`, the command line of this one command; of all commands without their options if it is not one of them.
+    """
     top = Parser(
         prog="crawler",
         description="A distributed web crawler: its queue of URLs lives in Redis or Valkey, split by domain.",
@@ -84,8 +128,11 @@ def parser(command: str = "") -> tuple[Parser, dict[str, Parser]]:
     )
     top.add_argument("--version", action="store_true", help="print versions: program, Python, engine, libraries")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in (command,) if command in MODULES else MODULES:
-        importlib.import_module(f"crawler.cli.{name}").add_parser(commands)
+    for name in (only,) if only in COMMANDS else COMMANDS:
+        where, text = COMMANDS[name]
+        one = commands.add_parser(name, help=text, description=f"{name}: {text}.")
+        if only in (None, name):
+            _named(f"crawler.cli.{where}")(one)
     return top, commands.choices
 
 
@@ -243,8 +290,8 @@ def _open_standard_streams() -> None:
 
 def _run(arguments: Sequence[str], *, is_program: bool) -> int:
     top, commands = parser(arguments[0] if arguments else "")
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
-        top.error(_unknown_command(arguments[0], list(parser()[1])))
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        top.error(_unknown_command(arguments[0], list(COMMANDS)))
     known, rest = top.parse_known_args(arguments)
     if known.version:
         from crawler.terminal.text import out
@@ -266,7 +313,13 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         command = getattr(known, "parser", commands[known.command])
         command.error(_complaint(rest, command))
     known.is_program = is_program
-    return int(known.run(known))
+    return int((_named(known.run) if isinstance(known.run, str) else known.run)(known))
+
+
+def _named(name: str) -> Callable[[Any], Any]:
+    """The function MODULE:FUNCTION: what a command does not need is not imported."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
 
 
 def _unknown_command(name: str, known: Sequence[str]) -> str:

@@ -42,6 +42,7 @@ OPTIONS_VARIABLE = (
 )
 
 COUNT_MAX = 2**53
+SHOWN = 50  # rows of a table, unless --limit is given
 SHOWN_MAX = 40
 
 COMMON = {"dir": "archive.dir", "redis": "frontier.redis", "name": "crawl.name", "engine": "frontier.engine"}

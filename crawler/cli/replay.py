@@ -1,76 +1,29 @@
 """`crawler replay`: archives served as the web that they were recorded from, or a made-up web to try things on."""
 
 import argparse
+import asyncio
 import os
 import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from crawler.cli.options import whole_type
+from crawler.archive.warc_web import RecordedWeb
+from crawler.cli.event_loop import raise_file_limit, run_async
 from crawler.errors import UsageError
+from crawler.terminal.progress import progress
+from crawler.terminal.text import counted, flush, out, warn
+from crawler.testing.example_web import ExampleWeb
+from crawler.testing.replaying import Replayed
+from crawler.testing.web_server import Table, WebServer, WebSource, environment_of
 
-if TYPE_CHECKING:
-    from crawler.testing.web_server import WebSource
-
-EPILOG = """\
-examples:
-  crawler replay serve crawl-data              serve what a crawl has archived, until Ctrl-C
-  crawler replay run shop.warc.gz -- crawler crawl https://shop.example/ --app shop.py --dir again
-                                               run one command in it; its exit code is ours
-  crawler replay run --example -- crawler fetch http://quotes.test/
-
-A command that is run this way, or with the settings that are shown, requests nothing beyond
-this machine. What is not in the archive is 404 with the header X-Crawler-Replay, a host that
-is not in it does not exist. Crawls of this program archive no robots.txt.
-
-exit codes: 0 ended by Ctrl-C, 2 no archive, or nothing in it; `run`: that of the command
-"""
-FILES = "WARC files, plain or gzipped by record, or crawl folders"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PROMPT = "(replay) "  # of a shell that is run
 SIGNALLED = 128  # plus its number: the exit code of what a signal ended, as shells count
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    p = commands.add_parser(
-        "replay",
-        help="serve archives as a web on this machine, to try handlers on",
-        description="Serve WARC files as the web that they were recorded from: hosts, ports, https and all, on "
-        "loopback only. The newest response of each URL is given, as it was recorded.",
-        epilog=EPILOG,
-    )
-    p.set_defaults(run=_without_action)
-    actions = p.add_subparsers(metavar="ACTION", title="actions")
-    text = "serve until Ctrl-C, and print the settings that lead there"
-    one = actions.add_parser("serve", help=text, description=f"{text.capitalize()}.", epilog=EPILOG)
-    one.add_argument("paths", nargs="*", metavar="FILE", help=FILES)
-    _add_options(one)
-    one.set_defaults(run=run, parser=one)
-    text = "run a command in that web, and end with its exit code"
-    one = actions.add_parser(
-        "run", usage="crawler replay run [--example] [--port N] [FILE ...] -- COMMAND", help=text,
-        description=f"{text.capitalize()}.", epilog=EPILOG,
-    )  # fmt: skip
-    one.add_argument("words", nargs=argparse.REMAINDER, metavar="FILE ... -- COMMAND", help=f"{FILES}; the command")
-    _add_options(one)
-    one.set_defaults(run=run, paths=None, parser=one)
-
-
-def _add_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--example", action="store_true", help="serve a small made-up web instead: http://quotes.test/")
-    p.add_argument("--port", type=whole_type, default=0, metavar="N", help="of the web server (default: a free one)")
-
-
-def _without_action(_: argparse.Namespace) -> int:
-    raise UsageError("use 'crawler replay serve' or 'crawler replay run' (see 'crawler replay --help')")
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run_replay(arguments: argparse.Namespace) -> int:
     """Serve; see EPILOG for the exit codes. Raises UsageError."""
-    from crawler.cli.event_loop import raise_file_limit, run_async
-
     paths, command = arguments.paths, None
     if paths is None:
         paths, command = _split(arguments.words)
@@ -94,13 +47,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return files, command
 
 
-def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
+def _recorded(paths: Sequence[str]) -> tuple[WebSource, str, str]:
     """What to serve, in words, and a URL to begin with; warns of what can't be read."""
-    from crawler.archive.warc_web import RecordedWeb
-    from crawler.terminal.progress import progress
-    from crawler.terminal.text import counted, warn
-    from crawler.testing.replaying import Replayed
-
     with progress() as meter:
         recorded = RecordedWeb(paths, meter)
     for flaw in recorded.flaws:
@@ -109,21 +57,13 @@ def _recorded(paths: Sequence[str]) -> "tuple[WebSource, str, str]":
     return Replayed(recorded), what, recorded.first_url
 
 
-def _example() -> "tuple[WebSource, str, str]":
-    from crawler.testing.example_web import ExampleWeb
-    from crawler.testing.web_server import Table
-
+def _example() -> tuple[WebSource, str, str]:
     example = ExampleWeb()
     table = Table(example.pages)
     return table, f"{len(example.pages)} URLs of {len(table.hosts)} hosts", example.seeds[0]
 
 
-async def _serve(source: "WebSource", port: int, command: list[str] | None, what: str, first: str) -> int:
-    import asyncio
-
-    from crawler.terminal.text import flush, out
-    from crawler.testing.web_server import WebServer, environment_of
-
+async def _serve(source: WebSource, port: int, command: list[str] | None, what: str, first: str) -> int:
     async with WebServer(source, port=port, asked_max=0) as server:
         environment = environment_of(server.settings)
         if command:
@@ -155,8 +95,6 @@ def _introduction(what: str, first: str, environment: Mapping[str, str]) -> str:
 
 async def _run_with(command: list[str], environment: Mapping[str, str]) -> int:
     """Its exit code. Signals are its business: those that reach us alone are handed on."""
-    import asyncio
-
     try:
         process = await asyncio.create_subprocess_exec(*command, env=os.environ | environment)
     except OSError as error:

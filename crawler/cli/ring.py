@@ -1,119 +1,38 @@
-"""`crawler ring`: members and shares, the owner of a URL, what a change of nodes would move, pins, eviction."""
+"""`crawler ring` and `scale`: members and shares, pins, eviction; how many instances a machine runs."""
 
 import argparse
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
-from crawler.cli.options import actor, add_common, settings_of
+import msgspec
+
+from crawler.cli.crawl_options import INSTANCES_MAX
+from crawler.cli.event_loop import run_async, run_on
+from crawler.cli.options import actor, settings_of
+from crawler.cli.parse_admin import LEAVE_S
+from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import UsageError
-
-if TYPE_CHECKING:
-    from crawler.crawl.opening import OpenCrawl
+from crawler.frontier.members import SupervisorChild
+from crawler.settings import Settings
+from crawler.supervisor.scale_requests import SupervisorStatus, look, picked, scale
+from crawler.terminal.text import NOTHING, counted, duration, or_nothing, out, out_json, say, shortened, show, table
+from crawler.views.ring import evict, members, pin, pins, place, planned, unpin
+from crawler.views.ring_text import evict_text, members_text, pin_text, pins_text, place_text, plan_text, unpin_text
 
 Answer = tuple[object, str]  # for programs and for people
-Call = Callable[["OpenCrawl", argparse.Namespace], Awaitable[Answer]]
-
-EPILOG = """\
-examples:
-  crawler ring                                   members, their state and share
-  crawler ring show https://docs.example/a       domain, partition, owner, epoch
-  crawler ring plan --add 2                      what two more nodes would move
-  crawler ring plan --remove web-3 --add big-0:4
-                                                 one node less, another with four times the share
-  crawler ring pin shop.example big-0            give a domain to a node; `unpin DOMAIN` ends it
-  crawler ring pins                              all pins, and whether they are heard
-  crawler ring evict web-3                       take an instance off the crawl, now
-
-A member's state is judged by its heartbeat, read twice: a "silent" member sent none in
-between, a "dead" one left its lock file free on this machine. A "quarantined" one came back
-so often lately that it has to wait. One that "disagrees" follows another ring than most: its
-settings or its release differ. The ring suggests shares; instances hold leases, which follow
-the ring.
-
-Instances own partitions. A pinned domain takes its whole partition along, some 1/1024 of all
-domains, so two domains of one partition can't be pinned to different nodes. While the node of
-a pin does not take part, the ring decides.
-
-An evicted instance lets go at once and exits with 10. If it hangs, nothing that it writes
-counts after a silence of membership.dead_s; others take over then. Started again, it may join.
-
-exit codes: 0 done, 2 no such crawl, bad URL, node or plan, 3 engine,
-4 another domain of the partition is pinned to another node, or an evicted node's
-partitions stay in its name
-"""
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    p = commands.add_parser(
-        "ring",
-        help="members, their state and share; the owner of a URL; pins; what a change would move",
-        description="Who takes part in a crawl and has which share. Without an action: show.",
-        epilog=EPILOG,
-    )
-    _add_options(p)
-    p.set_defaults(run=run, answer=_show, url=None)
-    actions = p.add_subparsers(metavar="ACTION", title="actions")
-
-    def add(name: str, answer: Call, text: str) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        _add_options(one)
-        for option in one._actions[1:]:  # noqa: SLF001 - argparse has no list of its options
-            option.default = argparse.SUPPRESS  # options before the name of the action count as well
-        one.set_defaults(answer=answer, parser=one)
-        return one
-
-    one = add("show", _show, "members, their state and share; with a URL: where it belongs")
-    one.add_argument("url", nargs="?", metavar="URL", help="a URL or domain")
-    one = add("plan", _plan, "what a change of nodes would move; changes nothing")
-    one.add_argument(
-        "--add", dest="changes", action="append", type=lambda text: f"+{text}", metavar="N|NODE[:WEIGHT]",
-        help="N more nodes, one more node of that name, or a new weight of a node; repeatable",
-    )  # fmt: skip
-    one.add_argument(
-        "--remove", dest="changes", action="append", type=lambda text: f"-{text}", metavar="N|NODE",
-        help="N nodes less, those with the highest numbers, or that node; repeatable",
-    )  # fmt: skip
-    one = add("pin", _pin, "give a domain to a node")
-    one.add_argument("domain", metavar="DOMAIN")
-    one.add_argument("node", metavar="NODE")
-    one = add("unpin", _unpin, "end a domain's pin")
-    one.add_argument("domain", metavar="DOMAIN")
-    add("pins", _pins, "all pins, and whether they are heard")
-    one = add("evict", _evict, "take an instance off the crawl, now")
-    one.add_argument("node", metavar="NODE")
-
-
-def _add_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--json", action="store_true", help="as one JSON object")
-    add_common(p)
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run_ring(arguments: argparse.Namespace) -> int:
     """Open the crawl and print the answer. Raises UsageError."""
-    from crawler.cli.event_loop import run_async
-
-    return run_async(_run(arguments))
+    return run_on(arguments, _ring)
 
 
-async def _run(arguments: argparse.Namespace) -> int:
-    import msgspec
-
-    from crawler.crawl.opening import open_crawl
-    from crawler.terminal.text import out, out_json
-
-    async with open_crawl(settings_of(arguments), create=False) as crawl:
-        found, text = await arguments.answer(crawl, arguments)
-    if arguments.json:
-        out_json(msgspec.to_builtins(found))
-    else:
-        out(text)
-    return 0
+async def _ring(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+    found, text = await ANSWERS[arguments.answer](crawl, arguments)
+    show(found, text, as_json=arguments.json)
 
 
-async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.views.ring import members, place
-    from crawler.views.ring_text import members_text, place_text
-
+async def _show(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     if arguments.url is None:
         listed = await members(crawl)
         return listed, members_text(listed)
@@ -121,10 +40,7 @@ async def _show(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
     return found, place_text(found)
 
 
-async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.views.ring import planned
-    from crawler.views.ring_text import plan_text
-
+async def _plan(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     if not arguments.changes:
         raise UsageError("a plan needs a change: --add 2, --add NODE:WEIGHT, --remove 1 or --remove NODE")
     try:
@@ -134,33 +50,104 @@ async def _plan(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
     return found, plan_text(found)
 
 
-async def _pin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.views.ring import pin
-    from crawler.views.ring_text import pin_text
-
+async def _pin(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     found = await pin(crawl, arguments.domain, arguments.node, actor=actor())
     return found, pin_text(found)
 
 
-async def _unpin(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.views.ring import unpin
-    from crawler.views.ring_text import unpin_text
-
+async def _unpin(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     found = await unpin(crawl, arguments.domain, actor=actor())
     return found, unpin_text(found)
 
 
-async def _pins(crawl: "OpenCrawl", _: argparse.Namespace) -> Answer:
-    from crawler.views.ring import pins
-    from crawler.views.ring_text import pins_text
-
+async def _pins(crawl: OpenCrawl, _: argparse.Namespace) -> Answer:
     found = await pins(crawl)
     return found, pins_text(found)
 
 
-async def _evict(crawl: "OpenCrawl", arguments: argparse.Namespace) -> Answer:
-    from crawler.views.ring import evict
-    from crawler.views.ring_text import evict_text
-
+async def _evict(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     found = await evict(crawl, arguments.node, actor=actor())
     return found, evict_text(found)
+
+
+ANSWERS: Mapping[str, Callable[[OpenCrawl, argparse.Namespace], Awaitable[Answer]]] = {
+    "show": _show, "plan": _plan, "pin": _pin, "unpin": _unpin, "pins": _pins, "evict": _evict
+}  # fmt: skip
+
+
+# `crawler scale`: how many instances the supervisor of a machine runs; changes it, or shows it.
+
+WORDS_WIDTH = 50
+
+
+def run_scale(arguments: argparse.Namespace) -> int:
+    """Request the change and wait, or show; EPILOG has the exit codes."""
+    if arguments.wanted is not None:
+        if arguments.status:
+            raise UsageError("--status only shows the state: give either --status or N")
+        if not 0 <= arguments.wanted <= INSTANCES_MAX:
+            raise UsageError(f"{arguments.wanted}: expected 0 to {INSTANCES_MAX} instances")
+    return run_async(_run(arguments, settings_of(arguments)))
+
+
+async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
+    async with open_crawl(settings, create=False) as crawl:
+        seen = await look(crawl.supervisors)
+        if arguments.wanted is not None:
+            seen = [await _scaled(crawl, arguments, seen)]
+        elif arguments.host:
+            seen = [one for one in seen if one.is_called(arguments.host)]
+    if arguments.json:
+        out_json({"crawl": settings.crawl.name, "supervisors": [_as_json(one) for one in seen]})
+    else:
+        out("\n\n".join(_text(one) for one in seen) or "No supervisor is running. Start one: crawler run -n 4")
+    return 0
+
+
+async def _scaled(crawl: OpenCrawl, arguments: argparse.Namespace, seen: "list[SupervisorStatus]") -> SupervisorStatus:
+    one = picked(seen, host=arguments.host or "", folder=arguments.dir or "")
+    timeout_s = arguments.timeout or crawl.settings.membership.drain_timeout_s + LEAVE_S
+    if not arguments.json:
+        change = f"Scaling {one.name} from {one.record.wanted} to {arguments.wanted}"
+        say(f"{change}; waiting up to {timeout_s:g} s.")
+    await crawl.operator_log.add(actor(), "scale", one.name, counted(arguments.wanted, "instance"))
+    return await scale(crawl.supervisors, one, arguments.wanted, by=crawl.session, timeout_s=timeout_s)
+
+
+def _as_json(one: SupervisorStatus) -> dict[str, Any]:
+    record: dict[str, Any] = msgspec.to_builtins(one.record)
+    kept = ("session", "pid", "folder", "wanted", "age_s", "children")
+    return {"host": one.host, "state": one.state, "running": one.running} | {key: record[key] for key in kept}
+
+
+def _text(one: SupervisorStatus) -> str:
+    record = one.record
+    head = f"{one.name}: {_state_text(one)}, {record.folder}"
+    if not record.children or not one.lives:
+        return head
+    headers = ("node", "state", "since", "pid", "restarts", "last words")
+    rows = [_row(child) for child in record.children]
+    return f"{head}\n{table(headers, rows, left=len(headers))}"
+
+
+def _state_text(one: SupervisorStatus) -> str:
+    if one.state == "gone":
+        return "gone; it was killed, and its instances have ended or are about to"
+    if one.state == "silent":
+        return "silent; it was killed, or lost its connection and may come back"
+    if not one.record.wanted and not one.record.children:
+        return f"no instance is wanted, up {duration(one.record.age_s)}"
+    stopping = "stopping, " if one.state == "stopping" else ""
+    return f"{stopping}{one.running} of {one.record.wanted} instances run, up {duration(one.record.age_s)}"
+
+
+def _row(child: SupervisorChild) -> tuple[str, ...]:
+    state = f"{child.state} in {duration(child.due_s)}" if child.due_s else child.state
+    return (
+        child.node,
+        state,
+        duration(child.for_s),
+        or_nothing(str(child.pid), child.pid),
+        or_nothing(str(child.restarts), child.restarts),
+        shortened(child.last_words, WORDS_WIDTH) or NOTHING,
+    )

@@ -3,74 +3,33 @@
 import argparse
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from crawler.cli.crawl_options import KEYS, add_fetching, add_order, add_sitemap
-from crawler.cli.options import actor, add_common, moment_type, settings_of, whole_type
-from crawler.crawl.url_input import NO_SEED, add_urls, bytes_of, check_any, complaints, read_given, sources_of
+from msgspec.structs import replace
+
+from crawler.cli.crawl_options import KEYS
+from crawler.cli.event_loop import run_async
+from crawler.cli.options import actor, settings_of
+from crawler.crawl.opening import OpenCrawl, open_crawl
+from crawler.crawl.seed import GivenUrl, SeedReport, SitemapReader
+from crawler.crawl.terms import check_terms
+from crawler.crawl.url_input import NO_SEED, bytes_of, check_any, complaints, read_given, sources_of
 from crawler.errors import UsageError
+from crawler.rules.order import Signals
+from crawler.rules.text import Meter
+from crawler.runtime.process import wall_s
+from crawler.settings import Settings
 from crawler.terminal.progress import progress
-from crawler.terminal.text import out, out_json, warn
+from crawler.terminal.text import counted, moment, out, out_json, warn
+from crawler.views.commands import check_seed_options
+from crawler.views.seeds import add_seeds
 
 if TYPE_CHECKING:
-    from crawler.crawl.opening import OpenCrawl
-    from crawler.crawl.seed import GivenUrl, SeedReport
-    from crawler.rules.text import Meter
-    from crawler.settings import Settings
-
     Batches = AsyncGenerator[list[GivenUrl], None]
 
-EPILOG = """\
-examples:
-  crawler seed https://docs.example/ https://blog.example/
-  crawler seed -i hosts.txt --priority 5
-  tail -f found.log | crawler seed -
-  crawler seed --sitemap https://docs.example/sitemap.xml
-  crawler seed --at 2027-01-31T12:00Z https://docs.example/release-notes
 
-Each seed's domain (host, folder; see --scope of 'crawler crawl') joins the scope of the
-crawl. A crawl does not end while a stream of seeds is being read.
-
-With --at, the URLs are pending and no instance fetches them before that time; a crawl does
-not end before. A URL that the crawl knows already stays as it is: one that waits for its time
-waits on, also when it is given again or a page links to it.
-
-exit codes: 0 done, 2 no valid seed URL, 3 engine, 6 the sitemap could not be fetched
-"""
-
-
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    p = commands.add_parser(
-        "seed",
-        help="add URLs to a running or future crawl",
-        description="Add URLs to a crawl, running or not yet started, and print how many were new.",
-        epilog=EPILOG,
-    )
-    add_urls(p)
-    group = p.add_argument_group("seeds")
-    add_sitemap(group)
-    group.add_argument(
-        "--priority", type=float, metavar="P", help="higher is fetched first (default: derived from --order)"
-    )
-    group.add_argument(
-        "--depth", type=whole_type, default=0, metavar="N", help="the depth these URLs count as (default: 0)"
-    )
-    group.add_argument(
-        "--at", type=moment_type, default=0.0, metavar="TIME",
-        help="fetch these URLs at TIME or later, like 2027-01-31T12:00Z (ISO 8601; UTC unless it has an offset)",
-    )  # fmt: skip
-    group.add_argument("--json", action="store_true", help="the counts as one JSON object")
-    add_order(group)
-    add_fetching(p)
-    add_common(p)
-    p.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run_seed(arguments: argparse.Namespace) -> int:
     """Add; raises UsageError when not one URL could be used."""
-    from crawler.cli.event_loop import run_async
-    from crawler.views.commands import check_seed_options
-
     settings = settings_of(arguments, KEYS)
     try:
         check_seed_options(arguments.depth, arguments.priority)
@@ -85,23 +44,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_time(arguments: argparse.Namespace) -> None:
     """A time in the past is now."""
-    from crawler.runtime.process import wall_s
-    from crawler.terminal.text import moment
-
     if 0 != arguments.at <= wall_s():
         warn(f"--at {moment(arguments.at)} is in the past: the URLs may be fetched now")
         arguments.at = 0.0
 
 
-async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list["GivenUrl"], files: list[str]) -> int:
-    from crawler.crawl.opening import open_crawl
-    from crawler.crawl.terms import check_terms
-
+async def _run(arguments: argparse.Namespace, settings: Settings, plain: list["GivenUrl"], files: list[str]) -> int:
     if not arguments.sitemap:
         await check_any(plain, files)
     async with open_crawl(settings, create=True) as crawl:
         await check_terms(crawl)
-        from crawler.views.seeds import add_seeds
 
         with progress(verbose=arguments.verbose) as meter:
             intake = Intake(meter)
@@ -121,9 +73,7 @@ async def _run(arguments: argparse.Namespace, settings: "Settings", plain: list[
 class Intake:
     """How far the seeds are, in the progress line, and the complaints about them, printed as they come."""
 
-    def __init__(self, meter: "Meter") -> None:
-        from crawler.crawl.seed import SeedReport
-
+    def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.report = SeedReport()
         self.foreign = 0  # URLs of sitemaps that are of other domains
@@ -138,7 +88,7 @@ class Intake:
     def reached(self) -> None:
         self.meter.reached(self.report.total, self._position)
 
-    def added(self, report: "SeedReport") -> None:
+    def added(self, report: SeedReport) -> None:
         """What the given URLs have come to."""
         self.report = report
         lines = complaints(report)[: len(report.invalid)]
@@ -157,7 +107,7 @@ async def given_batches(plain: list["GivenUrl"], files: list[str], intake: Intak
 
 
 async def _batches(
-    crawl: "OpenCrawl", plain: list["GivenUrl"], files: list[str], sitemaps: list[str], intake: Intake
+    crawl: OpenCrawl, plain: list["GivenUrl"], files: list[str], sitemaps: list[str], intake: Intake
 ) -> "Batches":
     async for batch in given_batches(plain, files, intake):
         yield batch
@@ -167,10 +117,8 @@ async def _batches(
                 yield batch
 
 
-async def sitemap_batches(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batches":
+async def sitemap_batches(crawl: OpenCrawl, url: str, intake: Intake) -> "Batches":
     """A sitemap's URLs, without those of other domains."""
-    from crawler.crawl.seed import GivenUrl, SitemapReader
-    from crawler.rules.order import Signals
     from crawler.views.explain import polite_fetcher
 
     async with polite_fetcher(crawl) as (fetcher, slot_borrower):
@@ -189,23 +137,17 @@ async def sitemap_batches(crawl: "OpenCrawl", url: str, intake: Intake) -> "Batc
 
 async def _scheduled(batches: "Batches", at: float) -> "Batches":
     """The same URLs, to be fetched at a time."""
-    from msgspec.structs import replace
-
     async with contextlib.aclosing(batches):
         async for batch in batches:
             yield [replace(one, visible_at=at) for one in batch] if at else batch
 
 
 def _given(plain: list["GivenUrl"], files: list[str], sitemaps: list[str], at: float) -> str:
-    from crawler.terminal.text import counted, moment
-
     counts = ((len(plain), "URL"), (len(files), "file"), (len(sitemaps), "sitemap"))
     return ", ".join(counted(n, noun) for n, noun in counts if n) + (f", for {moment(at)}" if at else "")
 
 
-def _print(report: "SeedReport", foreign: int, *, at: float, as_json: bool) -> None:
-    from crawler.terminal.text import moment
-
+def _print(report: SeedReport, foreign: int, *, at: float, as_json: bool) -> None:
     if as_json:
         counts = {
             "new": report.new, "retried": report.retried, "seen": report.seen, "out_of_scope": report.out_of_scope,

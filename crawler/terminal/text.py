@@ -184,6 +184,16 @@ def out_json(value: Any) -> None:
     _write(printable_json(json.dumps(value)) + "\n", sys.stdout)
 
 
+def show(value: object, text: str, *, as_json: bool) -> None:
+    """An answer on stdout: the value for programs, or the text for people."""
+    if as_json:
+        from msgspec import to_builtins
+
+        out_json(to_builtins(value))
+    else:
+        out(text)
+
+
 def err(text: str) -> None:
     """Print text of one or more lines to standard error, at once."""
     out(text, stream=sys.stderr)

@@ -160,11 +160,7 @@ def test_what_an_operator_gave_is_shown_as_text(
 
 
 # Each command with hostile words, where it takes some: its complaint is clean, and one line.
-WORDS = [name for name in command_line.MODULES if name != "operate"]
-WORDS += ["pause", "resume", "block", "unblock", "delay", "boost", "purge", "release"]
-
-
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", command_line.COMMANDS)
 @pytest.mark.parametrize(
     "form", ["{}", "http://a.test:x/{}", "http://{}/", "--dir={}", "--bogus{}", "--set={}=1", "--set=crawl.name={}"]
 )

@@ -349,7 +349,7 @@ def test_a_bug_is_one_line_and_its_details_are_in_a_file(programs: Nursery, tmp_
     code = (
         "import sys; from crawler.cli import main, export\n"
         "def broken(arguments): raise ZeroDivisionError('two\\nlines')\n"
-        "export.run = broken\nsys.exit(main.main(['export']))"
+        "export.run_export = broken\nsys.exit(main.main(['export']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=programs.environment | {"TMPDIR": str(tmp_path)},

@@ -20,7 +20,7 @@ MAY_HAVE_A_STREAM = {
 }  # which print by the helper, or clean themselves
 # Cleans; draws with rich, of cleaned text; has no file left to import the helper from, and says nothing of others.
 PRINTS_ITSELF = {
-    ("shell.py", "_print"),
+    ("dev.py", "_print"),
     ("overview.py", "LiveView"),
     ("main.py", "_report_files"),
     ("main.py", "_report_full_disk"),

@@ -2,24 +2,16 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crawler import redaction
 from crawler.cli import main as main_module
 from crawler.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 SECRET = "hunter2hunter2"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_learned() -> Iterator[None]:
-    yield
-    redaction.forget()
 
 
 def said(capsys: Capture) -> str:
@@ -111,7 +103,7 @@ def test_a_crash_report_has_no_secret_of_the_settings(
         work.close()
         raise RuntimeError(f"of-the-session user:{SECRET} key-in-the-file from-outside {redis} password-of-engine")
 
-    monkeypatch.setattr("crawler.cli.event_loop.run_async", fail)
+    monkeypatch.setattr("crawler.cli.inspect.run_async", fail)
     arguments = ["stats", "--redis", redis, "--config", str(config), "--dir", str(tmp_path / "c"), "-v"]
     monkeypatch.setattr(sys, "argv", ["crawler", *arguments])
     assert main(arguments) == 1

@@ -1,5 +1,7 @@
 """Commands answer quickly because of what they do not import; judged by that, not by time."""
 
+import argparse
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.cli.main import COMMANDS, parser
 from crawler.engine.embedded import packaged_binary
 from tests.cli.cli_lab import crawler
 from tests.support.processes import Nursery, nursery
@@ -68,7 +71,31 @@ def test_no_garbage_is_looked_for_until_a_program_is_imported_and_seldom_from_th
 
 def test_help_and_version_import_no_library_of_the_crawl_or_the_engine(programs: Nursery) -> None:
     for option in ("--help", "--version"):
-        assert not loaded(programs, option) & {*ENGINE, *CRAWLING}
+        found = loaded(programs, option)
+        assert not found & {*ENGINE, *CRAWLING}
+        assert not {name for name in found if name.startswith("crawler.cli.parse_")}
+
+
+def test_the_options_of_a_command_import_no_library_of_the_crawl_or_the_engine(programs: Nursery) -> None:
+    for name in COMMANDS:
+        assert not loaded(programs, name, "--bogus") & {*ENGINE, *CRAWLING}, name
+
+
+def test_what_a_command_runs_is_there() -> None:
+    def named(of: argparse.ArgumentParser) -> Iterator[object]:
+        yield of.get_default("run")
+        for action in of._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for one in action.choices.values():
+                    yield from named(one)
+
+    for name, one in parser()[1].items():
+        found = [run for run in named(one) if run is not None]
+        assert found, name
+        for run in found:
+            if isinstance(run, str):
+                module, _, function = run.partition(":")
+                assert callable(getattr(importlib.import_module(module), function)), run
 
 
 def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(programs: Nursery, tmp_path: Path) -> None:

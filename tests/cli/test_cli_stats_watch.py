@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from crawler.cli.stats import SORTS
+from crawler.cli.parse_inspect import SORTS
 from crawler.frontier import lists
 from crawler.terminal import text
 

@@ -1,26 +1,17 @@
-"""`crawler init`: writes a settings file and an app to begin with, and overwrites nothing."""
+"""`crawler init` and `completion`: what is written once, before the first crawl or into the settings of a shell."""
 
 import argparse
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from crawler.cli.options import named_type
+from crawler.cli.main import parser
+from crawler.cli.parse_dev import APP_FILE, SETTINGS_FILE
 from crawler.errors import UsageError
+from crawler.settings.load import file_of_defaults, sections
+from crawler.terminal.text import out
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-SETTINGS_FILE, APP_FILE = "crawler.toml", "app.py"
-
-EPILOG = """\
-examples:
-  crawler init              crawler.toml and app.py in this folder
-  crawler init shop         the same in the folder shop, which is created
-
-A file that exists is never overwritten: then nothing is written.
-
-exit codes: 0 written, 2 a file exists or can't be written
-"""
+# `crawler init`: writes a settings file and an app to begin with, and overwrites nothing.
 
 USUAL = {  # what people change most, by section
     "crawl": ("name", "pages_max", "time_max_s"),
@@ -35,11 +26,13 @@ USUAL = {  # what people change most, by section
     "log": ("level",),
 }
 
+
 HEAD = f"""\
 # Settings of this crawl. A line that begins with "# " has the default: remove the "# " to change it.
 # Options and variables (CRAWLER_POLITENESS_DELAY_S=2) override this file. Times end in _s and are seconds.
 # Check it with:  crawler check {SETTINGS_FILE} {APP_FILE}
 """
+
 
 APP = f'''\
 """What to take from which page. It is named in {SETTINGS_FILE}, so this crawls a site and stores the items:
@@ -59,26 +52,8 @@ async def page(page):
 '''
 
 
-def add_parser(commands: "argparse._SubParsersAction[Any]") -> None:
-    p = commands.add_parser(
-        "init",
-        help="write a settings file and an app to begin with",
-        description=f"Write {SETTINGS_FILE}, with the settings that people change most, and {APP_FILE}, with a handler "
-        "of pages.",
-        epilog=EPILOG,
-    )
-    p.add_argument(
-        "folder", nargs="?", default=".", metavar="DIR", type=named_type, help="folder of the files (default: this one)"
-    )
-    p.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
+def run_init(arguments: argparse.Namespace) -> int:
     """Write both; nothing where one exists. Raises UsageError."""
-    import shlex
-
-    from crawler.terminal.text import out
-
     folder = Path(arguments.folder)
     settings, app = folder / SETTINGS_FILE, folder / APP_FILE
     for path in (settings, app):
@@ -107,9 +82,7 @@ def settings_text() -> str:
     return "\n\n".join([HEAD.rstrip(), *_sections()]) + "\n"
 
 
-def _sections() -> "Iterator[str]":
-    from crawler.settings.load import file_of_defaults, sections
-
+def _sections() -> Iterator[str]:
     for section in sections(file_of_defaults()):
         lines = [f"[{section.name}]" + (f"  # {section.about}" if section.about else "")]
         for key in section.keys:
@@ -119,3 +92,31 @@ def _sections() -> "Iterator[str]":
                 lines.append(f"{value:<30}  # {key.about}")
         if len(lines) > 1:
             yield "\n".join(lines)
+
+
+# `crawler completion`: prints a script with which a shell completes commands, options and their values.
+
+FILES = ("FILE", "PATH", "APP", "TARGET", "[HOST=]FILE", "FILE.toml|APP|URL", "FILE ... -- COMMAND")  # as in help
+
+
+def run_completion(arguments: argparse.Namespace) -> int:
+    """Print it. The script is fixed text: completing runs no command of ours."""
+    import shtab
+
+    whole, _ = parser()
+    for action in _actions(whole):
+        if action.metavar == "DIR":
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]  # how shtab is told
+        elif action.metavar in FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    out(shtab.complete(whole, shell=arguments.shell))
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All options and arguments, those of commands and their actions as well."""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no list of them
+        yield action
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for one in action.choices.values():
+                yield from _actions(one)

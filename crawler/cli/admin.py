@@ -1,0 +1,297 @@
+"""`crawler users`, `token`, `crawls`, `dead` and `oplog`: who may do what, and what was given up."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
+from crawler.cli.event_loop import run_async, run_on
+from crawler.cli.options import SHOWN, actor, settings_of
+from crawler.crawl.opening import OpenCrawl, open_crawl, open_engine
+from crawler.crawl.url_input import url_of
+from crawler.errors import UsageError
+from crawler.frontier.api_store import ApiTokens, Role
+from crawler.frontier.operator import LogEntry
+from crawler.rules.jobs import CRAWL, check_user, check_weight
+from crawler.settings import Settings
+from crawler.terminal.text import NOTHING, counted, err, moment, number, out, out_json, say, show, table
+from crawler.views import report
+from crawler.views.commands import domain_of, letter_reason_of, list_users, set_weight
+from crawler.views.dead_letters import (
+    LetterFilter,
+    dead_letter,
+    dead_letter_list,
+    dead_letters,
+    letter_text,
+    letters_table,
+    purge,
+    retry,
+)
+from crawler.views.report import CrawlRow, RemovedCrawl, crawl_row, crawl_rows
+
+
+def run_users(arguments: argparse.Namespace) -> int:
+    """List users or set a weight. Raises UsageError."""
+    if arguments.user is not None and (arguments.weight is None or arguments.crawl is not None):
+        raise UsageError(f"users {arguments.user}: give a weight, like 'crawler users {arguments.user} 2'")
+    user, weight = arguments.user or CRAWL, arguments.weight if arguments.crawl is None else arguments.crawl
+    if weight is not None:
+        check_weight(weight)
+    if user != CRAWL:
+        check_user(user)
+    return run_async(_users(arguments, user, weight))
+
+
+async def _users(arguments: argparse.Namespace, user: str, weight: float | None) -> int:
+    async with open_crawl(settings_of(arguments), create=False) as crawl:
+        if weight is None:
+            await _list_users(crawl, as_json=arguments.json)
+            return 0
+        await set_weight(crawl, user, weight, actor=actor())
+    if arguments.json:
+        out_json({"user": user or None, "weight": weight})
+    else:
+        out(f"{user or 'the crawl itself'}: weight {weight:g}")
+    return 0
+
+
+async def _list_users(crawl: OpenCrawl, *, as_json: bool) -> None:
+    found = await list_users(crawl)
+    if as_json:
+        out_json({"users": to_builtins(found)})
+        return
+    waiting = ["-" if one.waiting is None else number(one.waiting) for one in found]
+    shown = [(one.user or "(the crawl)", f"{one.weight:g}", n) for one, n in zip(found, waiting, strict=True)]
+    out(table(("user", "weight", "URLs waiting"), shown))
+
+
+# `crawler token`: makes, lists and removes the tokens of the HTTP API.
+
+
+def run_token(arguments: argparse.Namespace) -> int:
+    """Open the crawl and act on its tokens. Raises UsageError."""
+    if arguments.act is None:
+        raise UsageError("token: give an action: add, list or rm (see 'crawler token --help')")
+    if getattr(arguments, "user", None) is not None:
+        check_user(arguments.user)
+    return run_on(arguments, {"add": _add, "list": _list_tokens, "rm": _remove}[arguments.act])
+
+
+async def _add(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+    await crawl.operator_log.add(actor(), "token add", "", f"user {arguments.user}, role {arguments.role}")
+    text = await ApiTokens(crawl.engine, crawl.keys).add(arguments.user, Role(arguments.role))
+    say(f"Token of {arguments.user}, role {arguments.role}; it is not shown again:")
+    out(text)
+
+
+async def _list_tokens(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+
+    found = (await ApiTokens(crawl.engine, crawl.keys).read()).values()
+    known = [{"id": one.id, "user": one.user, "role": one.role, "created_at": one.created_at} for one in found]
+    made = [datetime.fromtimestamp(one.created_at, UTC).strftime("%Y-%m-%d %H:%M") for one in found]
+    rows = [(one.id, one.user, one.role.value, at) for one, at in zip(found, made, strict=True)]
+    text = table(("id", "user", "role", "created (UTC)"), rows)
+    none = "no token yet: 'crawler token add --user U --role read|write' makes one"
+    show({"tokens": known}, text if rows else none, as_json=arguments.json)
+
+
+async def _remove(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+    tokens = ApiTokens(crawl.engine, crawl.keys)
+    if token := (await tokens.read()).get(arguments.id):
+        await crawl.operator_log.add(actor(), "token rm", "", f"{token.id} of user {token.user}")
+    if not await tokens.remove(arguments.id):
+        raise UsageError(f"there is no token {arguments.id} (see 'crawler token list')")
+    out(f"token {arguments.id} removed")
+
+
+# `crawler crawls`: lists the crawls of an engine, and removes one from it.
+
+
+def list_crawls(arguments: argparse.Namespace) -> int:
+    rows = run_async(_read(settings_of(arguments)))
+    if arguments.json:
+        for row in rows:
+            out_json(asdict(row))
+    else:
+        out(_table(rows) if rows else "no crawls")
+    return 0
+
+
+def remove_crawl(arguments: argparse.Namespace) -> int:
+    """Ask, and remove. Raises UsageError without a confirmation."""
+    settings = settings_of(arguments, {"removed": "crawl.name"})
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"add --yes to remove the crawl {arguments.removed!r}: there is no terminal to ask on")
+        _ask(run_async(_read_one(settings)))
+    removed = run_async(_remove_one(settings))
+    text = (
+        f"Removed crawl {removed.name!r} from the engine: {counted(removed.keys, 'key')}.\n"
+        "Its folder stays, with archive and results: 'crawler rebuild' brings the crawl back from it."
+    )
+    show({"removed": removed.name, "keys": removed.keys}, text, as_json=arguments.json)
+    return 0
+
+
+async def _read(settings: Settings) -> list[CrawlRow]:
+    async with open_engine(settings) as engine:
+        return await crawl_rows(engine)
+
+
+async def _read_one(settings: Settings) -> CrawlRow:
+    async with open_engine(settings) as engine:
+        return await crawl_row(engine, settings.crawl.name)
+
+
+async def _remove_one(settings: Settings) -> RemovedCrawl:
+    async with open_engine(settings) as engine:
+        return await report.remove_crawl(engine, settings.crawl.name, settings.membership)
+
+
+def _ask(row: CrawlRow) -> None:
+    """Raises UsageError when the answer is not yes."""
+    known = ""
+    if row.pages is not None and row.pending is not None:
+        known = f" ({counted(row.pages, 'page')}, {row.pending:,} pending)"
+    err(f"Remove crawl {row.name!r}{known} from the engine? Its folder stays. [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("not confirmed: nothing was removed")
+
+
+def _table(rows: list[CrawlRow]) -> str:
+    def shown(count: int | None) -> str:
+        return NOTHING if count is None else f"{count:,}"
+
+    lines = [
+        [
+            row.name,
+            moment(row.created_at) if row.created_at else NOTHING,
+            shown(row.pages),
+            shown(row.pending),
+            shown(row.instances),
+            _note(row),
+        ]
+        for row in rows
+    ]
+    columns = 6 if any(line[-1] for line in lines) else 5
+    headers = ["crawl", "created", "pages", "pending", "instances", "note"]
+    return table(headers[:columns], [line[:columns] for line in lines], left=2)
+
+
+def _note(row: CrawlRow) -> str:
+    if row.condition == "other_layout":
+        return f"layout {row.layout}: needs the release that created it"
+    return "being removed: run 'rm' again" if row.condition == "being_removed" else ""
+
+
+# `crawler dead`: lists dead letters, puts them back into their queues, or purges them.
+
+
+def run_dead(arguments: argparse.Namespace) -> int:
+    """Do it. Raises UsageError for an invalid or ambiguous choice of dead letters."""
+    _check(arguments)
+    return run_async(_dead(arguments, settings_of(arguments)))
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    action, urls = arguments.action, arguments.urls
+    filters = arguments.domain or arguments.reason or (arguments.of_run and not urls)
+    if action == "list" and urls:
+        raise UsageError(f"'crawler dead list' takes no URL: write 'crawler dead show {urls[0]}'")
+    if action == "show" and len(urls) != 1:
+        raise UsageError("name one URL: crawler dead show URL")
+    if urls and (filters or arguments.all or arguments.limit is not None):
+        raise UsageError("URLs go alone or with --run, without --domain, --reason, --limit and --all")
+    if action in ("retry", "purge") and not (urls or filters or arguments.all):
+        raise UsageError(f"'crawler dead {action}' needs a choice: give URLs, --domain, --reason, --run or --all")
+    if arguments.limit is not None and arguments.limit < 1:
+        raise UsageError(f"--limit {arguments.limit}: expected a number of dead letters")
+    if arguments.reason:
+        try:
+            letter_reason_of(arguments.reason)
+        except UsageError as error:
+            raise UsageError(f"--{error}") from None
+    arguments.domain = domain_of(arguments.domain) if arguments.domain else ""
+    arguments.urls = [url_of(url) for url in urls]
+
+
+async def _dead(arguments: argparse.Namespace, settings: Settings) -> int:
+    async with open_crawl(settings, create=False) as crawl:
+        wanted = LetterFilter(
+            domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls, run=arguments.of_run or ""
+        )
+        act = {"list": _list_letters, "show": _show, "retry": _retry, "purge": _purge}[arguments.action]
+        await act(crawl, wanted, arguments)
+    return 0
+
+
+async def _list_letters(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        async for some in dead_letters(crawl, wanted, arguments.limit):
+            for letter in some:
+                out_json(msgspec.to_builtins(letter))
+        return
+    found = await dead_letter_list(crawl, wanted, arguments.limit or SHOWN)
+    out(letters_table(found.newest, found.reasons))
+
+
+async def _show(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
+    letter = await dead_letter(crawl, wanted)
+    if arguments.json:
+        out_json(msgspec.to_builtins(letter))
+    else:
+        out(letter_text(letter))
+
+
+async def _retry(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
+    done = await retry(crawl, wanted, limit=arguments.limit, actor=actor())
+    if arguments.json:
+        out_json({"retried": done.letters})
+    else:
+        is_idle = done.letters and not done.is_running
+        idle = "; no instance is running: start one with 'crawler crawl'" if is_idle else ""
+        ended = ": no such dead letter, or the run has ended" if arguments.of_run and not done.letters else ""
+        out(f"{counted(done.letters, 'URL')} put back{ended or idle}")
+
+
+async def _purge(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
+    done = await purge(crawl, wanted, limit=arguments.limit, actor=actor())
+    if arguments.json:
+        out_json({"purged": done.letters})
+    else:
+        out(f"{counted(done.letters, 'dead letter')} purged")
+
+
+# `crawler oplog`: who changed what in a crawl, and when.
+
+
+def run_oplog(arguments: argparse.Namespace) -> int:
+    """Print the log."""
+    return run_async(_oplog(settings_of(arguments), limit=arguments.limit, as_json=arguments.json))
+
+
+async def _oplog(settings: Settings, *, limit: int | None, as_json: bool) -> int:
+    async with open_crawl(settings, create=False) as crawl:
+        found = await crawl.operator_log.newest()
+    if as_json:
+        for one in found[-limit:] if limit else found:
+            out_json(msgspec.to_builtins(one))
+    else:
+        out(_text(found, limit or SHOWN))
+    return 0
+
+
+def _text(found: Sequence[LogEntry], limit: int) -> str:
+    if not found:
+        return "No command has changed this crawl."
+    rows = [
+        (moment(one.at), one.who, one.via, one.action, one.target or NOTHING, one.told or NOTHING)
+        for one in found[-limit:]
+    ]
+    headers = ("at", "who", "via", "command", "target", "detail")
+    more = f"\n\nshown: the last {limit:,} of {len(found):,} (--limit N for more)" if len(found) > limit else ""
+    return table(headers, rows, left=len(headers)) + more
