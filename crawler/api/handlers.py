@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crawler.api.app import JSON, Call, NoBody, NoQuery, check_media, decoded_json
 from crawler.api.jobs import own_run
 from crawler.api.problem import BodyStream, ProblemError, not_valid
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.errors import UsageError
 from crawler.frontier.operator import LogEntry
 from crawler.frontier.owner import TAKEOVERS_MAX

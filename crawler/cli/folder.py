@@ -13,8 +13,7 @@ from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.seed import Intake, given_batches
 from crawler.crawl.opening import Entrance, OpenCrawl, admit_rebuild, make_router, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
-from crawler.crawl.url_input import complaints, sources_of
+from crawler.crawl.url_input import GivenUrl, complaints, sources_of
 from crawler.errors import AuditFailed, UsageError
 from crawler.frontier.jobs import JobBooks
 from crawler.frontier.owner import Takeovers

@@ -9,8 +9,7 @@ from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_jobs import DESTS, USER
 from crawler.crawl.opening import OpenCrawl, open_crawl
-from crawler.crawl.seed import SeedReport
-from crawler.crawl.url_input import NO_SEED, complaints, read_given, sources_of, url_of
+from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, read_given, sources_of, url_of
 from crawler.errors import NotMetError, UsageError
 from crawler.rules.jobs import JobPatch
 from crawler.runtime.process import wall_s

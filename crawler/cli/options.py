@@ -98,6 +98,21 @@ def add_settings(parser: argparse.ArgumentParser, *, verbose_help: str = LOG_EVE
     group.add_argument("-v", "--verbose", action="count", default=0, help=verbose_help)
 
 
+def add_urls(parser: argparse.ArgumentParser) -> None:
+    """Positional URLs, and files of them."""
+    parser.add_argument("urls", nargs="*", metavar="URL", help="where to begin; - reads URLs from standard input")
+    parser.add_argument(
+        "-i",
+        "--input-file",
+        dest="inputs",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="read URLs from FILE, one a line (- for standard input); # begins a comment; may be repeated",
+    )
+    parser.set_defaults(takes_urls=True)
+
+
 def named_type(text: str) -> str:
     """For argparse: a path or a name. An empty one is a variable of a script that has no value: without this, the
     option would count as not given.

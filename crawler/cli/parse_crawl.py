@@ -12,12 +12,11 @@ from crawler.cli.crawl_options import (
     add_order,
     add_sitemap,
 )
-from crawler.cli.options import add_common, count_type, limit_type, moment_type, whole_type
+from crawler.cli.options import add_common, add_urls, count_type, limit_type, moment_type, whole_type
 from crawler.cli.parse_folder import add_output
-from crawler.crawl.url_input import add_urls
 
 if TYPE_CHECKING:
-    from crawler.crawl.seed import GivenUrl
+    from crawler.crawl.url_input import GivenUrl
 
     Batches = AsyncGenerator[list[GivenUrl], None]
 

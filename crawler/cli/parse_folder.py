@@ -6,8 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from crawler.cli.crawl_options import add_app
-from crawler.cli.options import add_common, count_type, named_type, whole_type
-from crawler.crawl.url_input import add_urls
+from crawler.cli.options import add_common, add_urls, count_type, named_type, whole_type
 from crawler.errors import UsageError
 
 OUTPUT_HELP = (

@@ -11,9 +11,18 @@ from crawler.cli.crawl_options import KEYS
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.crawl.opening import OpenCrawl, open_crawl
-from crawler.crawl.seed import GivenUrl, SeedReport, SitemapReader
+from crawler.crawl.seed import SitemapReader
 from crawler.crawl.terms import check_terms
-from crawler.crawl.url_input import NO_SEED, bytes_of, check_any, complaints, read_given, sources_of
+from crawler.crawl.url_input import (
+    NO_SEED,
+    GivenUrl,
+    SeedReport,
+    bytes_of,
+    check_any,
+    complaints,
+    read_given,
+    sources_of,
+)
 from crawler.errors import UsageError
 from crawler.rules.order import Signals
 from crawler.rules.text import Meter

@@ -26,12 +26,13 @@ from crawler.cli.export import STDOUT
 from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.supervising import STOPPING, StopSignals, supervise
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl, Seeder, SeedReport
+from crawler.crawl.seed import Seeder
 from crawler.crawl.terms import settle, to_start_over
-from crawler.crawl.url_input import NO_SEED, check_any, complaints, is_plain_file, read_given
+from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, complaints, is_plain_file, read_given
 from crawler.errors import ConflictError, CrawlerError, EngineError, Stopped, UsageError
 from crawler.membership.peers import living_holder
 from crawler.redaction import redact
+from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
@@ -43,7 +44,6 @@ from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, Shown, View, view_for
 from crawler.views.summary import failed_seeds, nothing_fetched, summary
-from crawler.web.resolver import is_address, is_public
 
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder

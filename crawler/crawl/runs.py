@@ -8,7 +8,8 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
-from crawler.crawl.seed import BATCH, INVALID_SHOWN_MAX, GivenUrl, SeedReport, SitemapReader
+from crawler.crawl.seed import BATCH, SitemapReader
+from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport
 from crawler.engine.client import Engine
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.jobs import Jobs, Runs

@@ -9,13 +9,12 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.journals import SeedJournal, SeedLine
 from crawler.content.html import redirect_target
 from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
-from crawler.crawl.url_input import url_of
+from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport, url_of
 from crawler.errors import EngineError, InvalidUrl, NothingFetchedError, UsageError
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
@@ -23,14 +22,10 @@ from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DeadLetters, Seeds
 from crawler.model import REDIRECTS, AddOutcome, Candidate, FailureKind, FetchResult, Response
-from crawler.rules.order import NO_SIGNALS, Signals
+from crawler.rules.order import Signals
 from crawler.rules.urls import (
-    canonicalize,
     host_of,
-    refuse_credentials,
-    refuse_fields,
     registrable_domain,
-    without_comment,
 )
 from crawler.runtime.process import wall_s
 from crawler.terminal.text import counted, failure_text
@@ -39,65 +34,10 @@ from crawler.worker.robots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.worker.router import Router, parent_of
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
-INVALID_SHOWN_MAX = 1_000
 SEEDS_KEPT_MAX = 1_000  # of a report, to see at the end what became of them
 
 # Where a committed page leads: its links and the target of its redirect; None if its record is not here.
 LeadsTo = Callable[[str], Awaitable[tuple[Sequence[str], str] | None]]
-
-
-class GivenUrl(msgspec.Struct, frozen=True):
-    """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it.
-
-    `visible_at` (wall clock, s): it is not fetched before.
-    """
-
-    where: str
-    text: str
-    signals: Signals = NO_SIGNALS
-    visible_at: float = 0.0
-
-
-class SeedReport(msgspec.Struct, kw_only=True):
-    """What became of the given URLs. `invalid` holds (where, text, reason), the first thousand of them."""
-
-    new: int = 0
-    seen: int = 0
-    retried: int = 0  # had failed, and are put back into their queues
-    out_of_scope: int = 0
-    invalid_count: int = 0
-    invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
-    unread: list[str] = msgspec.field(default_factory=list)  # known pages of new sites, whose links are not known here
-    seeds: list[Candidate] = msgspec.field(default_factory=list)  # the first of those that the crawl has or gets
-    out_of_scope_rules: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (URL, the rule that decided)
-
-    @property
-    def unread_notes(self) -> list[str]:
-        return [
-            f"{url} is known, but its record is in another folder: seed it with that --dir, or other URLs of its site"
-            for url in self.unread
-        ]
-
-    @property
-    def total(self) -> int:
-        return self.usable + self.out_of_scope + self.invalid_count
-
-    @property
-    def usable(self) -> int:
-        return self.new + self.seen + self.retried
-
-    def canonical(self, given: GivenUrl) -> str | None:
-        """The URL that was given; None, and noted, when it can't be a seed."""
-        text = without_comment(given.text)
-        try:
-            refuse_fields(text)
-            refuse_credentials(text)
-            return canonicalize(text)
-        except InvalidUrl as error:
-            self.invalid_count += 1
-            if len(self.invalid) < INVALID_SHOWN_MAX:
-                self.invalid.append((given.where, text, error.reason))
-            return None
 
 
 class Seeder:

@@ -1,57 +1,99 @@
 """URLs as people give them: arguments, files, standard input; each with where it stood.
 
-Lines are read as they come, so a stream that never ends is taken in while it flows. Knows nothing of URLs but that
-empty lines, lines beginning with # and what follows a blank and # are none.
+Lines are read as they come, so a stream that never ends is taken in while it flows. Empty
+lines, lines beginning with # and what follows a blank and # are none.
 """
 
 import argparse
+import asyncio
 import os
 import re
 import stat
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from crawler import redaction
 from crawler.errors import InvalidUrl, UsageError
-
-if TYPE_CHECKING:
-    from crawler.crawl.seed import GivenUrl, SeedReport
+from crawler.model import Candidate
+from crawler.rules.addresses import is_address, is_public
+from crawler.rules.order import NO_SIGNALS, Signals
+from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
+from crawler.terminal.text import counted, warn
 
 STDIN = "-"
 BLOCK_BYTES = 1 << 18
 SHOWN_MAX = 200
 NO_SEED = "no valid seed URL"
 LINE_BYTES_MAX = 1 << 20  # a longer line is no URL: it is cut, so that memory is bounded
+INVALID_SHOWN_MAX = 1_000
 
 
-def add_urls(parser: argparse.ArgumentParser) -> None:
-    """Positional URLs, and files of them."""
-    parser.add_argument("urls", nargs="*", metavar="URL", help="where to begin; - reads URLs from standard input")
-    parser.add_argument(
-        "-i",
-        "--input-file",
-        dest="inputs",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="read URLs from FILE, one a line (- for standard input); # begins a comment; may be repeated",
-    )
-    parser.set_defaults(takes_urls=True)
+class GivenUrl(msgspec.Struct, frozen=True):
+    """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it.
+
+    `visible_at` (wall clock, s): it is not fetched before.
+    """
+
+    where: str
+    text: str
+    signals: Signals = NO_SIGNALS
+    visible_at: float = 0.0
+
+
+class SeedReport(msgspec.Struct, kw_only=True):
+    """What became of the given URLs. `invalid` holds (where, text, reason), the first thousand of them."""
+
+    new: int = 0
+    seen: int = 0
+    retried: int = 0  # had failed, and are put back into their queues
+    out_of_scope: int = 0
+    invalid_count: int = 0
+    invalid: list[tuple[str, str, str]] = msgspec.field(default_factory=list)
+    unread: list[str] = msgspec.field(default_factory=list)  # known pages of new sites, whose links are not known here
+    seeds: list[Candidate] = msgspec.field(default_factory=list)  # the first of those that the crawl has or gets
+    out_of_scope_rules: list[tuple[str, str]] = msgspec.field(default_factory=list)  # (URL, the rule that decided)
+
+    @property
+    def unread_notes(self) -> list[str]:
+        return [
+            f"{url} is known, but its record is in another folder: seed it with that --dir, or other URLs of its site"
+            for url in self.unread
+        ]
+
+    @property
+    def total(self) -> int:
+        return self.usable + self.out_of_scope + self.invalid_count
+
+    @property
+    def usable(self) -> int:
+        return self.new + self.seen + self.retried
+
+    def canonical(self, given: GivenUrl) -> str | None:
+        """The URL that was given; None, and noted, when it can't be a seed."""
+        text = without_comment(given.text)
+        try:
+            refuse_fields(text)
+            refuse_credentials(text)
+            return canonicalize(text)
+        except InvalidUrl as error:
+            self.invalid_count += 1
+            if len(self.invalid) < INVALID_SHOWN_MAX:
+                self.invalid.append((given.where, text, error.reason))
+            return None
 
 
 def url_of_site(name: str) -> str:
     """The URL of a site as people name it: a domain, a host, or any URL of it. Raises InvalidUrl."""
-    from crawler.rules.urls import canonicalize
-
     return canonicalize(name if "://" in name else f"http://{name}/")
 
 
 def url_of(text: str) -> str:
     """The canonical URL of a page as people name it: with a host alone, its front page. Raises InvalidUrl."""
-    from crawler.rules.urls import canonicalize, refuse_credentials
-
     text = _with_scheme(text.strip())
     refuse_credentials(text)
     return canonicalize(text)
@@ -68,7 +110,6 @@ def _with_scheme(text: str) -> str:
 
     http:// for this machine and private addresses, where nearly none has.
     """
-    from crawler.rules.urls import canonicalize
     from crawler.terminal.text import warn
 
     if not (match := _WITHOUT_SCHEME.fullmatch(text)) or len(text) > SHOWN_MAX:
@@ -85,19 +126,14 @@ def _with_scheme(text: str) -> str:
 
 
 def _scheme_of(authority: str) -> str:
-    from crawler.web.resolver import is_address, is_public
-
     host = authority if authority.endswith("]") else authority.rpartition(":")[0] or authority
     bare = host.strip("[]").lower()
     is_here = bare == "localhost" or bare.endswith(".localhost") or (is_address(bare) and not is_public(bare))
     return "http" if is_here else "https"
 
 
-def sources_of(arguments: argparse.Namespace) -> tuple[list["GivenUrl"], list[str]]:
+def sources_of(arguments: argparse.Namespace) -> tuple[list[GivenUrl], list[str]]:
     """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
-    from crawler.crawl.seed import GivenUrl
-    from crawler.rules.urls import without_comment
-
     given = enumerate(arguments.urls, 1)
     plain = [GivenUrl(f"argument {n}", _with_scheme(without_comment(url))) for n, url in given if url != STDIN]
     files = list(arguments.inputs) + ([STDIN] if STDIN in arguments.urls else [])
@@ -128,13 +164,11 @@ def bytes_of(files: Sequence[str]) -> int:
 
 async def read_given(
     file: str, *, quiet: bool = False, taken: Callable[[int], None] = lambda _: None
-) -> AsyncIterator[list["GivenUrl"]]:
+) -> AsyncIterator[list[GivenUrl]]:
     """Batches of URLs as they arrive. Unless `quiet`, the first one that has no scheme is said. Raises UsageError.
 
     `taken` is called with the bytes of each batch when the next one is requested.
     """
-    from crawler.crawl.seed import GivenUrl
-
     is_said = quiet
     name, number, rest = "standard input" if file == STDIN else file, 0, b""
     async for block in _blocks(file):
@@ -162,8 +196,6 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _text(line: bytes) -> str:
-    from crawler.rules.urls import without_comment
-
     text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
     return "" if text.startswith("#") else without_comment(text)
 
@@ -175,8 +207,6 @@ def _of_host(text: str) -> str:
 
 def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
     """Say what is made of the first host without a scheme, if there is one; whether there was."""
-    from crawler.terminal.text import warn
-
     for n, text in enumerate(texts, number + 1):
         if (taken := _of_host(text)) != text:
             warn(f"{name} line {n}: taking {text} as {taken}, and other hosts there likewise")
@@ -184,14 +214,11 @@ def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
     return False
 
 
-async def check_any(plain: Sequence["GivenUrl"], files: Sequence[str]) -> None:
+async def check_any(plain: Sequence[GivenUrl], files: Sequence[str]) -> None:
     """Raises UsageError, after a line for each, when nothing can be a seed; said before anything is made.
 
     What flows (a pipe, a terminal) can be read once only: then it is seen later.
     """
-    from crawler.crawl.seed import SeedReport
-    from crawler.terminal.text import warn
-
     report = SeedReport()
     if any(report.canonical(one) for one in plain) or any(not is_plain_file(file) for file in files):
         return
@@ -212,8 +239,6 @@ def is_plain_file(file: str) -> bool:
 
 
 async def _blocks(file: str) -> AsyncIterator[bytes]:
-    import asyncio
-
     descriptor = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -232,10 +257,6 @@ async def _blocks(file: str) -> AsyncIterator[bytes]:
 
 async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
     """Blocks of a pipe or terminal, read by a thread that may be left behind in its read when we stop."""
-    import asyncio
-    import threading
-    from concurrent.futures import CancelledError
-
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
 
@@ -254,11 +275,9 @@ async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
         yield block
 
 
-def complaints(report: "SeedReport") -> Sequence[str]:
+def complaints(report: SeedReport) -> Sequence[str]:
     """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
     lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
-    from crawler.terminal.text import counted
-
     more = report.invalid_count - len(report.invalid)
     return [*lines, f"... and {counted(more, 'more invalid URL')}"] if more > 0 else lines
 

@@ -12,7 +12,7 @@ from crawler.archive.index_reader import read_entries
 from crawler.archive.items import items_of
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.errors import UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.settings import Settings, load

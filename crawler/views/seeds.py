@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 import msgspec
 
 from crawler.crawl.opening import OpenCrawl, make_seeder, member_of
-from crawler.crawl.seed import GivenUrl, SeedReport
+from crawler.crawl.url_input import GivenUrl, SeedReport
 from crawler.errors import EngineError
 from crawler.frontier.operator import Actor
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness

@@ -9,12 +9,13 @@ from pathlib import Path
 from crawler.archive.index_reader import find_url
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.reparse import leads_to
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlState
 from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.model import NOT_ALLOWED, Candidate, FailureKind
+from crawler.rules.addresses import is_address
 from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize
@@ -23,7 +24,7 @@ from crawler.terminal.text import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
 from crawler.views.losses import Loss, losses_lines
 from crawler.views.report import domain_table, finish_line, named, over_budget, pending_text
-from crawler.web.resolver import CachingResolver, is_address
+from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20
 SEEDS_SHOWN = 5  # that failed

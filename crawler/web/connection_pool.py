@@ -15,16 +15,10 @@ import msgspec
 
 from crawler import process_tuning
 from crawler.model import Failure, FailureKind
+from crawler.rules.addresses import AddressRefusedError, check_address, is_address
 from crawler.settings import FetchSettings
 from crawler.web.connection import BytesInFlight, Connection, ResumingContext
-from crawler.web.resolver import (
-    AddressRefusedError,
-    CachingResolver,
-    LookupFailedError,
-    address_family,
-    check_address,
-    is_address,
-)
+from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 from crawler.web.response import said_by
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection

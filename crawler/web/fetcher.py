@@ -18,6 +18,7 @@ import msgspec
 from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Response
+from crawler.rules.addresses import is_address, is_port_denied, is_public, refused_text
 from crawler.rules.health import retry_after_ms
 from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
@@ -25,7 +26,7 @@ from crawler.settings import FromEnvironment, Settings, SiteSettings
 from crawler.settings.load import fault_of_site_value
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
-from crawler.web.resolver import CachingResolver, LookupFailedError, is_address, is_port_denied, is_public, refused_text
+from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
 
 # Headers, cookies and credentials that [[sites]] add to the requests of matching URLs, and of no others.

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.settings import load
 from crawler.testing.dns_server import DnsAnswer, DnsServer
 from scripts.bench_lib import arguments

@@ -19,7 +19,7 @@ from crawler.archive.index import is_footer, with_footer
 from crawler.cli.main import main
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as Connection
 from crawler.frontier.record import Crawls, Keys
 from crawler.frontier.scripts import library

@@ -12,7 +12,7 @@ from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.model import CommitEntry
 from crawler.settings import Settings, load
 from crawler.settings.removed import INTERNALS

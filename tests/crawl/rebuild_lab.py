@@ -15,7 +15,7 @@ from crawler.cli.folder import doors_of, entrance
 from crawler.cli.main import main
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.frontier.reads import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.rules.order import Signals
 from crawler.settings import PriorityRule, Settings
 from tests.crawl.harness import crawl, lab_names, settings_of

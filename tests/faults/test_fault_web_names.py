@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.web import resolver
+from crawler.rules import addresses
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.faults.instance_lab import LittleWeb, assert_polite, little_web
 from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer, Table
@@ -43,11 +43,11 @@ class Recursive(DnsServer):
 @pytest.fixture
 def _loopback_is_public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """So that private addresses can be forbidden, as they are in real crawls."""
-    refused = tuple(network for network in resolver._REFUSED_V4 if str(network) != "127.0.0.0/8")
-    monkeypatch.setattr(resolver, "_REFUSED_V4", refused)
-    resolver.is_public.cache_clear()
+    refused = tuple(network for network in addresses._REFUSED_V4 if str(network) != "127.0.0.0/8")
+    monkeypatch.setattr(addresses, "_REFUSED_V4", refused)
+    addresses.is_public.cache_clear()
     yield
-    resolver.is_public.cache_clear()
+    addresses.is_public.cache_clear()
 
 
 @pytest.mark.slow

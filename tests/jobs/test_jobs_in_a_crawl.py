@@ -11,7 +11,7 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Jobs, job_id

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.errors import EngineError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.operator import Actor, OperatorLog, Via

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.crawl.seed import GivenUrl, SeedReport
+from crawler.crawl.url_input import GivenUrl, SeedReport
 from crawler.errors import UsageError
 from crawler.views.seeds import add_seeds
 from tests.service.service_lab import ANN, URLS, all_keys, check_nothing_unlogged, give_up, logged, seeded

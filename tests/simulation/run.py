@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.crawl.opening import make_seeder, open_crawl
-from crawler.crawl.seed import GivenUrl
+from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Call
 from crawler.rules.health import GIVEN_UP_AT
 from tests.simulation.audits import Auditor

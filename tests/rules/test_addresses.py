@@ -2,7 +2,7 @@ import ipaddress
 
 import pytest
 
-from crawler.web import resolver
+from crawler.rules import addresses
 
 PUBLIC = [
     "1.1.1.1", "8.8.8.8", "93.184.216.34", "172.15.255.255", "172.32.0.0", "100.63.255.255", "100.128.0.0",
@@ -42,42 +42,42 @@ PLATFORMS = {
 @pytest.mark.parametrize("cloud", PLATFORMS)
 def test_the_platform_of_a_cloud_is_refused_in_every_form(cloud: str) -> None:
     for address in PLATFORMS[cloud]:
-        assert not resolver.is_public(address)
+        assert not addresses.is_public(address)
         if "." in address:
             number = int(ipaddress.IPv4Address(address))
             for form in (0xFFFF << 32 | number, (0x64_FF9B << 96) | number, 0x2002 << 112 | number << 80 | 1):
-                assert not resolver.is_public(str(ipaddress.IPv6Address(form))), ipaddress.IPv6Address(form)
+                assert not addresses.is_public(str(ipaddress.IPv6Address(form))), ipaddress.IPv6Address(form)
 
 
 def test_the_addresses_next_to_a_platform_are_public() -> None:
     for address in ("168.63.129.15", "168.63.129.17", "192.80.8.123", "192.80.8.125", "::ffff:168.63.129.17"):
-        assert resolver.is_public(address)
+        assert addresses.is_public(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_public(address: str) -> None:
-    assert resolver.is_public(address)
+    assert addresses.is_public(address)
 
 
 @pytest.mark.parametrize("address", REFUSED)
 def test_an_address_that_is_not_of_the_public_internet_is_refused(address: str) -> None:
-    assert not resolver.is_public(address)
-    with pytest.raises(resolver.AddressRefusedError):
-        resolver.check_address(address, allow_private=False)
+    assert not addresses.is_public(address)
+    with pytest.raises(addresses.AddressRefusedError):
+        addresses.check_address(address, allow_private=False)
 
 
 def test_private_addresses_pass_when_they_are_allowed() -> None:
-    resolver.check_address("127.0.0.1", allow_private=True)
-    resolver.check_address("1.1.1.1", allow_private=False)
+    addresses.check_address("127.0.0.1", allow_private=True)
+    addresses.check_address("1.1.1.1", allow_private=False)
 
 
 def test_a_refused_address_is_not_an_os_error() -> None:
-    assert not issubclass(resolver.AddressRefusedError, OSError | RuntimeError)
+    assert not issubclass(addresses.AddressRefusedError, OSError | RuntimeError)
 
 
 def test_ports_of_other_protocols_are_denied_and_those_of_the_web_are_not() -> None:
-    assert all(resolver.is_port_denied(port) for port in (0, 22, 25, 110, 6000, 6667, 10080))
-    assert not any(resolver.is_port_denied(port) for port in (80, 443, 8000, 8080, 8443, 3000, 49152))
+    assert all(addresses.is_port_denied(port) for port in (0, 22, 25, 110, 6000, 6667, 10080))
+    assert not any(addresses.is_port_denied(port) for port in (80, 443, 8000, 8080, 8443, 3000, 49152))
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_ports_of_other_protocols_are_denied_and_those_of_the_web_are_not() -> N
     ],
 )
 def test_ip_literals_are_told_from_names(host: str, *, is_literal: bool) -> None:
-    assert resolver.is_address(host) is is_literal
+    assert addresses.is_address(host) is is_literal
