@@ -36,22 +36,30 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     in_s: float = 0.0  # from this heartbeat until the first host may be requested from
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as it describes itself. `counter` is absolute; `lock` (a file) is tested on the same host only."""
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    """What viewers see of a session, as it described itself with its last heartbeat."""
 
     session: str
     node: str
-    counter: int
-    weight: int = 1
     state: str = "joining"  # a value of rules.membership.DeclaredState
+    weight: int = 1
+    started_at: float = 0.0  # s since 1970
+    partitions: int = 0
+    in_flight: int = 0  # URLs
+    lease_losses: int = 0  # how often it lost all its leases after a silence
+    waits_for: str = ""  # why it claims no more URLs: "disk" or "paused"; or few: "memory" (the engine's is full)
+    awaited: Awaited | None = None  # where nothing has come of its work for some seconds
+    last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
+
+
+class Member(MemberView, frozen=True, kw_only=True):
+    """One session as it describes itself. `counter` is absolute; `lock` (a file) is tested on the same host only."""
+
+    counter: int
     time_scale: int = 1  # its times are those of the settings times this
     host: str = ""  # machine and boot, to know whether `lock` can be tested
     lock: str = ""
     pid: int = 0
-    started_at: float = 0.0
-    partitions: int = 0
-    in_flight: int = 0
-    lease_losses: int = 0  # how often it lost all its leases after a silence
     fenced: int = 0  # results that were refused because another session had the lease
     late: int = 0  # requests that were open when the lease was lost: they may have overlapped with the new owner's
     taken_over: int = 0  # partitions that it acquired from dead sessions
@@ -60,11 +68,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     disk_free: int = -1  # bytes, where its crawl folder is; -1: not known
     cpu_s: float = 0.0  # of its process without children, since it started
     resident: int = -1  # memory of its process, bytes; -1: not known
-    waits_for: str = ""  # why it claims no URLs: "disk" or "paused"; or few: "memory" (the engine's is full)
     held_pages: int = 0  # that it fetched and has not acked, because links of theirs to other domains wait
     held_links: int = 0  # of these pages
-    awaited: Awaited | None = None  # where nothing has come of its work for some seconds
-    last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
     last_error_at: float = 0.0  # wall clock, s
     set_back_pages: int = 0  # that an engine which was set back lost in the last minute; they are fetched again
     next_job_at: float = 0.0  # when something of a job is due next in its partitions, wall clock, s; 0: nothing is

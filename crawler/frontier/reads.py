@@ -97,37 +97,31 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DomainStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One domain. Times in ms on its partition's clock; delay -1 until a robots.txt was read.
-
-    `stop`: why none of its URLs is handed out, else "". Deferred URLs are not `queued`.
-    """
+    """One domain, or host where the queues are by host. Counts are totals of the crawl; times in ms."""
 
     domain: str
     partition: int
-    queued: int = 0
-    claimed: int = 0
-    retrying: int = 0
-    scheduled: int = 0
-    set_aside: int = 0  # their origins do not answer
-    fetched: int = 0
-    bytes: int = 0
-    retries: int = 0
-    dead: int = 0
-    fetch_ms: int = 0
-    items: int = 0
-    items_invalid: int = 0
-    status: Mapping[str, int] = msgspec.field(default_factory=dict)
-    errors: Mapping[str, int] = msgspec.field(default_factory=dict)
-    refused: Mapping[str, int] = msgspec.field(default_factory=dict)
-    delay_ms: int = -1
-    next_fetch_in_ms: int = 0
-    owner: str = ""
-    epoch: int = 0
-    stop: str = ""
-
-    @property
-    def pending(self) -> int:
-        return self.queued + self.claimed + self.retrying + self.scheduled + self.set_aside
+    queued: int  # not those that are deferred
+    claimed: int  # by its owner: open requests, and URLs that are next
+    retrying: int
+    scheduled: int  # they become visible later
+    set_aside: int  # their origins do not answer; one of each probes it from time to time
+    pending: int  # the sum of these five
+    fetched: int  # responses with any status
+    bytes: int
+    retries: int
+    dead: int
+    fetch_ms: int  # sum over all responses
+    items: int
+    items_invalid: int
+    status: Mapping[str, int]  # responses by class: "2", "3", "4", "5"
+    errors: Mapping[str, int]  # attempts without a response, by reason
+    refused: Mapping[str, int]  # URLs that were not fetched, by reason
+    delay_ms: int  # between two requests; -1 until a robots.txt was read
+    next_fetch_in_ms: int
+    owner: str  # node, or "" when there is none now
+    epoch: int
+    stop: str  # why none of its URLs is handed out, else ""
 
 
 class Stats:
@@ -293,12 +287,15 @@ def _by(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {name.removeprefix(prefix): n for name, n in sums.items() if name.startswith(prefix) and n}
 
 
+_WAITING = {"claimed": "out", "retrying": "retrying", "scheduled": "at", "set_aside": "aside"}  # beside the queue
+
+
 def _domain_stats(domain: str, partition: int, known: Mapping[str, Any], meta: list[bytes]) -> DomainStats:
     sums, stop = {name: value for name, value in known.items() if name not in _TEXTS}, known.get("stop", "")
     queued = sums.get("n", 0) if stop in ("", PAUSED) else 0
+    waiting = {"queued": queued, **{name: sums.get(field, 0) for name, field in _WAITING.items()}}
     return DomainStats(
-        domain=domain, partition=partition, stop=stop, queued=queued, claimed=sums.get("out", 0),
-        retrying=sums.get("retrying", 0), scheduled=sums.get("at", 0), set_aside=sums.get("aside", 0),
+        domain=domain, partition=partition, stop=stop, **waiting, pending=sum(waiting.values()),
         fetched=sum(_by(sums, "s").values()), bytes=sums.get("bytes", 0),
         retries=sums.get("retries", 0), dead=sums.get("dead", 0), fetch_ms=sums.get("fetch_ms", 0),
         items=sums.get("items", 0), items_invalid=sums.get("items_invalid", 0),

@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import NotMetError, UsageError
-from crawler.frontier.codec import DeadLetter
+from crawler.frontier.codec import DeadLetter, FailedAttempt
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import StoredLetter
 from crawler.model import RefusalReason
@@ -18,34 +18,14 @@ from crawler.terminal.text import counted, facts, moment, number, table
 from crawler.views.report import named
 
 
-class LetterFailure(msgspec.Struct, frozen=True):
-    """A failed attempt."""
-
-    at: float  # wall clock, s
-    kind: str
-    detail: str = ""
+class LetterFailure(FailedAttempt, array_like=False, frozen=True):
+    """A failed attempt, with names."""
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter with names, as JSON has it. `DeadLetter` documents the same fields."""
+class Letter(DeadLetter, array_like=False, frozen=True, kw_only=True):
+    """A dead letter with names, as JSON has it."""
 
-    url: str
-    queue: str
-    domain: str
-    depth: int
-    reason: str
-    detail: str
-    attempts: int
-    failed_at: float  # wall clock, s
-    seed: bool
-    redirects: int
-    score: float
-    seed_number: int  # 0: not known
-    failures: Sequence[LetterFailure]
-    label: str
-    trace: str
-    run: str = ""  # of a job; "": of the crawl itself
-    user: str = ""  # whose job it belongs to
+    failures: Sequence[LetterFailure] = ()  # type: ignore[assignment]
 
     @classmethod
     def of(cls, letter: DeadLetter) -> Self:

@@ -145,13 +145,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sitemap: str = ""  # that names it
 
 
-class ScopeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Is a URL in scope, and by which rule?"""
-
-    allowed: bool
-    rule: str
-
-
 class RobotsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What robots.txt has for a URL; `allowed` is None while it was not read, which `note` then explains."""
 
@@ -189,7 +182,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     owner: str  # node; "" for none
     epoch: int
     suggested: str  # node, by the ring; "" while no instance runs
-    scope: ScopeAnswer
+    scope: ScopeVerdict
     robots: RobotsAnswer
     trap: TrapAnswer | None
     seen: bool
@@ -407,7 +400,7 @@ def record_of(f: Facts) -> Explanation:
         owner=w.node if w.session else "",
         epoch=w.epoch,
         suggested=f.suggested,
-        scope=ScopeAnswer(allowed=f.scope.allowed, rule=f.scope.rule),
+        scope=f.scope,
         robots=RobotsAnswer(
             allowed=None if v is None else v.allowed,
             line_number=v.line_number if v else 0,

@@ -1,6 +1,6 @@
 """Figures of domains and of the whole crawl: one record each for text, JSON, API and dashboard; columns of tables."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -36,43 +36,20 @@ class DomainState(StrEnum):
     DONE = "done"  # nothing is pending
 
 
-class DomainView(msgspec.Struct, frozen=True, kw_only=True):
-    """One domain, or host where the queues are by host. Counts are totals of the crawl; times in ms.
+class DomainView(DomainStats, frozen=True, kw_only=True):
+    """A domain's counts, with what else viewers show of it.
 
     `rates`, `in_flight`, `last_error` and `last_error_at` are known of the busiest domains only; `rates` not at once.
     """
 
-    domain: str
-    partition: int
     state: DomainState
-    stop: str  # why none of its URLs is handed out, else ""
     boost: int  # of an operator, -9 to 9
-    queued: int
-    claimed: int  # by its owner: open requests, and URLs that are next
-    retrying: int
-    scheduled: int  # they become visible later
-    set_aside: int  # their origins do not answer; one of each probes it from time to time
-    pending: int  # the sum of these five
     in_flight: int | None  # open requests
-    fetched: int  # responses with any status
-    status: Mapping[str, int]  # responses by class: "2", "3", "4", "5"
-    bytes: int
-    retries: int
-    dead: int
-    errors: Mapping[str, int]  # attempts without a response, by reason
-    refused: Mapping[str, int]  # URLs that were not fetched, by reason
-    robots_denied: int  # those of them that robots.txt forbids
-    fetch_ms: int  # sum over all responses
+    robots_denied: int  # URLs that robots.txt forbids
     latency_ms: float | None  # mean of all responses
-    items: int
-    items_invalid: int
-    delay_ms: int  # between two requests; -1 until a robots.txt was read
-    next_fetch_in_ms: int
     rates: Rates | None
     last_error: str  # of the last 15 minutes, like "timeout"
     last_error_at: float  # s since 1970; 0 when there was none
-    owner: str  # node, or "" when there is none now
-    epoch: int
 
 
 def domain_view(
@@ -85,7 +62,6 @@ def domain_view(
         **asdict(stats),
         state=_state_of(stats, in_flight, is_paused=overrides.is_paused),
         boost=overrides.boosts.get(registrable_domain(stats.domain), 0) if overrides.boosts else 0,
-        pending=stats.pending,
         in_flight=in_flight,
         robots_denied=stats.refused.get("robots", 0),
         latency_ms=round(stats.fetch_ms / stats.fetched, 1) if stats.fetched else None,

@@ -11,7 +11,7 @@ import msgspec
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.members import Awaited, Member, Members, Pins, by_partition
+from crawler.frontier.members import Member, Members, MemberView, Pins, by_partition
 from crawler.frontier.operator import Actor
 from crawler.frontier.owner import Takeover, Takeovers
 from crawler.membership.peers import Slots, is_lock_free
@@ -437,22 +437,6 @@ async def takeovers(crawl: OpenCrawl, limit: int) -> TakeoversView:
 # The instances of a crawl by their own word, in one cheap read; `observed_members` judges them by two.
 
 
-class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance, as it described itself with its last heartbeat."""
-
-    node: str
-    session: str
-    state: str  # joining, alive, quarantined, leaving; seeding: a command that adds URLs
-    weight: int
-    started_at: float  # s since 1970
-    partitions: int
-    in_flight: int  # URLs
-    lease_losses: int  # how often it lost all its partitions after a silence
-    waits_for: str  # why it claims no URLs: "memory", "disk", "paused", or ""
-    awaited: Awaited | None  # what it waits for, where nothing has come of its work for some seconds
-    last_error: str  # of the last minute
-
-
 class MembersView(msgspec.Struct, frozen=True, kw_only=True):
     """All instances, by node."""
 
@@ -480,16 +464,7 @@ async def waits_for(crawl: OpenCrawl, members: Iterable[Member]) -> list[str]:
 async def member_views(crawl: OpenCrawl) -> MembersView:
     """The member list."""
     found = sorted((await crawl.members.read()).values(), key=lambda member: (member.node, member.session))
-    return MembersView(
-        members=[
-            MemberView(
-                node=one.node, session=one.session, state=one.state, weight=one.weight, started_at=one.started_at,
-                partitions=one.partitions, in_flight=one.in_flight, lease_losses=one.lease_losses,
-                waits_for=one.waits_for, awaited=one.awaited, last_error=one.last_error,
-            )
-            for one in found
-        ]
-    )  # fmt: skip
+    return MembersView(members=[msgspec.convert(one, MemberView, from_attributes=True) for one in found])
 
 
 # What an operator changes about the owners of a crawl's partitions: pins of domains, eviction of an instance.

@@ -6,9 +6,9 @@ import pytest
 
 from crawler.frontier.lists import BusyQueue, Slot
 from crawler.frontier.operator import EVERYWHERE, Overrides
-from crawler.frontier.reads import DomainStats
 from crawler.views.domains import sentence
 from crawler.views.figures import DomainState, DomainView, domain_view
+from tests.support.views import stats
 
 NOW_S = 1_800_000_001.0
 SLOT = int(NOW_S // 5)
@@ -16,8 +16,8 @@ NOTHING = Overrides()
 
 
 def view(busy: BusyQueue | None = None, overrides: Overrides = NOTHING, **known: Any) -> DomainView:
-    values = {"domain": "docs.a.test", "partition": 7, "owner": "node-1"} | known
-    return domain_view(DomainStats(**values), busy, overrides, NOW_S)
+    values = {"partition": 7, "owner": "node-1"} | known
+    return domain_view(stats("docs.a.test", **values), busy, overrides, NOW_S)
 
 
 def busy(in_flight: int = 0, pages: int = 0, error: str = "") -> BusyQueue:

@@ -15,10 +15,17 @@ def domain(name: str = "docs.example", **values: Any) -> DomainView:
     """A domain; `values` are fields of DomainView, or counts of DomainStats."""
     from msgspec.structs import replace
 
-    stats = DomainStats(domain=name, partition=3)
     of_stats = {k: v for k, v in values.items() if k in DomainStats.__struct_fields__}
-    view = domain_view(replace(stats, **of_stats), None, Overrides(), NOW)
+    view = domain_view(stats(name, **of_stats), None, Overrides(), NOW)
     return replace(view, **{k: v for k, v in values.items() if k not in of_stats})
+
+
+def stats(name: str = "docs.example", **values: Any) -> DomainStats:
+    """The counts of a domain; those that are not given are 0."""
+    texts = {"domain": name, "partition": 3, "owner": "", "stop": "", "status": {}, "errors": {}, "refused": {}}
+    counts = dict.fromkeys(DomainStats.__struct_fields__, 0) | texts | {"delay_ms": -1} | values
+    waiting = sum(counts[one] for one in ("queued", "claimed", "retrying", "scheduled", "set_aside"))
+    return DomainStats(**counts | {"pending": values.get("pending", waiting)})
 
 
 def overview(**values: Any) -> Overview:
