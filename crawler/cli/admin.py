@@ -52,10 +52,8 @@ async def _users(arguments: argparse.Namespace, user: str, weight: float | None)
             await _list_users(crawl, as_json=arguments.json)
             return 0
         await set_weight(crawl, user, weight, actor=actor())
-    if arguments.json:
-        out_json({"user": user or None, "weight": weight})
-    else:
-        out(f"{user or 'the crawl itself'}: weight {weight:g}")
+    text = f"{user or 'the crawl itself'}: weight {weight:g}"
+    show({"user": user or None, "weight": weight}, text, as_json=arguments.json)
     return 0
 
 
@@ -241,29 +239,17 @@ async def _list_letters(crawl: OpenCrawl, wanted: LetterFilter, arguments: argpa
 
 async def _show(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
     letter = await dead_letter(crawl, wanted)
-    if arguments.json:
-        out_json(msgspec.to_builtins(letter))
-    else:
-        out(letter_text(letter))
+    show(letter, letter_text(letter), as_json=arguments.json)
 
 
 async def _retry(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
     done = await retry(crawl, wanted, limit=arguments.limit, actor=actor())
-    if arguments.json:
-        out_json({"retried": done.letters})
-    else:
-        is_idle = done.letters and not done.is_running
-        idle = "; no instance is running: start one with 'crawler crawl'" if is_idle else ""
-        ended = ": no such dead letter, or the run has ended" if arguments.of_run and not done.letters else ""
-        out(f"{counted(done.letters, 'URL')} put back{ended or idle}")
+    show({"retried": done.letters}, done.text, as_json=arguments.json)
 
 
 async def _purge(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:
     done = await purge(crawl, wanted, limit=arguments.limit, actor=actor())
-    if arguments.json:
-        out_json({"purged": done.letters})
-    else:
-        out(f"{counted(done.letters, 'dead letter')} purged")
+    show({"purged": done.letters}, done.text, as_json=arguments.json)
 
 
 # `crawler oplog`: who changed what in a crawl, and when.

@@ -27,7 +27,7 @@ from crawler.outputs.target import Target
 from crawler.rules.text import Meter
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, out, out_json, size, warn
+from crawler.terminal.text import counted, out, out_json, show, size, warn
 from crawler.views.commands import domain_of
 from crawler.views.pruning import PruneResult, Wanted, prune
 from crawler.views.seeds import seeding_member
@@ -54,10 +54,7 @@ def run_prune(arguments: argparse.Namespace) -> int:
         raise UsageError("name what to remove: --older-than WHEN, --keep-runs N, --domain DOMAIN")
     settings = settings_of(arguments, in_folder=True)
     result = run_async(_prune(arguments, settings, domain))
-    if arguments.json:
-        out_json(msgspec.to_builtins(result))
-    else:
-        out(_text(result, of_runs=arguments.keep_runs > 0))
+    show(result, _text(result, of_runs=arguments.keep_runs > 0), as_json=arguments.json)
     return 0
 
 

@@ -1,7 +1,6 @@
 """`crawler jobs`: crawls that run at a time, or again and again."""
 
 import argparse
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,7 +9,7 @@ from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_jobs import DESTS, USER
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, read_given, sources_of, url_of
-from crawler.errors import NotMetError, UsageError
+from crawler.errors import UsageError
 from crawler.rules.jobs import JobPatch
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
@@ -22,10 +21,9 @@ from crawler.views.job_view import (
     HistoryRow,
     JobPage,
     JobView,
-    RunCountsView,
     failed_table,
     history_table,
-    job_facts,
+    job_text,
     jobs_table,
     next_text,
     preview_table,
@@ -35,8 +33,6 @@ from crawler.views.ring import alive
 
 T = TypeVar("T")
 Answer = tuple[object, str]  # for programs and for people
-ROWS_SHOWN = 5  # of the history, with a job
-RUNS_COUNTED = 5  # of those that go on
 PAGE = 1000  # of jobs or rows that one call reads
 SCHEDULES = ("execution_interval", "cron", "at")
 NONE = {"scope": "crawl", "depth": -1, "pages": 0, "bytes": 0, "urls": 0, "sitemap": ""}  # the crawl decides, or none
@@ -204,19 +200,8 @@ async def _list(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
 
 
 async def _show(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
-    view = await jobs.find_job(crawl, _user_of(arguments), arguments.job, rows=ROWS_SHOWN)
-    text = job_facts(view, wall_s(), await _counts_of(crawl, view.running[:RUNS_COUNTED]))
-    return view, text + (f"\n\n{history_table(view.last_rows)}" if view.last_rows else "")
-
-
-async def _counts_of(crawl: OpenCrawl, runs: Sequence[str]) -> dict[str, RunCountsView]:
-    """Counts of runs that go on."""
-    found = {}
-    for run in runs:
-        with contextlib.suppress(NotMetError):  # its job was removed meanwhile
-            if (counts := (await jobs.find_run(crawl, run)).counts) is not None:
-                found[run] = counts
-    return found
+    view = await jobs.find_job(crawl, _user_of(arguments), arguments.job)
+    return view, job_text(view)
 
 
 async def _history(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:

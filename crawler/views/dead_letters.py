@@ -15,6 +15,7 @@ from crawler.frontier.operator import Actor
 from crawler.frontier.restore import StoredLetter
 from crawler.model import RefusalReason
 from crawler.terminal.text import counted, facts, moment, number, table
+from crawler.views.commands import alone_text
 from crawler.views.report import named
 
 
@@ -134,6 +135,7 @@ class LetterChange(msgspec.Struct, frozen=True, kw_only=True):
 
     letters: int
     is_running: bool  # is there an instance that would fetch them?
+    text: str  # for people
 
 
 async def dead_letter_list(crawl: OpenCrawl, wanted: LetterFilter, newest_max: int) -> LetterList:
@@ -201,14 +203,15 @@ async def retry(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = N
     """Put URLs back into their queues, with all their attempts. Raises UsageError for a URL without a dead letter."""
     await _check_and_log(crawl, wanted, actor, "dead retry", limit)
     n = sum([await crawl.letters.requeue(some) async for some in _found(crawl, wanted, limit)])
-    return await _changed(crawl, n)
+    ended = ": no such dead letter, or the run has ended" if wanted.run and not n else ""
+    return await _changed(crawl, n, f"{counted(n, 'URL')} put back{ended or (await alone_text(crawl) if n else '')}")
 
 
 async def purge(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = None, actor: Actor) -> LetterChange:
     """Drop dead letters; their URLs stay seen. Raises UsageError for a URL without a dead letter."""
     await _check_and_log(crawl, wanted, actor, "dead purge", limit)
     n = sum([await crawl.letters.discard(some, RefusalReason.PURGED) async for some in _found(crawl, wanted, limit)])
-    return await _changed(crawl, n)
+    return await _changed(crawl, n, f"{counted(n, 'dead letter')} purged")
 
 
 async def _check_and_log(crawl: OpenCrawl, wanted: LetterFilter, actor: Actor, action: str, limit: int | None) -> None:
@@ -218,8 +221,8 @@ async def _check_and_log(crawl: OpenCrawl, wanted: LetterFilter, actor: Actor, a
     await crawl.operator_log.add(actor, action, wanted.target, ", ".join(words))
 
 
-async def _changed(crawl: OpenCrawl, n: int) -> LetterChange:
-    return LetterChange(letters=n, is_running=bool(await crawl.members.read()))
+async def _changed(crawl: OpenCrawl, n: int, text: str) -> LetterChange:
+    return LetterChange(letters=n, is_running=bool(await crawl.members.read()), text=text)
 
 
 async def _found(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = None) -> AsyncIterator[list[StoredLetter]]:

@@ -25,7 +25,6 @@ from crawler.views.figures import (
     SeriesView,
     delay_text,
     domain_view,
-    next_text,
 )
 from crawler.views.report import boost_text, classes_text, deferred_text, in_brackets, items_text, named, stop_text
 from crawler.views.ring import alive, running_since
@@ -158,7 +157,7 @@ def with_facts(detail: DomainDetail) -> DomainDetail:
         *(("robots.txt", _robots_text(one)) for one in detail.robots),
         ("delay", f"{delay} (by an operator)" if detail.ordered_delay_ms is not None else delay),
         *([("boost", boost_text(d.boost))] if d.boost else []),
-        ("next fetch", next_text(d)),
+        ("next fetch", d.next),
         ("mean fetch", f"{number(d.latency_ms)} ms" if d.latency_ms else "-"),
     ]
     return replace(detail, facts=found)

@@ -38,11 +38,12 @@ class ShownAttempt(Attempt, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known of an attempt, with its status; times in s since 1970."""
 
     status: str  # how far it came, like "finished"
+    result: str  # for people: what became of it
 
     @classmethod
     def of(cls, attempt: Attempt) -> Self:
-        """The same, with its status."""
-        return cls(**msgspec.structs.asdict(attempt), status=status_of(attempt.times))
+        """The same, with its status and result."""
+        return cls(**msgspec.structs.asdict(attempt), status=status_of(attempt.times), result=_result(attempt))
 
 
 HEADERS = ("at", "try", "status", "result", "in queue", "claimed", "took", "by", "epoch")

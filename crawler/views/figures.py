@@ -45,6 +45,7 @@ class DomainView(DomainStats, frozen=True, kw_only=True):
     state: DomainState
     boost: int  # of an operator, -9 to 9
     in_flight: int | None  # open requests
+    next: str  # for people: when the next request may start, or the word for why none does
     robots_denied: int  # URLs that robots.txt forbids
     latency_ms: float | None  # mean of all responses
     rates: Rates | None
@@ -58,9 +59,11 @@ def domain_view(
     """Put together what is known of a domain at a time of the wall clock. `began_s`: since when instances run."""
     in_flight = min(busy.in_flight, stats.claimed) if busy and stats.owner else (0 if not stats.claimed else None)
     error = busy if busy and now_s - busy.last_error_at <= ERROR_SHOWN_S else None
+    state = _state_of(stats, in_flight, is_paused=overrides.is_paused)
     return DomainView(
         **asdict(stats),
-        state=_state_of(stats, in_flight, is_paused=overrides.is_paused),
+        state=state,
+        next=next_text(stats, state),
         boost=overrides.boosts.get(registrable_domain(stats.domain), 0) if overrides.boosts else 0,
         in_flight=in_flight,
         robots_denied=stats.refused.get("robots", 0),
@@ -290,10 +293,10 @@ def delay_text(delay_ms: int) -> str:
     return duration(delay_ms / 1000) if delay_ms >= 0 else UNKNOWN
 
 
-def next_text(d: DomainView) -> str:
+def next_text(d: DomainStats, state: DomainState) -> str:
     """When the next request may start, or the word for why none does."""
-    if d.state in _STOPPED:
-        return _STOPPED[d.state]
+    if state in _STOPPED:
+        return _STOPPED[state]
     if not d.pending:
         return NOTHING
     if d.scheduled == d.pending:
@@ -348,7 +351,7 @@ COLUMNS = (
     Column("scheduled", 20, 9, lambda d: _count(d.scheduled)),
     Column("set aside", 21, 9, lambda d: _count(d.set_aside), is_of_running=True),
     Column("delay", 9, 6, lambda d: delay_text(d.delay_ms), is_of_running=True),
-    Column("next", 4, 8, next_text, sort="due", is_of_running=True),
+    Column("next", 4, 8, lambda d: d.next, sort="due", is_of_running=True),
     Column("latency", 11, 7, _latency),
     Column("owner", 10, 8, lambda d: d.owner or NOTHING, is_of_running=True),
     Column("last error", 8, 14, lambda d: d.last_error or NOTHING, is_left=True),

@@ -1,17 +1,16 @@
 """Jobs as people and clients see them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from crawler.rules.job_plan import next_time
 from crawler.rules.jobs import Job, JobSpec, Row, RunCounts, State, retry_delays
 from crawler.rules.schedules import Schedule, as_iso, describe, iso_duration, moment_of, parse_duration, preview
-from crawler.terminal.text import counted, duration, facts, table
+from crawler.terminal.text import counted, duration, facts, rate, size, table
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +25,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to: str = ""
     count: int = 0
     state: str
+    result: str  # for people: what became of it
     run: str = ""
     outcome: str = ""
     manual: bool = False
@@ -83,6 +83,8 @@ class JobView(Definition, frozen=True, kw_only=True, rename="camel"):
     requested: Sequence[str]  # times of manual runs that have not started
     failed: int  # runs that used up their retries, until they are repeated or dismissed
     last_rows: Sequence[HistoryRow] | UnsetType = UNSET  # newest first; where they were asked for
+    sentence: str | UnsetType = UNSET  # for people: when, and what waits; not in lists
+    facts: Sequence[tuple[str, str]] | UnsetType = UNSET  # for people: names and texts; not in lists
 
 
 class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     row: HistoryRow
     counts: RunCountsView | None
     definition: Definition | None
+    sentence: str  # for people: what becomes of it
+    facts: Sequence[tuple[str, str]]  # for people: names and texts
 
 
 class FailedRun(HistoryRow, frozen=True, kw_only=True, omit_defaults=True):
@@ -211,8 +215,15 @@ def history_row(row: Row) -> HistoryRow:
         outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, picked_at=_iso(row.picked_at),
         started_at=_iso(row.started_at), completed_at=_iso(row.completed_at), failed_at=_iso(row.failed_at),
         retry_at=_iso(row.retry_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
-        reason=row.reason, revision=row.revision,
+        reason=row.reason, revision=row.revision, result=_result_text(row),
     )  # fmt: skip
+
+
+def _result_text(row: Row) -> str:
+    text = _RESULTS.get(row.state.value, row.outcome.value)
+    if row.attempts > 1:
+        text += f", attempt {row.attempts}"
+    return text + (", manual" if row.is_manual else "")
 
 
 def failed_run(job: Job, row: Row) -> FailedRun:
@@ -260,6 +271,19 @@ _RESULTS = {
     "failed_to_start": "failed to start",
     "unknown": "unknown",
 }
+_ENDINGS = {
+    "finished": "It finished",
+    "limited": "It has as much as it may",
+    "failed": "It failed",
+    "retrying": "It failed, and is repeated",
+    "unknown": "The engine lost how it ended",
+}
+_OVERLAP = {"skip": "the next time is skipped", "queue": "the next run waits", "allow": "both runs go on"}
+_CATCHUP = {
+    "none": "missed times are skipped",
+    "latest": "the latest of the missed times is run",
+    "all": "all missed times are run",
+}
 
 
 def next_text(view: JobView, now_s: float) -> str:
@@ -286,41 +310,107 @@ def jobs_table(views: Sequence[JobView], now_s: float) -> str:
     return table(("job", "user", "state", "when", "next", "running", "failed"), rows, left=5)
 
 
-def job_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView] = MappingProxyType({})) -> str:
-    """One job in full. `running`: what has become of the URLs of its runs."""
-    limits = [f"{name} {value}" for name in LIMITS if (value := getattr(view, name)) is not None]
-    if view.priority:
-        limits.append(f"priority {view.priority:g}")
-    catching_up = "" if view.catchup == "none" else f", at most {duration(parse_duration(view.catchup_window))} back"
-    pairs = [
-        ("job", f"{view.name} of user {view.user}"),
-        ("state", view.state),
-        ("when", f"{view.schedule}, {next_text(view, now_s)}"),
-        ("seeds", _seeds_text(view)),
-        ("limits", ", ".join(limits) or "those of the crawl"),
-        ("retries", _retries_text(view)),
-        ("overlap", view.overlap),
-        ("catch up", view.catchup + catching_up),
-        *(("running", _run_text(run, running.get(run))) for run in view.running or ["no run"]),
+def with_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView]) -> JobView:
+    """The same, with its sentence and facts. `running`: what has become of the URLs of its runs."""
+    waiting = f"; {counted(view.waiting, 'run')} wait{'s' * (view.waiting == 1)}" if view.waiting else ""
+    failed = f"; {counted(view.failed, 'failed run')} ('crawler jobs failed {view.name}')" if view.failed else ""
+    going_on = [(f"run {run}", _live_text(counts)) for run, counts in running.items()]
+    more = len(view.running) - len(running)
+    found = [
+        ("job", f"{view.name} of user {view.user}, {view.state}"),
+        *_definition_facts(view),
+        *(going_on or [("runs", "none goes on")]),
+        *([("more runs", f"{more:,} go on")] if more > 0 and running else []),
+        ("revision", f"{view.revision:,}, created {view.created}"),
     ]
-    if view.waiting:
-        pairs.append(("waiting", counted(view.waiting, "run")))
-    if view.failed:
-        pairs.append(("failed", f"{counted(view.failed, 'run')}: 'crawler jobs failed' tells why"))
-    return facts(pairs)
+    sentence = f"{view.schedule[0].upper()}{view.schedule[1:]}: {next_text(view, now_s)}{waiting}{failed}."
+    return replace(view, sentence=sentence, facts=found)
 
 
-def _retries_text(view: JobView) -> str:
-    delays = ", ".join(duration(parse_duration(one)) for one in view.retry_delay.split(","))
-    return f"{view.max_retry_count}, after {delays}" if view.max_retry_count else "none"
+def job_text(view: JobView) -> str:
+    """One job in full, its sentence first."""
+    history = f"\n\n{history_table(view.last_rows)}" if view.last_rows else ""
+    return f"{view.sentence}\n\n{facts(view.facts or ())}{history}"
 
 
-def _run_text(run: str, counts: RunCountsView | None) -> str:
-    """Like "0k3v9x2m7q.1.trvm5c: 4 pages, 48 pending"."""
-    return run if counts is None else f"{run}: {counted(counts.pages, 'page')}, {counts.pending:,} pending"
+def _definition_facts(d: Definition) -> list[tuple[str, str]]:
+    """What a job, or a run, is to do."""
+    limits = [f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in _limits(d)]
+    delays = ", ".join(duration(parse_duration(one)) for one in d.retry_delay.split(","))
+    window = "" if d.catchup == "none" else f", at most {duration(parse_duration(d.catchup_window))} back"
+    return [
+        ("when", d.schedule),
+        ("seeds", _seeds_text(d)),
+        ("limits", ", ".join(limits) or "those of the crawl"),
+        ("retries", f"{d.max_retry_count}, after {delays}" if d.max_retry_count else "none"),
+        ("overlap", f"{d.overlap}: {_OVERLAP[d.overlap]}"),
+        ("catch up", f"{d.catchup}{window}: {_CATCHUP[d.catchup]}"),
+    ]
 
 
-def _seeds_text(view: JobView) -> str:
+def _limits(d: Definition) -> Iterator[tuple[str, object]]:
+    yield from ((name, value) for name in LIMITS if (value := getattr(d, name)) is not None)
+    if d.priority:
+        yield "priority", f"{d.priority:g}"
+
+
+def _live_text(counts: RunCountsView) -> str:
+    return f"{counted(counts.pages, 'page')}, {counted(counts.pending, 'URL')} pending"
+
+
+def run_view(job: Job, row: Row, counts: RunCounts | None, spec: JobSpec | None, now_s: float) -> RunView:
+    """A run with its sentence and facts. `counts`: while it goes on. `spec`: as it was then, if that is still kept."""
+    shown, live = history_row(row), None if counts is None else run_counts(counts)
+    begun, end = row.started_at or row.picked_at, row.completed_at or row.failed_at or (now_s if live else 0.0)
+    took_s = max(0.0, end - begun) if begun and end else 0.0
+    speed = f", {rate((live or row).pages / took_s)} pages/s" if took_s >= 1 else ""
+    if live:
+        sentence = f"It is running: {_live_text(live)}{speed}, for {duration(round(took_s))}."
+    else:
+        what = _ENDINGS.get(row.outcome.value, shown.result)
+        took = f" in {duration(round(took_s))}" if took_s else ""
+        sentence = f"{what}: {counted(row.pages, 'page')}{took}{f'; {row.reason}' if row.reason else ''}."
+    times = (
+        ("scheduled for", shown.nominal),
+        ("picked", shown.picked_at),
+        ("started", shown.started_at),
+        ("completed", shown.completed_at),
+        ("failed", shown.failed_at),
+        ("repeated", shown.retry_at),
+        ("reason", row.reason),
+    )
+    definition = None if spec is None else definition_view(spec)
+    kept = [("definition", "not kept: the job has changed too often since")]
+    found = [
+        ("job", f"{job.name} of user {job.user}, revision {row.revision:,}"),
+        ("result", shown.result),
+        *((name, text) for name, text in times if text),
+        *(_counts_facts(live, speed) if live else _row_facts(row, speed)),
+        *(kept if definition is None else _definition_facts(definition)),
+    ]
+    return RunView(
+        run=row.run, user=job.user, job=job.name, row=shown, counts=live, definition=definition, sentence=sentence,
+        facts=found,
+    )  # fmt: skip
+
+
+def _row_facts(row: Row, speed: str) -> list[tuple[str, str]]:
+    return [("pages", f"{row.pages:,}{speed}"), ("errors", f"{row.errors:,}"), ("size", size(row.bytes))]
+
+
+def _counts_facts(c: RunCountsView, speed: str) -> list[tuple[str, str]]:
+    statuses = ", ".join(f"{status}xx {n:,}" for status, n in c.statuses.items())
+    return [
+        ("pages", f"{c.pages:,}{f' ({statuses})' if statuses else ''}{speed}"),
+        ("URLs", f"{c.added:,}, of them {c.pending:,} pending"),
+        *((name, f"{n:,}") for name, n in (("refused", c.refused), ("dead letters", c.dead), ("deferred", c.deferred))),
+        ("retries", f"{c.retries:,}"),
+        ("size", size(c.bytes)),
+        *([("items", f"{c.items:,}")] if c.items else []),
+    ]
+
+
+def _seeds_text(view: Definition) -> str:
     shown = list(view.seeds[:SEEDS_SHOWN])
     more = view.seeds_total - len(shown)
     if more:
@@ -335,7 +425,7 @@ def history_table(rows: Sequence[HistoryRow]) -> str:
     cells = [
         (
             row.nominal or f"{row.from_} to {row.to} ({row.count:,})",
-            result_text(row),
+            row.result,
             row.run,
             f"{row.pages:,}" if row.completed_at or row.failed_at else "",
             f"{row.errors:,}" if row.completed_at or row.failed_at else "",
@@ -353,14 +443,6 @@ def failed_table(rows: Sequence[FailedRun]) -> str:
         (row.failed_at, f"{row.user}/{row.job}", row.nominal, row.run, str(row.attempts), row.reason) for row in rows
     ]
     return table(("failed at", "job", "time", "run", "attempts", "why"), cells, left=6)
-
-
-def result_text(row: HistoryRow) -> str:
-    """What became of a nominal time, in words."""
-    text = _RESULTS.get(row.state, row.outcome)
-    if row.attempts > 1:
-        text += f", attempt {row.attempts}"
-    return text + (", manual" if row.manual else "")
 
 
 def preview_table(rows: Sequence[NextTime], timezone: str) -> str:

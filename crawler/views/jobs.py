@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from crawler.archive.journals import JobJournal, JobLine, line_of, seed_lines
@@ -24,6 +23,7 @@ from crawler.rules.jobs import (
     JobSpec,
     Outcome,
     Row,
+    RunCounts,
     check_job,
     check_spec,
     check_user,
@@ -43,16 +43,19 @@ from crawler.views.job_view import (
     Preview,
     RemovedJob,
     RunView,
-    definition_view,
     failed_run,
     history_row,
     job_view,
     open_pause,
     preview_view,
     run_counts,
+    run_view,
+    with_facts,
 )
 from crawler.worker.runs import ClockCheck
 
+ROWS_SHOWN = 5  # of the history, with a job
+RUNS_COUNTED = 5  # of those that go on
 TRIES = 20  # of a change, while others change the same job
 SEARCH_STEP, SEARCHED_MAX = 500, 10_000  # jobs that one page of a search looks at
 
@@ -95,7 +98,7 @@ async def _add(
         await crawl.jobs.drop_seeds(number, filter(None, [spec.seeds_key]))
         raise
     await crawl.jobs.notify()
-    return job_view(job, now_s)
+    return await _view_of(crawl, job, now_s)
 
 
 async def _create(crawl: OpenCrawl, user: str, name: str, spec: JobSpec, now_s: float) -> Job:
@@ -233,15 +236,21 @@ async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) ->
     raise contended(name)
 
 
-async def find_job(crawl: OpenCrawl, user: str, name: str, *, rows: int = 0) -> JobView:
-    """How a job stands. `rows`: how many of its last rows come with it."""
-    return await _view_of(crawl, (await crawl.jobs.find(user, name)).job, wall_s(), rows)
+async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
+    """How a job stands, with its sentence, its facts and the last rows of its history."""
+    return await _view_of(crawl, (await crawl.jobs.find(user, name)).job, wall_s())
 
 
-async def _view_of(crawl: OpenCrawl, job: Job, now_s: float, rows: int = 0) -> JobView:
+async def _view_of(crawl: OpenCrawl, job: Job, now_s: float) -> JobView:
     (failed,) = await crawl.jobs.failed_counts([job.id])
-    history = (await history_of(crawl, job.user, job.name, limit=rows)).rows if rows else UNSET
-    return replace(job_view(job, now_s, failed), last_rows=history)
+    history = (await history_of(crawl, job.user, job.name, limit=ROWS_SHOWN)).rows
+    runs = [row.run for row in job.active[:RUNS_COUNTED]]
+    counts = {run: run_counts(one) for run, one in zip(runs, await _counts(crawl, runs), strict=True)}
+    return with_facts(replace(job_view(job, now_s, failed), last_rows=history), now_s, counts)
+
+
+async def _counts(crawl: OpenCrawl, runs: Sequence[str]) -> list[RunCounts]:
+    return [total_of(seen.values()) for seen in await crawl.runs.passes(runs)] if runs else []
 
 
 async def list_jobs(
@@ -326,14 +335,8 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
     if row is None:
         raise no_run(run)
     revision = (await crawl.jobs.revisions(job.id)).get(row.revision)
-    counts = None
-    if row.outcome is Outcome.RUNNING:
-        (seen,) = await crawl.runs.passes([run])
-        counts = run_counts(total_of(seen.values()))
-    return RunView(
-        run=run, user=job.user, job=job.name, row=history_row(row), counts=counts,
-        definition=None if revision is None else definition_view(revision.spec),
-    )  # fmt: skip
+    (counts,) = await _counts(crawl, [run]) if row.outcome is Outcome.RUNNING else [None]
+    return run_view(job, row, counts, None if revision is None else revision.spec, wall_s())
 
 
 def no_run(run: str) -> NotMetError:

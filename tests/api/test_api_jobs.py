@@ -109,6 +109,11 @@ async def test_failed_runs_are_listed_repeated_and_dismissed(ann: Ann) -> None:
         assert "choose which" in (await ann.send("POST", "/news/failed/retry", body, status=422))["detail"]
 
 
+def brief(view: dict[str, Any]) -> dict[str, Any]:
+    """A job as in lists."""
+    return {name: value for name, value in view.items() if name not in ("lastRows", "sentence", "facts")}
+
+
 async def test_a_job_is_created_read_and_listed(ann: Ann) -> None:
     made = await ann.add(maxRetryCount=3, retryDelay="PT90S", depth=2, jitter="30")
     assert made["isRecurring"] is True
@@ -120,7 +125,7 @@ async def test_a_job_is_created_read_and_listed(ann: Ann) -> None:
     due = datetime.fromisoformat(made["next"]) - datetime.now(UTC)
     assert timedelta(hours=2, minutes=59) < due <= timedelta(hours=3)
     assert await ann.send("GET", "/news") == made
-    assert await ann.send("GET") == {"jobs": [made], "next": ""}
+    assert await ann.send("GET") == {"jobs": [brief(made)], "next": ""}
     again = await ann.send("POST", "", NEWS, status=409)
     assert "already" in again["detail"]
     log = [(e.who, e.via, e.action, e.target) for e in await ann.api.crawl.operator_log.read()]
@@ -173,7 +178,7 @@ async def test_the_nearest_known_name_is_told_for_each_body(ann: Ann) -> None:
 async def test_only_what_is_given_changes(ann: Ann) -> None:
     made = await ann.add(depth=2, scope="host", sitemap="https://docs.example/map.xml")
     changed = await ann.send("PATCH", "/news", {"depth": None, "maxRetryCount": 1})
-    assert changed == made | {"depth": None, "maxRetryCount": 1, "revision": 2}
+    assert brief(changed) == brief(made) | {"depth": None, "maxRetryCount": 1, "revision": 2}
     same = await ann.send("PATCH", "/news", {"executionInterval": "3h"})
     assert same["next"] == made["next"]  # an interval that stays keeps its times
     moved = await ann.send("PATCH", "/news", {"cron": "0  6 * * *", "timezone": "Europe/Paris"})
@@ -322,7 +327,9 @@ async def test_lists_come_in_pages_and_with_the_last_rows(ann: Ann) -> None:
     assert "lastRows" not in first["jobs"][0]
     await put(ann.api, "a", Row(nominal=60, to=60, count=1, state=State.PAUSED, revision=1))
     (shown,) = (await ann.send("GET", "?limit=1&rows=5"))["jobs"]
-    assert shown["lastRows"] == [{"nominal": "1970-01-01T00:01:00Z", "state": "paused", "revision": 1}]
+    assert shown["lastRows"] == [
+        {"nominal": "1970-01-01T00:01:00Z", "state": "paused", "result": "paused", "revision": 1}
+    ]
 
 
 async def test_history_has_pages_without_a_gap_or_a_double(ann: Ann) -> None:
@@ -335,7 +342,7 @@ async def test_history_has_pages_without_a_gap_or_a_double(ann: Ann) -> None:
     assert whole["next"] == ""
     assert whole["rows"][0] == {
         "from": "1970-01-01T00:04:00Z", "to": "1970-01-01T00:06:00Z", "count": 3, "state": "missed_window",
-        "revision": 1,
+        "result": "missed", "revision": 1,
     }  # fmt: skip
     for limit in (1, 2, 3, 4):
         paged, after = [], ""

@@ -16,7 +16,7 @@ from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.process import wall_s
 from crawler.settings import load
-from crawler.views.job_view import HistoryRow, history_table
+from crawler.views.job_view import history_row, history_table
 from crawler.worker import runs as clock_check
 from tests.cli.cli_lab import exit_code
 from tests.support.engine import Engine
@@ -70,8 +70,10 @@ def test_a_job_is_added_listed_shown_and_removed(desk: Desk) -> None:
     header, row = desk.say("list").splitlines()
     assert header.split() == ["job", "user", "state", "when", "next", "running", "failed"]
     assert row.split()[:6] == ["news", "default", "active", "every", "3", "hours"]
-    shown = dict(line.split("  ", 1) for line in desk.say("show", "news").splitlines())
-    assert shown["job"].strip() == "news of user default"
+    sentence, _, *lines = desk.say("show", "news").splitlines()
+    assert sentence == "Every 3 hours: next in 3 h 00 m."
+    shown = dict(line.split("  ", 1) for line in lines)
+    assert shown["job"].strip() == "news of user default, active"
     assert (shown["seeds"].strip(), shown["limits"].strip(), shown["retries"].strip()) == (URL, "depth 1", "none")
     assert desk.say("history", "news") == "no time has come yet"
     assert desk.say("rm", "news") == "job news removed"
@@ -195,7 +197,8 @@ def test_an_edit_changes_only_what_is_given(desk: Desk) -> None:
         "--overlap", "allow",
     )  # fmt: skip
     after = desk.json("edit", "news", "--pages", "7")
-    assert {name for name in before if before[name] != after[name]} == {"pages", "revision"}
+    texts = {"sentence", "facts"}
+    assert {name for name in before if before[name] != after[name]} - texts == {"pages", "revision"}
     assert after["next"] == before["next"], "an interval that stays keeps its times"
     for words in (("--jitter", "0"), ("--timezone", "Europe/Paris"), ("--every", "1000s")):
         assert desk.json("edit", "news", *words)["next"] == before["next"]
@@ -237,7 +240,7 @@ def test_a_manual_run_waits_for_an_instance(desk: Desk) -> None:
     desk.say("add", "news", "--every", "1h", URL)
     assert desk.say("run", "news") == "a run of job news starts when an instance runs: 'crawler run' starts one"
     assert desk.json("run", "news")["waiting"] == 2
-    assert desk.say("show", "news").splitlines()[-1].split() == ["waiting", "2", "runs"]
+    assert desk.say("show", "news").startswith("Every hour: next in 1 h 00 m; 2 runs wait.\n")
 
 
 def test_the_next_times_have_both_clocks_and_notes(desk: Desk) -> None:
@@ -269,18 +272,36 @@ def test_a_long_list_is_cut_and_says_so(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert [one["name"] for one in desk.json("list", "--limit", "0")["jobs"]] == [f"job{n}" for n in range(5)]
 
 
+def row(nominal: int, state: State = State.STARTED, **known: Any) -> Row:
+    return Row(**{"nominal": nominal, "to": nominal, "count": 1, "state": state, "revision": 1} | known)
+
+
 def test_a_history_reads_as_what_became_of_each_time() -> None:
     at = "2027-01-31T{:02}:00:00Z".format
+
+    def s(hour: int) -> int:
+        return int(datetime.fromisoformat(at(hour)).timestamp())
+
     rows = [
-        HistoryRow(nominal=at(9), state="started", outcome="running", run="x.1.9", attempts=1),
-        HistoryRow(from_=at(6), to=at(8), count=3, state="missed_window"),
-        HistoryRow(nominal=at(5), state="failed_to_start", outcome="failed", run="x.1.5", attempts=3, failed_at=at(5),
-                   reason="no valid seed URL"),
-        HistoryRow(nominal=at(4), state="skipped_overlap"),
-        HistoryRow(nominal=at(3), state="started", outcome="finished", run="x.1.3-m", attempts=1, completed_at=at(4),
-                   pages=1204, manual=True),
-    ]  # fmt: skip
-    cells = [[cell.strip() for cell in line.split("  ") if cell] for line in history_table(rows).splitlines()]
+        row(s(9), run="x.1.9", attempts=1, picked_at=s(9)),
+        row(s(6), State.MISSED_WINDOW, to=s(8), count=3),
+        row(s(5), State.FAILED_TO_START, run="x.1.5", attempts=3, failed_at=s(5), reason="no valid seed URL"),
+        row(s(4), State.SKIPPED_OVERLAP),
+        row(
+            s(3),
+            run="x.1.3-m",
+            attempts=1,
+            picked_at=s(3),
+            started_at=s(3),
+            completed_at=s(4),
+            pages=1204,
+            is_manual=True,
+        ),
+    ]
+    cells = [
+        [cell.strip() for cell in line.split("  ") if cell]
+        for line in history_table([*map(history_row, rows)]).splitlines()
+    ]
     assert cells == [
         ["time", "result", "run", "pages", "errors"],
         [at(9), "running", "x.1.9"],
@@ -347,7 +368,7 @@ def test_failed_runs_are_listed_repeated_and_dismissed(desk: Desk) -> None:
     assert [one["run"] for one in desk.json("failed", "docs")["failed"]] == ["d.1.1"]
     assert desk.say("failed", "news", "--limit", "1").splitlines()[-1] == "the last 1 of 3; --limit 0 lists all"
     assert [row.split()[-1] for row in desk.say("list").splitlines()] == ["failed", "1", "3"]
-    assert "3 runs: 'crawler jobs failed' tells why" in desk.say("show", "news")
+    assert "; 3 failed runs ('crawler jobs failed news').\n" in desk.say("show", "news")
     said = desk.say("retry", "news", "n.1.2")
     assert (
         said == "1 failed run of job news to be repeated: each starts when an instance runs: 'crawler run' starts one"

@@ -230,7 +230,7 @@ def test_a_run_shows_what_became_of_it_and_what_it_ran_with(guest: Watched) -> N
     page.locator("#job-history tbody tr").nth(1).get_by_role("link").click()
     expect(page.locator("#run-state")).to_have_text("finished")
     expect(page.locator("#run-sentence")).to_contain_text(re.compile(r"It finished: \d\d pages in 1 m 00 s\."))
-    expect(page.locator("#run-definition")).to_contain_text("https://status.example/")
+    expect(page.locator("#run-facts")).to_contain_text("https://status.example/")
     page.get_by_role("link", name="status, of user bob").click()
     page.locator("#job-running").get_by_role("link").click()
     expect(page.locator("#run-state")).to_have_text("running")

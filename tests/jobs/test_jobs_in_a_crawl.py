@@ -433,7 +433,7 @@ async def test_a_run_that_goes_on_is_shown_with_its_counts(
         async def is_shown() -> bool:
             words = ["jobs", "show", NAME, "--redis", engine.url]
             await asyncio.to_thread(main, words)
-            return f"{lab_run}: 2 pages, 1 pending" in capsys.readouterr().out
+            return f"run {lab_run}  2 pages, 1 URL pending" in capsys.readouterr().out
 
         await until(lab.rows, "the run")
         lab_run = (await lab.rows())[0].run

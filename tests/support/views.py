@@ -5,7 +5,16 @@ from typing import Any
 from crawler.frontier.lists import Rates
 from crawler.frontier.operator import Overrides
 from crawler.frontier.reads import DomainStats
-from crawler.views.figures import CrawlState, DomainRows, DomainState, DomainView, Overview, Snapshot, domain_view
+from crawler.views.figures import (
+    CrawlState,
+    DomainRows,
+    DomainState,
+    DomainView,
+    Overview,
+    Snapshot,
+    domain_view,
+    next_text,
+)
 from crawler.views.overview import with_notes
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
@@ -17,7 +26,8 @@ def domain(name: str = "docs.example", **values: Any) -> DomainView:
 
     of_stats = {k: v for k, v in values.items() if k in DomainStats.__struct_fields__}
     view = domain_view(stats(name, **of_stats), None, Overrides(), NOW)
-    return replace(view, **{k: v for k, v in values.items() if k not in of_stats})
+    shown = replace(view, **{k: v for k, v in values.items() if k not in of_stats})
+    return shown if "next" in values else replace(shown, next=next_text(shown, shown.state))
 
 
 def stats(name: str = "docs.example", **values: Any) -> DomainStats:

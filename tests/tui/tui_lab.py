@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from crawler.archive.history import Became
+from crawler.archive.history import Attempt, Became
 from crawler.errors import EngineDown, UsageError
 from crawler.frontier.lists import Rates
 from crawler.frontier.operator import LogEntry, Via
@@ -134,9 +134,11 @@ class FixedSource:
         self._note("attempts", domain)
         url = f"https://{domain}/a"
         return [
-            ShownAttempt(
-                url=url, fp="", domain=domain, attempt=1, became=Became.COMMITTED, node="vm-0", session="s", epoch=1,
-                claimed=NOW - 3, started=NOW - 1, finished=NOW, http_status=200, status="finished",
+            ShownAttempt.of(
+                Attempt(
+                    url=url, fp="", domain=domain, attempt=1, became=Became.COMMITTED, node="vm-0", session="s",
+                    epoch=1, claimed=NOW - 3, started=NOW - 1, finished=NOW, http_status=200,
+                )
             )
         ]  # fmt: skip
 

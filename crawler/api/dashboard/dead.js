@@ -8,9 +8,7 @@ import { counted, moment, number, words } from "./format.js";
 const EVERY_MS = 5000;
 const SHOWN = 50;
 
-function done({ letters, is_running: isRunning }) {
-  return `${counted(letters, "URL")} put back${isRunning ? "" : "; no instance is running: start one with 'crawler crawl'"}.`;
-}
+const done = ({ text: said }) => `${said}.`;
 
 /** Ask, and retry all of a choice. */
 async function retry(choice, what) {

@@ -153,6 +153,14 @@ export function facts(list, pairs) {
   );
 }
 
+/** A sentence that is renewed. Waits count down in it: only what else changes is told to readers of screens. */
+export function tell(box, sentence) {
+  const shape = sentence.replace(/[\d.,]+ (ms|s|m|h|d)\b/g, "");
+  box.setAttribute("aria-live", shape === box.dataset.shape ? "off" : "polite");
+  box.dataset.shape = shape;
+  text(box, sentence);
+}
+
 /** Tell readers of screens something, once. */
 export function announce(message) {
   text($("announcer"), message);

@@ -4,8 +4,8 @@ import { ApiError, Repeater, get, session } from "./api.js";
 import { Chart, errorLines, perS, windowOf } from "./charts.js";
 import { command, field } from "./dialog.js";
 import { delayText, statePill } from "./domains.js";
-import { $, el, facts, keyed, replace, show, table, text } from "./dom.js";
-import { duration, moment, nowS, number, words } from "./format.js";
+import { $, el, facts, keyed, replace, show, table, tell, text } from "./dom.js";
+import { duration, moment, nowS, number } from "./format.js";
 import { lettersTable } from "./dead.js";
 
 const EVERY_MS = 2000;
@@ -61,20 +61,11 @@ export function domainView() {
     show($("domain-state"), true);
     statePill($("domain-state"), d);
     text($("t-domain"), d.domain);
-    tellWhy(detail.sentence);
+    tell($("domain-sentence"), detail.sentence);
     facts($("domain-facts"), detail.facts);
     buttons();
     const points = detail.series.fine;
     charts.forEach((chart) => chart.update(points, windowOf(points, "fine", nowS())));
-  }
-
-  /** Waits count down each second: only what else changes is told to readers of screens. */
-  function tellWhy(sentence) {
-    const box = $("domain-sentence");
-    const shape = sentence.replace(/[\d.,]+ (ms|s|m|h)\b/g, "");
-    box.setAttribute("aria-live", shape === box.dataset.shape ? "off" : "polite");
-    box.dataset.shape = shape;
-    text(box, sentence);
   }
 
   async function attempts(signal) {
@@ -89,7 +80,7 @@ export function domainView() {
       return [
         moment(ended),
         number(a.attempt),
-        el("span", { class: "wrap" }, resultText(a)),
+        el("span", { class: "wrap" }, a.result),
         took,
         a.node,
         el("span", { class: "url" }, a.url),
@@ -233,11 +224,4 @@ export function domainView() {
     stop: () => repeater.stop(),
     session: () => detail && buttons(),
   };
-}
-
-function resultText(a) {
-  const failure = a.kind ? `${words(a.kind)}${a.detail ? `: ${a.detail}` : ""}` : "";
-  const after = { retry: "; to be retried", dead: "; dead letter" }[a.became] ?? "";
-  if (a.became === "lost") return `does not count (${failure || a.http_status || "cut off"})`;
-  return failure ? `${failure}${after}` : String(a.http_status ?? "-");
 }

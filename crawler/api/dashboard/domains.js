@@ -5,7 +5,6 @@ import { $, cells, el, keyed, reading, show, text } from "./dom.js";
 import { counted, duration, number, rate, size, sum, words } from "./format.js";
 import { Pages } from "./pages.js";
 
-const WAIT_SHOWN_MS = 50;
 const EVERY_MS = 3000;
 const BUSIEST = 12;
 
@@ -21,13 +20,6 @@ export const STATES = {
 };
 
 export const domainLink = (name) => el("a", { href: `#/domain/${encodeURIComponent(name)}` }, name);
-
-/** When the next request may start. */
-export function nextText(d) {
-  if (!d.pending) return "-";
-  if (d.scheduled === d.pending) return "later";
-  return d.next_fetch_in_ms >= WAIT_SHOWN_MS ? `in ${duration(d.next_fetch_in_ms / 1000)}` : "now";
-}
 
 export const delayText = (ms) => (ms < 0 ? "?" : duration(ms / 1000));
 
@@ -83,7 +75,7 @@ const COLUMNS = {
   queued: { header: "Queued", sort: "queue", n: true, value: (d) => some(d.queued + d.retrying) },
   flight: { header: "In flight", n: true, value: (d) => (d.in_flight === null ? "?" : some(d.in_flight)) },
   delay: { header: "Delay", n: true, value: (d) => delayText(d.delay_ms) },
-  next: { header: "Next", sort: "due", n: true, value: nextText },
+  next: { header: "Next", sort: "due", n: true, value: (d) => d.next },
   latency: { header: "Latency", n: true, value: (d) => (d.latency_ms === null ? "-" : duration(d.latency_ms / 1000)) },
   bytes: { header: "Size", sort: "bytes", n: true, value: (d) => (d.bytes ? size(d.bytes) : "-") },
   errors: { header: "Errors", sort: "errors", n: true, value: (d) => some(errorsOf(d)) },

@@ -2,13 +2,11 @@
 
 import { ApiError, Repeater, get, session } from "./api.js";
 import { command } from "./dialog.js";
-import { $, el, facts, keyed, show, table, text } from "./dom.js";
+import { $, el, facts, keyed, show, table, tell, text } from "./dom.js";
 import { counted, moment, number } from "./format.js";
 import { JobForm } from "./job_form.js";
 import {
   HistoryBars,
-  countdown,
-  definitionFacts,
   endedAt,
   fillTimes,
   historyTable,
@@ -18,10 +16,8 @@ import {
   secondsOf,
   tookS,
 } from "./job_parts.js";
-import { liveText } from "./run.js";
 
 const EVERY_MS = 2000;
-const TICK_MS = 1000;
 const ROWS = 30; // of a page of the history, and bars
 const TIMES = 10;
 const RUNS_SHOWN = 10; // of those that have not ended
@@ -37,7 +33,6 @@ export function jobView() {
   $("job-bars").append(bars.element);
   const form = new JobForm($("job-form-panel"), () => again());
   const repeater = new Repeater(look, EVERY_MS);
-  const ticker = new Repeater(async () => tick(), TICK_MS);
 
   async function look(signal) {
     try {
@@ -66,23 +61,9 @@ export function jobView() {
     show($("job-state"), true);
     jobPill($("job-state"), job);
     text($("job-user"), `of user ${job.user}`);
-    facts($("job-definition"), [
-      ...definitionFacts(job),
-      ["Created", moment(secondsOf(job.created))],
-      ["Revision", number(job.revision)],
-    ]);
-    tick();
+    facts($("job-definition"), job.facts);
+    tell($("job-sentence"), job.sentence);
     buttons();
-  }
-
-  /** One sentence with a countdown, which is not told to readers of screens each second. */
-  function tick() {
-    if (!job) return;
-    const next = el("span");
-    countdown(next, job.next);
-    const wait = job.waiting ? `; ${number(job.waiting)} ${job.waiting === 1 ? "run waits" : "runs wait"}` : "";
-    const state = job.state === "paused" ? "paused" : job.next ? `next ${next.textContent}` : "no further time";
-    text($("job-sentence"), `${job.schedule[0].toUpperCase()}${job.schedule.slice(1)}: ${state}${wait}.`);
   }
 
   async function history(signal) {
@@ -125,7 +106,7 @@ export function jobView() {
       runs.filter(Boolean),
       (run) => run.run,
       (run) => el("li", {}, runLink(run.run), el("span")),
-      (line, run) => text(line.lastChild, ` ${liveText(run)}`),
+      (line, run) => text(line.lastChild, ` ${run.sentence}`),
     );
   }
 
@@ -249,11 +230,9 @@ export function jobView() {
         form.close();
       }
       repeater.start();
-      ticker.start();
     },
     stop() {
       repeater.stop();
-      ticker.stop();
     },
     session() {
       if (job) {

@@ -1,7 +1,7 @@
-// What the views of jobs share: addresses, and what became of a job's times in words, as bars, and as a table.
+// What the views of jobs share: addresses, and what became of a job's times as bars and as a table.
 
 import { el, svg, text } from "./dom.js";
-import { counted, duration, moment, nowS, number, size, words } from "./format.js";
+import { counted, duration, moment, nowS, number, size } from "./format.js";
 
 const BAR = { width: 6, gap: 1, height: 30, least: 4, missed: 5 };
 
@@ -39,14 +39,6 @@ export function kindOf(row) {
 
 const timesOf = (row) => row.count || 1;
 
-/** What became of it, in words. */
-export function became(row) {
-  const main = row.state === "failed_to_start" ? "failed to start" : row.outcome || words(row.state);
-  return [main, row.manual ? "manual" : "", row.attempts > 1 ? `attempt ${row.attempts}` : ""]
-    .filter(Boolean)
-    .join(", ");
-}
-
 /** When: a time, or the first and the last of several. */
 export function when(row) {
   if (row.nominal) return moment(secondsOf(row.nominal));
@@ -64,7 +56,7 @@ const tookText = (row) => (endedAt(row) || row.outcome === "running" ? duration(
 
 function barText(row) {
   const figures = row.run && row.outcome !== "running" ? [counted(row.pages ?? 0, "page"), tookText(row)] : [];
-  return [`${when(row)}: ${became(row)}`, ...figures.filter(Boolean), row.reason].filter(Boolean).join(", ");
+  return [`${when(row)}: ${row.result}`, ...figures.filter(Boolean), row.reason].filter(Boolean).join(", ");
 }
 
 /** "Last 12 times: 10 finished, 1 failed, 34 missed" */
@@ -134,7 +126,7 @@ export function historyTable(rows) {
     endedAt(row) ? [number(row.pages ?? 0), number(row.errors ?? 0), size(row.bytes ?? 0)] : ["", "", ""];
   const cells = rows.map((row) => [
     when(row),
-    el("span", { class: `outcome ${kindOf(row)}` }, became(row)),
+    el("span", { class: `outcome ${kindOf(row)}` }, row.result),
     row.run ? runLink(row.run) : "",
     ...figures(row),
     row.run ? tookText(row) : "",
@@ -142,29 +134,6 @@ export function historyTable(rows) {
   ]);
   return [HISTORY, cells];
 }
-
-/** What a job, or a run, is to do: pairs of names and texts. */
-export function definitionFacts(d) {
-  const more = d.seedsTotal - d.seeds.length;
-  const seeds = [...d.seeds, more > 0 ? (d.seeds.length ? `${number(more)} more` : counted(more, "URL")) : ""];
-  return [
-    ["When", d.schedule],
-    ["Seeds", seeds.filter(Boolean).join(", ")],
-    ["Sitemap", d.sitemap ?? ""],
-    ["Scope", d.scope ?? "as the crawl"],
-    ["Depth", d.depth === null ? "as the crawl" : number(d.depth)],
-    ["Pages per run", d.pages === null ? "as the settings" : `at most ${number(d.pages)}`],
-    ["Bytes per run", d.bytes === null ? "as the settings" : `at most ${size(d.bytes)}`],
-    ["URLs per run", d.urls === null ? "as the settings" : `at most ${number(d.urls)}`],
-    ["Priority", d.priority ? String(d.priority) : ""],
-    ["Retries", d.maxRetryCount ? `${number(d.maxRetryCount)}, each after ${d.retryDelay}` : "none"],
-    ["Overlapping runs", OVERLAP[d.overlap]],
-    ["Missed times", `${CATCHUP[d.catchup]}${d.catchup === "none" ? "" : `, up to ${d.catchupWindow} back`}`],
-  ];
-}
-
-const OVERLAP = { skip: "the next time is skipped", queue: "the next run waits", allow: "both runs go on" };
-const CATCHUP = { none: "skipped", latest: "the latest is run", all: "all are run" };
 
 /** Next times as a list: in the reader's clock, and that of the job's zone where it tells something. */
 export function fillTimes(list, times) {
