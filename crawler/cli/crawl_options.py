@@ -241,6 +241,6 @@ async def run_instance(
         on_start(instance.stop)
         with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
             await run_alongside(instance.run(), *alongside)
-        for (event, hook), times in instance.handlers.hooks.failures.items():
+        for (event, hook), times in instance.stages.handlers.hooks.failures.items():
             say(f"the hook {hook} (on_{event}) failed {counted(times, 'time')}; the log says why")
         return instance.stopped_because

@@ -12,7 +12,8 @@ import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,40 +188,112 @@ def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as `admit`
 
 
-class OpenCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl that is open: its folder, its engine, what is stored in it. `session` is this process's own.
+@dataclass(frozen=True, kw_only=True)
+class EngineCrawl:
+    """A crawl in its engine, with an object for each thing that is stored of it, made when it is first used.
 
-    `spill_files`: where spilled URLs are; None when no folder is known that all who may own them can reach.
+    `session`: this process's own. `spill_files`: where spilled URLs are; None when no folder is known that all who may
+    own them can reach.
     """
 
     settings: Settings
-    folder: CrawlFolder
-    lock: SessionLock
     session: str
     engine: Engine
     info: EngineInfo
-    keys: Keys
-    crawls: Crawls
-    members: Members
     record: CrawlRecord
     roots: frozenset[str]
-    placement: Placement
-    frontier: Frontier
-    leases: Leases
-    stats: Stats
-    inspect: UrlLookup
-    series: Series
-    lists: DomainLists
-    states: BulkLookup
     spill_files: SpillFiles | None
-    seeds: Seeds
-    jobs: Jobs
-    runs: Runs
-    letters: DeadLetters
-    supervisors: SupervisorRecords
-    operator: OperatorCommands
-    operator_log: OperatorLog
-    slots: Slots
+
+    @cached_property
+    def keys(self) -> Keys:
+        return Keys(self.settings.crawl.name)
+
+    @cached_property
+    def placement(self) -> Placement:
+        return Placement(self.record)
+
+    @cached_property
+    def crawls(self) -> Crawls:
+        return Crawls(self.engine, self.keys)
+
+    @cached_property
+    def members(self) -> Members:
+        return Members(self.engine, self.keys)
+
+    @cached_property
+    def slots(self) -> Slots:
+        return Slots(self.members)
+
+    @cached_property
+    def supervisors(self) -> SupervisorRecords:
+        return SupervisorRecords(self.engine, self.keys)
+
+    @cached_property
+    def leases(self) -> Leases:
+        return Leases(self.engine, self.keys, hash_key=self.record.hash_key)
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        settings, budget = self.settings, self.settings.budget
+        quota = AddQuota(urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain)
+        return Frontier(
+            self.engine, self.keys, session=self.session, hash_key=self.record.hash_key, run=self.record.run,
+            default_delay_ms=int(settings.politeness.delay_s * 1000),
+            is_limited=is_limited(self.record.scope, budget, settings.sites), add_quota=quota,
+        )  # fmt: skip
+
+    @cached_property
+    def stats(self) -> Stats:
+        return Stats(self.engine, self.keys, self.record.partitions)
+
+    @cached_property
+    def series(self) -> Series:
+        return Series(self.engine, self.keys)
+
+    @cached_property
+    def lists(self) -> DomainLists:
+        return DomainLists(self.engine, self.keys, self.record.partitions, self.stats)
+
+    @cached_property
+    def inspect(self) -> UrlLookup:
+        return UrlLookup(self.engine, self.keys, self.record.partitions, self.spill_files)
+
+    @cached_property
+    def states(self) -> BulkLookup:
+        return BulkLookup(self.engine, self.keys, self.record.partitions, self.spill_files)
+
+    @cached_property
+    def seeds(self) -> Seeds:
+        return Seeds(self.engine, self.keys, self.record.partitions)
+
+    @cached_property
+    def letters(self) -> DeadLetters:
+        return DeadLetters(self.frontier, self.record.partitions)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        return Jobs(self.engine, self.keys, self.record.partitions, rows_max=self.settings.jobs.history_rows)
+
+    @cached_property
+    def runs(self) -> Runs:
+        return Runs(self.engine, self.keys, self.record.partitions)
+
+    @cached_property
+    def operator(self) -> OperatorCommands:
+        record = self.record
+        return OperatorCommands(self.frontier, record.partitions, queue_by=record.queue_by, files=self.spill_files)
+
+    @cached_property
+    def operator_log(self) -> OperatorLog:
+        return OperatorLog(self.engine, self.keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenCrawl(EngineCrawl):
+    """A crawl that is open: in its engine, and in the crawl folder of this process."""
+
+    folder: CrawlFolder
+    lock: SessionLock
 
     async def reloaded(self) -> "OpenCrawl":
         """The same with record and roots as they are now."""
@@ -267,36 +340,9 @@ def _opened(
     roots: frozenset[str],
 ) -> OpenCrawl:
     settings = with_stored(settings, record.stored_settings)
-    keys, budget, partitions = Keys(settings.crawl.name), settings.budget, record.partitions
-    members, spill_files = Members(engine, keys), _spill_files(settings, folder, record, session)
-    frontier = Frontier(
-        engine, keys, session=session, hash_key=record.hash_key, run=record.run,
-        default_delay_ms=int(settings.politeness.delay_s * 1000),
-        is_limited=is_limited(record.scope, budget, settings.sites),
-        add_quota=AddQuota(
-            urls=budget.urls, hosts=budget.hosts, urls_per_linking_domain=budget.urls_per_linking_domain
-        ),
-    )  # fmt: skip
-    stats = Stats(engine, keys, partitions)
     return OpenCrawl(
-        settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, keys=keys,
-        crawls=Crawls(engine, keys), members=members, record=record, roots=roots, placement=Placement(record),
-        frontier=frontier,
-        leases=Leases(engine, keys, hash_key=record.hash_key),
-        stats=stats,
-        lists=DomainLists(engine, keys, partitions, stats),
-        inspect=UrlLookup(engine, keys, partitions, spill_files),
-        series=Series(engine, keys),
-        states=BulkLookup(engine, keys, partitions, spill_files),
-        spill_files=spill_files,
-        seeds=Seeds(engine, keys, partitions),
-        jobs=Jobs(engine, keys, partitions, rows_max=settings.jobs.history_rows),
-        runs=Runs(engine, keys, partitions),
-        letters=DeadLetters(frontier, partitions),
-        supervisors=SupervisorRecords(engine, keys),
-        operator=OperatorCommands(frontier, partitions, queue_by=record.queue_by, files=spill_files),
-        operator_log=OperatorLog(engine, keys),
-        slots=Slots(members),
+        settings=settings, folder=folder, lock=lock, session=session, engine=engine, info=info, record=record,
+        roots=roots, spill_files=_spill_files(settings, folder, record, session),
     )  # fmt: skip
 
 
@@ -321,16 +367,19 @@ def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = No
     """Adds seeds to this crawl."""
     from crawler.archive.journals import SeedJournal
     from crawler.crawl.reparse import leads_to
-    from crawler.crawl.seed import Seeder
+    from crawler.crawl.seed import SeedBooks, Seeder
 
-    return Seeder(
-        crawl.frontier,
-        crawl.crawls,
-        make_router(crawl),
+    books = SeedBooks(
         states=crawl.states,
         seeds=crawl.seeds,
         letters=crawl.letters,
         journal=SeedJournal(crawl.folder, crawl.keys.crawl_name, crawl.record.first_begun_at),
+    )
+    return Seeder(
+        crawl.frontier,
+        crawl.crawls,
+        make_router(crawl),
+        books,
         leads_to=partial(leads_to, crawl.folder, crawl.settings, crawl.record),
         depth=depth,
         priority=priority,

@@ -10,9 +10,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from crawler.crawl.seed import BATCH, SitemapReader
 from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport
-from crawler.engine.client import Engine
 from crawler.errors import EngineError, UsageError
-from crawler.frontier.jobs import Jobs, Runs
+from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import AddOutcome, Candidate
@@ -24,7 +23,7 @@ from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import SlotBorrower
 from crawler.worker.router import Router
-from crawler.worker.runs import ClockCheck, RunWatch, Triggers
+from crawler.worker.runs import ClockCheck, JobStore, RunWatch, Triggers
 
 # Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
 #
@@ -99,9 +98,7 @@ class JobRunner:
 
     def __init__(
         self,
-        jobs: Jobs,
-        runs: Runs,
-        engine: Engine,
+        store: JobStore,
         frontier: Frontier,
         router: Router,
         held: HeldPartitions,
@@ -110,21 +107,21 @@ class JobRunner:
         settings: JobSettings,
     ) -> None:
         """`router`: that of the crawl itself."""
-        self._runs = runs
+        self._runs = store.runs
         self._frontier = frontier
         self._router = router
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
-        self.clock = ClockCheck(engine)
+        self.clock = ClockCheck(store.engine)
         self.watch = RunWatch(
-            jobs, runs, engine, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
+            store, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
             clock=self.clock, settings=settings,
         )  # fmt: skip
         self._triggers = Triggers(
-            jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
+            store.jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
             is_clock_right=lambda: self.clock.is_right, settings=settings,
         )  # fmt: skip
-        self._jobs = jobs
+        self._jobs = store.jobs
         self.follow = self._triggers.follow
 
     @property

@@ -40,6 +40,16 @@ SEEDS_KEPT_MAX = 1_000  # of a report, to see at the end what became of them
 LeadsTo = Callable[[str], Awaitable[tuple[Sequence[str], str] | None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedBooks:
+    """What is known of seeds: their URLs, what became of them, and what the crawl folder has of them."""
+
+    states: BulkLookup
+    seeds: Seeds
+    letters: DeadLetters
+    journal: SeedJournal
+
+
 class Seeder:
     """Adds seeds. Each seed's domain (host, prefix) joins the crawl's scope."""
 
@@ -48,23 +58,17 @@ class Seeder:
         frontier: Frontier,
         crawls: Crawls,
         router: Router,
+        books: SeedBooks,
         *,
-        states: BulkLookup,
-        seeds: Seeds,
-        letters: DeadLetters,
-        journal: SeedJournal,
-        depth: int = 0,
         leads_to: LeadsTo,
+        depth: int = 0,
         priority: float | None = None,
     ) -> None:
         self._leads_to = leads_to
         self._frontier = frontier
         self._crawls = crawls
         self._router = router
-        self._states = states
-        self._seeds = seeds
-        self._letters = letters
-        self._journal = journal
+        self._books = books
         self._depth = depth
         self._priority = priority
         self.report = SeedReport()
@@ -154,7 +158,7 @@ class Seeder:
     async def _states_of(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[str, UrlState]:
         """What the engine knows of them: a crawl that is resumed with all its seeds does not note them again."""
         wanted = {partition: [c.fingerprint for c in mine] for partition, mine in by_partition.items()}
-        return await self._states.of(self._router.record.run, wanted)
+        return await self._books.states.of(self._router.record.run, wanted)
 
     @staticmethod
     def _in_state(
@@ -171,15 +175,15 @@ class Seeder:
             visible_at[one.fingerprint] = one.visible_at
         if not wanted:
             return
-        found = await self._letters.find_all(wanted)
+        found = await self._books.letters.find_all(wanted)
         again = [one for one in found if one.letter.reason != FailureKind.POISON_URL]
-        retried = await self._letters.requeue(again, visible_at)
+        retried = await self._books.letters.requeue(again, visible_at)
         self.report.retried += retried
         self.report.seen -= retried
 
     async def _numbered(self, by_partition: dict[int, list[Candidate]], unseen: list[Candidate]) -> list[Candidate]:
         """New seeds with their numbers, also in the batch that is added."""
-        numbers = await self._seeds.number([c.url for c in unseen])
+        numbers = await self._books.seeds.number([c.url for c in unseen])
         found = {c.fingerprint: replace(c, seed_number=n) for c, n in zip(unseen, numbers, strict=True)}
         for partition, mine in by_partition.items():
             by_partition[partition] = [found.get(c.fingerprint, c) for c in mine]
@@ -191,7 +195,7 @@ class Seeder:
         lines = [SeedLine(root=root) for root in sorted(roots)]
         lines += [self._line(seed, signals[seed.url]) for seed in seeds]
         if lines:
-            await asyncio.to_thread(self._journal.append, lines)
+            await asyncio.to_thread(self._books.journal.append, lines)
 
     def _line(self, seed: Candidate, signals: Signals) -> SeedLine:
         return SeedLine(

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -63,12 +64,26 @@ class SessionLiveness:
         return self.sent_ms is not None and self._clock_ms() - self.sent_ms >= self.abort_ms * self.time_scale
 
 
-class Heartbeat:
-    """Writes the counter every beat; `on_lease_loss` is called when this session was silent for too long.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatCalls:
+    """What a heartbeat calls. `on_lease_loss`: when this session was silent for too long.
 
     `check_crawl` is awaited before a session that was removed from the member list joins again; what it raises ends
     the session. `describe`: the fields of `Member` that change with each beat. `time_scale`: factor of all its times.
     """
+
+    on_lease_loss: Callable[[], None] = lambda: None
+    on_evicted: Callable[[], None] = lambda: None
+    check_crawl: Callable[[], Awaitable[None]] | None = None
+    describe: Callable[[], Mapping[str, Any]] = dict
+    time_scale: Callable[[], int] = lambda: 1
+
+
+NO_CALLS = BeatCalls()
+
+
+class Heartbeat:
+    """Writes the counter every beat."""
 
     def __init__(
         self,
@@ -77,22 +92,14 @@ class Heartbeat:
         settings: MembershipSettings,
         *,
         liveness: SessionLiveness,
-        on_lease_loss: Callable[[], None],
-        on_evicted: Callable[[], None] = lambda: None,
-        check_crawl: Callable[[], Awaitable[None]] | None = None,
-        describe: Callable[[], Mapping[str, Any]] = dict,
-        time_scale: Callable[[], int] = lambda: 1,
+        calls: BeatCalls = NO_CALLS,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self.member = member
         self._members = members
         self._settings = settings
         self._liveness = liveness
-        self._on_lease_loss = on_lease_loss
-        self._on_evicted = on_evicted
-        self._check_crawl = check_crawl
-        self._describe = describe
-        self._time_scale = time_scale
+        self._calls = calls
         self._clock_ms = clock_ms
         self._quarantined_until_ms = 0
         self._nameless_since_ms: int | None = None  # removed, and another session has the node's name
@@ -137,7 +144,7 @@ class Heartbeat:
         if self._declared is DeclaredState.QUARANTINED and self._clock_ms() >= self._quarantined_until_ms:
             self._take_part()
         self.member = msgspec.structs.replace(
-            self.member, counter=self.member.counter + 1, time_scale=self._time_scale(), **self._describe()
+            self.member, counter=self.member.counter + 1, time_scale=self._calls.time_scale(), **self._calls.describe()
         )
         # The engine may have it, answered or not.
         self._liveness.time_scale = min(self._liveness.time_scale, self.member.time_scale)
@@ -154,7 +161,7 @@ class Heartbeat:
         if answer is BeatAnswer.EVICTED:
             log.warning("member.evicted", extra={"node": self.member.node})
             self._liveness.is_evicted = True
-            self._on_evicted()
+            self._calls.on_evicted()
         elif answer is BeatAnswer.COMMITTED:
             self._answered(sent_ms)
             await self._settle_down()
@@ -164,8 +171,8 @@ class Heartbeat:
         if self._declared is DeclaredState.LEAVING:
             self._lose_all_leases(removed=True)
             return
-        if self._check_crawl is not None:
-            await self._check_crawl()
+        if self._calls.check_crawl is not None:
+            await self._calls.check_crawl()
         if self._declared is not DeclaredState.SEEDING:
             self._declare(DeclaredState.JOINING)
         sent_ms = self._clock_ms()
@@ -199,7 +206,7 @@ class Heartbeat:
     def _lose_all_leases(self, *, removed: bool) -> None:
         self._liveness.lease_losses += 1
         log.warning("heartbeat.lease_loss", extra={"removed": removed})
-        self._on_lease_loss()
+        self._calls.on_lease_loss()
 
     async def _settle_down(self) -> None:
         """After a steady life, the count of returns is reset."""

@@ -198,6 +198,9 @@ class RebalanceListener(Protocol):
         that failed: the next owner could be too early then.
         """
 
+    def set_back(self, pages: int) -> None:
+        """The engine lost so many pages of ours, which are fetched again."""
+
 
 class Ownership:
     """Every `read_s`: reads the peers, then moves leases towards the ring."""
@@ -212,10 +215,8 @@ class Ownership:
         *,
         listener: RebalanceListener,
         takeovers: Takeovers,
-        on_set_back: Callable[[int], None] = lambda _: None,
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """`on_set_back`: hears how many pages of ours the engine lost, which are fetched again."""
         self._leases = leases
         self._peers = peers
         self._held = held
@@ -223,7 +224,6 @@ class Ownership:
         self._settings = settings
         self._listener = listener
         self._takeovers = takeovers
-        self._on_set_back = on_set_back
         self._clock_ms = clock_ms
         self._leaving = False
         self.taken_over = 0  # partitions of dead sessions
@@ -248,7 +248,7 @@ class Ownership:
         seen = await self._leases.read(asked) if asked else []
         if pages := self._held.set_back(seen):
             log.warning("engine.set_back", extra={"pages": pages})
-            self._on_set_back(pages)
+            self._listener.set_back(pages)
         await self._peers.refresh()
         share = set(self._wanted())
         await self._hand_over(share)

@@ -11,7 +11,7 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, member_of
 from crawler.crawl.url_input import GivenUrl, SeedReport
 from crawler.errors import EngineError
 from crawler.frontier.operator import Actor
-from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
 from crawler.runtime.process import first_error
 from crawler.views.commands import check_seed_options
 
@@ -94,9 +94,7 @@ async def seeding_member(crawl: OpenCrawl) -> AsyncIterator[None]:
 
     settings = crawl.settings.membership
     liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(
-        crawl.members, member, settings, liveness=liveness, on_lease_loss=lambda: None, check_crawl=still
-    )
+    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, calls=BeatCalls(check_crawl=still))
     try:
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(heartbeat.run(), name="heartbeat")

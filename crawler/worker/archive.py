@@ -7,26 +7,27 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from crawler.archive.history import Attempt, Became, HistoryWriter
 from crawler.archive.index import IndexWriter
+from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.owner import Frontier
 from crawler.handlers.page import Followed
-from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim, CommitEntry, ItemsLocation, WarcLocation
 from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.worker import hooks
-from crawler.worker.claim import DuePartitions
 from crawler.worker.outcomes import Committable, ContentSteps, Failed, Outcome, Refused
-from crawler.worker.watch import Activity, Counters
+from crawler.worker.watch import Counters
+from crawler.worker.work import DuePartitions, Work
 
 # Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again.
 #
@@ -63,8 +64,8 @@ class AttemptNotes:
 
     def __init__(self, writer: HistoryWriter, *, node: str, session: str) -> None:
         self._writer = writer
-        self._node = node
-        self._session = session
+        self.node = node
+        self.session = session
 
     def accepted(self, outcome: Outcome) -> None:
         """The engine accepted this outcome. A deferral is not an attempt."""
@@ -104,7 +105,7 @@ class AttemptNotes:
         self._writer.add(
             Attempt(
                 url=claim.url, fp=claim.fingerprint, domain=claim.domain, attempt=claim.attempts + is_attempt,
-                became=became, node=self._node, session=self._session, epoch=claim.epoch,
+                became=became, node=self.node, session=self.session, epoch=claim.epoch,
                 queued=claim.queued_at, claimed=round(claim.claimed_at, 3), **known,
             )
         )  # fmt: skip
@@ -153,29 +154,15 @@ class Placed(msgspec.Struct, frozen=True):
     items: ItemsLocation | None = None
 
 
-class CommitBacklog:
-    """Commits of this session that are still in the engine's log, by partition."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What one session writes into the crawl folder."""
 
-    def __init__(self) -> None:
-        self.undrained: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # not in the index yet
-        self.indexed: defaultdict[int, list[CommitEntry]] = defaultdict(list)  # on disk, and still in the log
-
-    def drop(self, partitions: Iterable[int]) -> None:
-        """These partitions are lost: their new owners drain their logs."""
-        for partition in partitions:
-            self.undrained.pop(partition, None)
-            self.indexed.pop(partition, None)
-
-    def has_any(self, partition: int) -> bool:
-        return partition in self.undrained or partition in self.indexed
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.undrained or self.indexed)
-
-    def longest(self) -> int:
-        """The number of commits in the longest list."""
-        return max(map(len, (*self.undrained.values(), *self.indexed.values())), default=0)
+    warc: WarcWriter
+    index: IndexWriter
+    items: ItemWriter
+    inflight_log: InflightLog
+    history: HistoryWriter
 
 
 class ArchiveStage:
@@ -184,25 +171,17 @@ class ArchiveStage:
     def __init__(
         self,
         frontier: Frontier,
-        held: HeldPartitions,
-        backlog: CommitBacklog,
-        warc: WarcWriter,
-        index: IndexWriter,
-        items: ItemWriter,
+        work: Work,
+        files: Files,
         content: ContentSteps,
-        activity: Activity,
         settings: ArchiveSettings,
         *,
         log_entries_max: int,
     ) -> None:
         self._frontier = frontier
-        self._held = held
-        self._backlog = backlog
-        self._warc = warc
-        self._index = index
-        self._items = items
+        self._work = work
+        self._files = files
         self._content = content
-        self._activity = activity
         self._writes_warc = settings.warc
         self._log_entries_max = log_entries_max
         self._draining = asyncio.Lock()
@@ -231,18 +210,18 @@ class ArchiveStage:
         handled, response = outcome.handled, outcome.response
         items = None
         if handled.items or handled.followed:
-            items = self._items.add(handled.items, [encode_followed(one) for one in handled.followed])
+            items = self._files.items.add(handled.items, [encode_followed(one) for one in handled.followed])
         if not self._writes_warc:
             return Placed(None, payload_digest(response.raw_body), items)
-        return Placed(*self._warc.add(response), items)
+        return Placed(*self._files.warc.add(response), items)
 
     def _sync(self) -> None:
-        self._items.sync()
-        self._warc.sync()
+        self._files.items.sync()
+        self._files.warc.sync()
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
         """Index a commit and clear it from the engine's log with the next drain."""
-        self._backlog.undrained[partition].append(entry)
+        self._work.backlog.undrained[partition].append(entry)
         self._undrained_bytes += ENTRY_BYTES + len(entry.url) + len(entry.title) + len(entry.redirect_to)
         if self._undrained_bytes >= DRAIN_BYTES:
             self._has_many.set()
@@ -254,7 +233,7 @@ class ArchiveStage:
 
     @property
     def wants_drain(self) -> bool:
-        return not self._backlog.is_empty
+        return not self._work.backlog.is_empty
 
     async def run(self) -> None:
         """Drain regularly, and when there is much, until cancelled. Raises ArchiveError."""
@@ -262,7 +241,7 @@ class ArchiveStage:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_EVERY_S):
                     await self._has_many.wait()
-            if self.wants_drain or self._activity.is_due:
+            if self.wants_drain or self._work.activity.is_due:
                 await self.drain()
 
     async def have_room(self) -> None:
@@ -273,12 +252,12 @@ class ArchiveStage:
                 await asyncio.sleep(DRAIN_PAUSE_S)
 
     def _is_log_full(self) -> bool:
-        return self._backlog.longest() >= self._log_entries_max
+        return self._work.backlog.longest() >= self._log_entries_max
 
     async def settle(self, timeout_s: float) -> None:
         """Drain until nothing is left, or until the timeout. Raises ArchiveError."""
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
-        self._activity.end()
+        self._work.activity.end()
         await self.drain()
         while self.wants_drain and monotonic_ms() < deadline_ms:
             await asyncio.sleep(SETTLE_PAUSE_S)
@@ -297,38 +276,38 @@ class ArchiveStage:
 
     async def _write_index(self) -> None:
         """Write lines to disk, but only of commits that a killed engine can't forget: it would deliver them again."""
-        asked = {partition: len(entries) for partition, entries in self._backlog.undrained.items()}
+        asked = {partition: len(entries) for partition, entries in self._work.backlog.undrained.items()}
         if not asked or not await self._frontier.engine.is_written():
             return
         written: dict[int, list[CommitEntry]] = {}
         for partition, count in asked.items():
-            entries = self._backlog.undrained.get(partition, [])  # gone when the partition was lost meanwhile
+            entries = self._work.backlog.undrained.get(partition, [])  # gone when the partition was lost meanwhile
             taken, left = entries[:count], entries[count:]
             if taken:
                 written[partition] = taken
-                self._backlog.undrained[partition] = left
+                self._work.backlog.undrained[partition] = left
             if not left:
-                self._backlog.undrained.pop(partition, None)
+                self._work.backlog.undrained.pop(partition, None)
             for entry in taken:
-                self._index.add(entry)
-        await _to_its_end(self._index.sync)
+                self._files.index.add(entry)
+        await _to_its_end(self._files.index.sync)
         reached("index.synced")
         for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
-            self._backlog.indexed[partition] += taken
+            self._work.backlog.indexed[partition] += taken
 
     async def _clear_log(self) -> None:
         """Remove from the engine's log what is in the index."""
-        indexed, self._backlog.indexed = self._backlog.indexed, defaultdict(list)
-        activity = self._activity.take() if self._activity.is_due else {}
+        indexed, self._work.backlog.indexed = self._work.backlog.indexed, defaultdict(list)
+        activity = self._work.activity.take() if self._work.activity.is_due else {}
         ended = {p: indexed.get(p, []) for p in (*indexed, *activity)}
-        fenced = [(fence, entries) for p, entries in ended.items() if (fence := self._held.fence_of(p))]
+        fenced = [(fence, entries) for p, entries in ended.items() if (fence := self._work.held.fence_of(p))]
         try:
             if fenced:
                 await self._frontier.drain_log(fenced, activity)
                 reached("drain.answered")
         except EngineError:
             for fence, entries in fenced:
-                self._backlog.indexed[fence.partition] += entries
+                self._work.backlog.indexed[fence.partition] += entries
             raise
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -23,11 +24,11 @@ from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_
 from crawler.settings import ArchiveSettings
 from crawler.terminal.text import failure_reason
 from crawler.worker.archive import ArchiveStage, AttemptNotes, Placed
-from crawler.worker.claim import DuePartitions
 from crawler.worker.hooks import Hooks
 from crawler.worker.outcomes import Committable, ContentSteps, Deferred, Failed, InternalErrors, Outcome, Refused
 from crawler.worker.route import WAKE_S, HeldBack, RouteStage
-from crawler.worker.watch import Activity, Counters, LastError
+from crawler.worker.watch import LastError
+from crawler.worker.work import Work
 
 # Step 9, ack: ends claims. Each call is repeated until it is answered; to repeat one is safe.
 
@@ -178,6 +179,16 @@ class _Group(NamedTuple):
     placed: list[Placed | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Who hears how attempts end, and what happens to content that can't be committed."""
+
+    notes: AttemptNotes
+    hooks: Hooks
+    content: ContentSteps
+    internal_errors: InternalErrors
+
+
 class Committer:
     """Gathers outcomes and commits them in groups, in two steps that run at the same time for different groups.
 
@@ -191,41 +202,26 @@ class Committer:
         route: RouteStage,
         ack: AckStage,
         held_back: HeldBack,
-        *,
-        held: HeldPartitions,
-        due: DuePartitions,
-        counters: Counters,
-        activity: Activity,
-        notes: AttemptNotes,
-        hooks: Hooks,
-        content: ContentSteps,
-        internal_errors: InternalErrors,
+        work: Work,
+        ends: Ends,
         settings: ArchiveSettings,
-        node: str,
-        session: str,
-        is_quiet: Callable[[], bool],
     ) -> None:
-        """`is_quiet`: is no request in flight? Then a group has nothing to wait for."""
         self._archive = archive
         self._route = route
         self._ack = ack
         self._held_back = held_back
-        self._held = held
-        self._due = due
-        self._counters = counters
-        self._activity = activity
-        self._notes = notes
-        self._hooks = hooks
-        self._content = content
-        self._internal_errors = internal_errors
+        self._work = work
+        self._ends = ends
         self._settings = settings
-        self._node = node
-        self._session = session
         self._waiting: list[Outcome] = []
         self._taken: list[list[Outcome]] = []  # groups, until they are committed
         self._archived: asyncio.Queue[_Group] = asyncio.Queue(maxsize=1)
         self._arrived = asyncio.Event()
-        self._is_quiet = is_quiet
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Is no request in flight? Then a group has nothing to wait for."""
+        return not self._work.scheduler.active
 
     def deliver(self, outcome: Outcome) -> None:
         """Queue an outcome; it is committed within `sync_s`."""
@@ -269,7 +265,7 @@ class Committer:
 
     def _is_group_ready(self, deadline_ms: int) -> bool:
         full = len(self._waiting) >= self._settings.sync_pages
-        return full or self._is_quiet() or monotonic_ms() >= deadline_ms
+        return full or self._is_quiet or monotonic_ms() >= deadline_ms
 
     async def _store(self) -> _Group:
         """Archive all outcomes that wait."""
@@ -295,18 +291,18 @@ class Committer:
             left = {id(outcome) for outcome, _ in waiting}
             for outcome in (*group.outcomes, *(page.outcome for page in going_on)):
                 if id(outcome) not in left:
-                    self._counters.open_claims.ended(outcome.claim)
+                    self._work.counters.open_claims.ended(outcome.claim)
             if going_on or waiting:
                 given = self._held_back.keep(going_on, waiting)
             if group.outcomes or going_on:
-                self._due.room_changed()
+                self._work.due.room_changed()
         finally:
             self._taken.remove(group.outcomes)
         if given:
             for outcome in given:
-                self._notes.cut_off(outcome.claim, outcome.response.started_at)
+                self._ends.notes.cut_off(outcome.claim, outcome.response.started_at)
             await self._held_back.give_back(given)
-        if self._archive.wants_drain and self._is_quiet() and not self.uncommitted:
+        if self._archive.wants_drain and self._is_quiet and not self.uncommitted:
             await self._archive.drain()
 
     @property
@@ -336,7 +332,7 @@ class Committer:
         reached("route.added", group[0].claim.url)
         await self._archive.have_room()
         acks, waiting = self._acks(pages, own)
-        async with self._counters.acking:
+        async with self._work.counters.acking:
             replies = await self._answers(acks)
             reached("ack.answered", group[0].claim.url)
             for (outcome, ack), reply in zip(acks, replies, strict=True):
@@ -344,7 +340,7 @@ class Committer:
                     self._acked(outcome, ack, reply)
         failed = [self._failed(o, o.error) for o in group if o.error is not None]
         if len(failed) < len(group):
-            self._internal_errors.passed()
+            self._ends.internal_errors.passed()
         return failed, waiting
 
     def _acks(
@@ -354,15 +350,15 @@ class Committer:
         for (outcome, where), items in zip(pages, own, strict=True):
             if where is None or items is None:
                 continue
-            fence = self._held.fence_of(outcome.claim.partition)
-            if fence is None or not self._held.holds(outcome.claim):
-                self._counters.fenced += 1
-                self._notes.lost(outcome)
+            fence = self._work.held.fence_of(outcome.claim.partition)
+            if fence is None or not self._work.held.holds(outcome.claim):
+                self._work.counters.fenced += 1
+                self._ends.notes.lost(outcome)
                 continue
             if outcome.left:
                 waiting.append((outcome, where))
                 continue
-            ack = self._content.attempt(outcome, self._ack_of, outcome, where, items, fence)
+            ack = self._ends.content.attempt(outcome, self._ack_of, outcome, where, items, fence)
             if ack is not None:
                 acks.append((outcome, ack))
         return acks, waiting
@@ -393,7 +389,7 @@ class Committer:
 
     def _failed(self, outcome: Committable, error: Exception) -> Failed:
         started_at = outcome.response.started_at
-        return self._internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
+        return self._ends.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
         claim, response = outcome.claim, outcome.response
@@ -414,8 +410,8 @@ class Committer:
             decode_error=response.decode_error,
             noindex=outcome.page.noindex,
             links_dropped=outcome.page.links_dropped,
-            node=self._node,
-            session=self._session,
+            node=self._ends.notes.node,
+            session=self._ends.notes.session,
             epoch=claim.epoch,
             scope_version=outcome.scope_version,
             fetch_ms=response.fetch_ms,
@@ -433,57 +429,57 @@ class Committer:
         return entry.placed(placed.warc, placed.items)
 
     def _acked(self, outcome: Committable, ack: Ack, reply: AckReply | None) -> None:
-        counters, partition = self._counters, outcome.claim.partition
+        counters, partition = self._work.counters, outcome.claim.partition
         if reply is None or reply.outcome in (AckOutcome.FENCED, AckOutcome.GONE):
             counters.fenced += 1
-            self._notes.lost(outcome)
+            self._ends.notes.lost(outcome)
             log.warning("ack.refused", extra={"url": outcome.claim.url, "answer": reply and reply.outcome})
             if reply is not None and reply.outcome is AckOutcome.FENCED:
-                self._held.lose(partition)
+                self._work.held.lose(partition)
             return
         self._route.added(partition, ack.items, reply.woken)
-        self._notes.accepted(outcome)
-        self._hooks.accepted(outcome)
+        self._ends.notes.accepted(outcome)
+        self._ends.hooks.accepted(outcome)
         if outcome.accepted is not None:
             outcome.accepted()
         counters.committed += not ack.entry.is_sitemap
         if not outcome.claim.run:
             counters.own_committed += not ack.entry.is_sitemap
             counters.own_bytes += ack.entry.body_bytes
-        self._activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
+        self._work.activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
         self._archive.committed(partition, ack.entry)
         self._wake_queue(outcome.claim, ack.settlement.next_fetch_ms)
 
     def _ended(self, outcome: Failed | Refused | Deferred, reply: AckOutcome | None) -> None:
         partition = outcome.claim.partition
         if reply in (AckOutcome.COMMITTED, AckOutcome.ALREADY_YOURS):
-            self._notes.accepted(outcome)
-            self._hooks.accepted(outcome)
+            self._ends.notes.accepted(outcome)
+            self._ends.hooks.accepted(outcome)
         else:
-            self._notes.lost(outcome)
+            self._ends.notes.lost(outcome)
         if reply is None:
             return
         if reply is AckOutcome.FENCED:
-            self._counters.fenced += 1
-            self._held.lose(partition)
+            self._work.counters.fenced += 1
+            self._work.held.lose(partition)
             return
         if isinstance(outcome, Deferred) and reply is AckOutcome.RELEASED:
             self._route.traps.release(outcome.claim.queue, outcome.reason)
         if isinstance(outcome, Refused | Deferred):
             self._wake_queue(outcome.claim, 0)
             return
-        self._counters.errors += 1
-        self._activity.failure(partition, outcome.claim.queue, failure_reason(outcome.kind, outcome.detail))
-        self._counters.last_error = LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at)
+        self._work.counters.errors += 1
+        self._work.activity.failure(partition, outcome.claim.queue, failure_reason(outcome.kind, outcome.detail))
+        self._work.counters.last_error = LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at)
         self._wake_queue(outcome.claim, outcome.settlement.next_fetch_ms)
-        if outcome.retry_in_ms >= 0 and self._held.is_open(partition):
-            self._due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)
+        if outcome.retry_in_ms >= 0 and self._work.held.is_open(partition):
+            self._work.due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)
 
     def _wake_queue(self, claim: Claim, next_fetch_ms: int) -> None:
         """The claim's queue may be claimed from again at its next fetch time."""
-        if self._held.is_open(claim.partition):
-            wait_ms = max(0, next_fetch_ms - self._held.now_of(claim.partition))
-            self._due.queue_due(claim.partition, monotonic_ms() + wait_ms, claim.queue)
+        if self._work.held.is_open(claim.partition):
+            wait_ms = max(0, next_fetch_ms - self._work.held.now_of(claim.partition))
+            self._work.due.queue_due(claim.partition, monotonic_ms() + wait_ms, claim.queue)
 
 
 def _counts(outcome: Committable) -> dict[str, int]:

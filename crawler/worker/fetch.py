@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import replace
@@ -14,7 +15,6 @@ from crawler.frontier.owner import Settlement
 from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
-from crawler.membership.ownership import HeldPartitions
 from crawler.model import (
     NOT_ALLOWED,
     REDIRECTS,
@@ -43,8 +43,8 @@ from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledEr
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
 from crawler.worker.response_policy import Recall, ResponsePolicy
 from crawler.worker.robots import RobotsEntry, RobotsGate
-from crawler.worker.router import TrapMemory, with_sitemaps
-from crawler.worker.schedule import PolitenessMargin, QueueSlot, Scheduler
+from crawler.worker.router import RunBook, with_sitemaps
+from crawler.worker.schedule import PolitenessMargin, QueueSlot
 from crawler.worker.turn import (
     Answered,
     AwaitReach,
@@ -63,7 +63,36 @@ from crawler.worker.turn import (
     TurnEnd,
     TurnRunner,
 )
-from crawler.worker.watch import Counters
+from crawler.worker.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a page is got with."""
+
+    fetcher: Fetcher
+    gate: RobotsGate
+    parser: PageParser
+    handling: HandlerStage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """What is known of hosts. `recall` puts what was set aside of a claim's origin back into its queue."""
+
+    policy: ResponsePolicy
+    addresses: AddressLimiter
+    recall: Callable[[Claim, Recall], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNotes:
+    """How long this session may send requests, and where it notes them."""
+
+    liveness: SessionLiveness
+    inflight_log: InflightLog
+    notes: AttemptNotes
+
 
 # Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched.
 
@@ -80,17 +109,15 @@ class RobotsTurns:
     def __init__(
         self,
         gate: RobotsGate,
-        policy: ResponsePolicy,
+        hosts: Hosts,
         *,
         before_send: Callable[[Claim, str], None],
         on_sent: Callable[[QueueSlot, int], None],
-        recall: Callable[[Claim, Recall], Awaitable[None]],
     ) -> None:
         self._gate = gate
-        self._policy = policy
+        self._hosts = hosts
         self._before_send = before_send
         self._on_sent = on_sent
-        self._recall = recall
         self.requests = OpenRequests()
 
     async def read(self, turn: Turn) -> RobotsEntry | Requeue:
@@ -127,11 +154,11 @@ class RobotsTurns:
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
         hooks.robots_read(origin, result, delay_ms=delay_ms)
-        wait_ms, recall = self._policy.of_robots(slot, claim, result, delay_ms=delay_ms)
+        wait_ms, recall = self._hosts.policy.of_robots(slot, claim, result, delay_ms=delay_ms)
         # Without a delay the queue keeps its place, so its page goes over the same connection.
         turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)
         if recall is not None:
-            await self._recall(claim, recall)
+            await self._hosts.recall(claim, recall)
         if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
             slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
         return (
@@ -169,58 +196,29 @@ class FetchStage:
     def __init__(
         self,
         turns: TurnRunner,
-        scheduler: Scheduler,
-        fetcher: Fetcher,
-        gate: RobotsGate,
-        parser: PageParser,
-        handling: HandlerStage,
-        *,
-        held: HeldPartitions,
-        liveness: SessionLiveness,
-        counters: Counters,
-        policy: ResponsePolicy,
-        addresses: AddressLimiter,
-        inflight_log: InflightLog,
-        notes: AttemptNotes,
-        traps: TrapMemory,
+        work: Work,
+        means: Means,
+        hosts: Hosts,
+        session: SessionNotes,
+        runs: RunBook,
         settings: Settings,
-        in_scope: Callable[[Claim, str], bool] | None = None,
-        run_refuses: Callable[[Claim], Awaitable[str]],
-        recall: Callable[[Claim, Recall], Awaitable[None]],
     ) -> None:
-        """`in_scope`: may a claim's redirect lead to that URL? Without it, no redirect is followed as a cookie wall.
-
-        `run_refuses`: why a URL of a run is not to be fetched, "" if it is; raises EngineError when that is not known.
-        `recall`: puts what was set aside of a claim's origin back into its queue.
-        """
         self._turns = turns
-        self._scheduler = scheduler
-        self._fetcher = fetcher
-        self._gate = gate
-        self._parser = parser
-        self._handling = handling
-        self._held = held
-        self._liveness = liveness
-        self._counters = counters
-        self._policy = policy
-        self._addresses = addresses
-        self._inflight_log = inflight_log
-        self._notes = notes
-        self._traps = traps
+        self._work = work
+        self._means = means
+        self._hosts = hosts
+        self._session = session
+        self._runs = runs
         self._settings = settings
-        self._in_scope = in_scope
-        self._run_refuses = run_refuses
-        self._recall = recall
         self.margin = PolitenessMargin()
-        self._robots = RobotsTurns(gate, policy, before_send=self._before_send, on_sent=self.margin.sent, recall=recall)
+        self._robots = RobotsTurns(means.gate, hosts, before_send=self._before_send, on_sent=self.margin.sent)
         workers = settings.fetch.concurrency
-        self._reaching = Reaching(fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
-        self._slow_hosts = SlowHosts(scheduler, workers=workers)
+        self._reaching = Reaching(means.fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
+        self._slow_hosts = SlowHosts(work.scheduler, workers=workers)
         # When a name that is late, or a connection, has been given up.
         name_s = settings.dns.timeout_s * settings.dns.tries
         self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
         self._cookie_walls = CookieWalls()
-        self._requests = OpenRequests()
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
         self._isolation = Isolation()
@@ -232,7 +230,7 @@ class FetchStage:
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.fetch.concurrency):
-                    group.create_task(self._work(number), name=f"fetch-{number}")
+                    group.create_task(self._take_turns(number), name=f"fetch-{number}")
                 group.create_task(self._watch())
         finally:
             self.cut_off += await self._reaching.close()
@@ -242,26 +240,21 @@ class FetchStage:
         """Claims that are being worked on: fetched, or parsed after that."""
         return list(self._in_turn.values())
 
-    @property
-    def open_requests(self) -> list[Claim]:
-        """Claims whose page is requested now, the oldest request first."""
-        return self._requests.claims
-
-    async def _work(self, worker: int) -> None:
-        mark = self._inflight_log.mark()
+    async def _take_turns(self, worker: int) -> None:
+        mark = self._session.inflight_log.mark()
         while True:
-            slot, claim = await self._scheduler.take()
+            slot, claim = await self._work.scheduler.take()
             self._in_turn[worker] = claim
             mark.set(claim.partition, claim.fingerprint, claim.url)
             try:
-                await mark.during(self._turns.run(Turn(self._scheduler, slot, claim, mark), self._isolated_turn))
+                await mark.during(self._turns.run(Turn(self._work.scheduler, slot, claim, mark), self._isolated_turn))
             finally:
                 del self._in_turn[worker]
 
     async def _isolated_turn(self, turn: Turn) -> TurnEnd:
         """A URL that processes died with is fetched alone, and finally given up."""
         claim, action = turn.claim, turn.crash_action
-        if action is CrashAction.GIVEN_UP and self._held.holds(claim):
+        if action is CrashAction.GIVEN_UP and self._work.held.holds(claim):
             detail = "its content crashed or stalled the process that worked on it (see session.* in the logs)"
             return Deliver(Failed.finally_(claim, FailureKind.POISON_URL, detail))
         await self._isolation.enter(alone=action is CrashAction.ALONE)
@@ -272,29 +265,29 @@ class FetchStage:
         finally:
             self._isolation.leave()
         if isinstance(end, Deliver) and isinstance(end.outcome, Refused | Deferred):
-            recall = self._policy.unrequested(claim)
+            recall = self._hosts.policy.unrequested(claim)
             if recall is not None:
-                await self._recall(claim, recall)
+                await self._hosts.recall(claim, recall)
         return end
 
     async def _turn(self, turn: Turn) -> TurnEnd:
         """One turn of a queue: a page, or what must come before it."""
         claim = turn.claim
-        if not self._held.holds(claim):
+        if not self._work.held.holds(claim):
             return LeaseLost()
-        if not self._liveness.may_start():
+        if not self._session.liveness.may_start():
             return Requeue(pause_s=BEAT_PAUSE_S)
-        if self._counters.overrides.holds_back(claim.domain):
+        if self._work.counters.overrides.holds_back(claim.domain):
             return ReturnToEngine()
         if claim.run and (ended := await self._run_ends(claim)) is not None:
             return ended
-        if reason := self._traps.reason_to_defer(claim):
+        if reason := self._work.traps.reason_to_defer(claim):
             return Deliver(Deferred(claim=claim, reason=reason))
         reached = self._origin_refuses(claim) or self._reaching.of(claim)
         if not isinstance(reached, Reached):
-            return self._policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
+            return self._hosts.policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
         if reached.is_late:
-            return self._policy.set_aside(claim, monotonic_ms() + self._late_ms)
+            return self._hosts.policy.set_aside(claim, monotonic_ms() + self._late_ms)
         if reached.failure is not None:
             return await self._unreached(turn, reached.failure)
         origin = origin_of(claim.url)
@@ -311,12 +304,12 @@ class FetchStage:
     async def _exchange(self, turn: Turn, address: str) -> TurnEnd:
         """The request of a turn, and what its answer means; another end while there is no room for it."""
         slot, origin = turn.slot, origin_of(turn.claim.url)
-        if (full := self._addresses.enter(address)) is not None:
+        if (full := self._hosts.addresses.enter(address)) is not None:
             return full
         was_quick = self._slow_hosts.is_quick(origin)
         turn.is_quick = not self._slow_hosts.is_limited(origin)
         if not turn.is_quick and (full := self._slow_hosts.enter()) is not None:
-            self._addresses.left(address, took_ms=0)
+            self._hosts.addresses.left(address, took_ms=0)
             return full
         turn.is_apart = slot.doubts > 0 and not was_quick and slot.answered not in ("", origin)
         slot.is_apart = slot.is_apart or turn.is_apart
@@ -325,12 +318,12 @@ class FetchStage:
             answered = await self._request(turn)
         finally:
             took_ms = monotonic_ms() - began_ms
-            self._addresses.left(address, took_ms=took_ms)
+            self._hosts.addresses.left(address, took_ms=took_ms)
             if not turn.is_quick:
                 self._slow_hosts.left(took_ms=took_ms)
             if turn.is_apart:
                 slot.is_apart = False
-            has_answered = slot.answered == origin and not self._policy.has_failed(origin)
+            has_answered = slot.answered == origin and not self._hosts.policy.has_failed(origin)
             if has_answered and not self._slow_hosts.has_answered(origin):
                 slot.doubts = max(0, slot.doubts - 1)
             self._slow_hosts.note(origin, answered=has_answered, took_ms=took_ms)
@@ -340,7 +333,7 @@ class FetchStage:
         """May connecting to this origin be in vain, so that the others of its queue should not wait for it?"""
         if slot.reached == origin:
             return False
-        if self._policy.has_failed(origin):
+        if self._hosts.policy.has_failed(origin):
             return True
         return slot.doubts > 0 and not self._slow_hosts.has_answered(origin)
 
@@ -348,10 +341,10 @@ class FetchStage:
         """How a turn ends that is for an origin which may not answer: it is connected to first, if it is its turn."""
         now_ms = monotonic_ms()
         if not self._reaching.may_connect:
-            return self._policy.set_aside(claim, now_ms + FULL_MS)
-        at_ms = slot.try_doubtful(now_ms, self._policy.promised_ms(claim))
+            return self._hosts.policy.set_aside(claim, now_ms + FULL_MS)
+        at_ms = slot.try_doubtful(now_ms, self._hosts.policy.promised_ms(claim))
         if at_ms > now_ms:
-            return self._policy.promise(claim, at_ms)
+            return self._hosts.policy.promise(claim, at_ms)
         return self._reaching.connect(claim, reached)
 
     async def _unreached(self, turn: Turn, failure: Failure) -> TurnEnd:
@@ -360,37 +353,37 @@ class FetchStage:
         """
         slot, claim, is_unsent = turn.slot, turn.claim, failure.kind in UNSENT
         result = FetchResult(url=claim.url, failure=failure)
-        wait, recall = self._policy.of_page(slot, claim, result)
+        wait, recall = self._hosts.policy.of_page(slot, claim, result)
         turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
         if recall is not None:
-            await self._recall(claim, recall)
-        next_ms = 0 if is_unsent else self._held.now_of(claim.partition) + wait
-        failed = self._policy.judged(claim, result, Settlement(next_fetch_ms=next_ms))
+            await self._hosts.recall(claim, recall)
+        next_ms = 0 if is_unsent else self._work.held.now_of(claim.partition) + wait
+        failed = self._hosts.policy.judged(claim, result, Settlement(next_fetch_ms=next_ms))
         assert failed is not None
         return _failed(failed)
 
     async def _run_ends(self, claim: Claim) -> TurnEnd | None:
         """How the turn ends when nothing more of the claim's run is to be fetched."""
         try:
-            reason = await self._run_refuses(claim)
+            reason = await self._runs.refusal_of(claim)
         except EngineError:
             return Requeue(pause_s=BEAT_PAUSE_S)
         return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
     def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
         """How the turn ends when the origin is not worth a request now."""
-        action = self._policy.action_for(claim)
+        action = self._hosts.policy.action_for(claim)
         if action is HostAction.WAIT:
-            return self._policy.set_aside(claim)
+            return self._hosts.policy.set_aside(claim)
         if action is HostAction.GIVE_UP:
-            return OriginGivenUp(origin_of(claim.url), self._policy.abandoned)
+            return OriginGivenUp(origin_of(claim.url), self._hosts.policy.abandoned)
         return None
 
     async def _request(self, turn: Turn) -> Answered | TurnEnd:
         """The answer to the request for the page, or how the turn ends without one."""
         claim, entry = turn.claim, None
         if self._settings.robots.obey:
-            entry = await self._gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
+            entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
             if entry is None:
                 return await self._ask_robots(turn)
             if entry.rules is None:
@@ -423,12 +416,12 @@ class FetchStage:
         if kind in NOT_ALLOWED:  # a failure of the host: robots.txt was only the first request
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
-        return _failed(self._policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
+        return _failed(self._hosts.policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Last check before a request's bytes are sent: much may have changed while it was prepared."""
-        is_held_back = self._counters.overrides.holds_back(claim.domain)
-        if is_held_back or not self._liveness.may_start() or not self._held.holds(claim):
+        is_held_back = self._work.counters.overrides.holds_back(claim.domain)
+        if is_held_back or not self._session.liveness.may_start() or not self._work.held.holds(claim):
             raise NotEntitledError
         reached("fetch.checked", url)
 
@@ -444,10 +437,10 @@ class FetchStage:
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         page_request = PageRequest(slot, claim, wall_s(), step=step)
         before_send = partial(self._before_page, turn, page_request)
-        worker = self._requests.add(claim, is_quick=turn.is_quick)
+        worker = self._work.requests.add(claim, is_quick=turn.is_quick)
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
-            result = await self._fetcher.fetch(
+            result = await self._means.fetcher.fetch(
                 url, cookies=cookies, body_bytes_max=bytes_max, before_send=before_send, working=turn.mark
             )
         except NotEntitledError:
@@ -455,39 +448,39 @@ class FetchStage:
             return Requeue()
         except asyncio.CancelledError:
             turn.request_over(wait_ms=slot.delay_ms)
-            if not self._requests.is_only_cut_off(worker):
-                self._notes.cut_off(claim, page_request.started_at)
+            if not self._work.requests.is_only_cut_off(worker):
+                self._session.notes.cut_off(claim, page_request.started_at)
                 self.cut_off.append(claim)
                 raise
-            if self._requests.has_made_way(worker):
-                self._notes.cut_off(claim, page_request.started_at)
+            if self._work.requests.has_made_way(worker):
+                self._session.notes.cut_off(claim, page_request.started_at)
                 self._cookie_walls.put_back(claim, step)
                 return Requeue(at_tail=True)  # among those that may be slow; no attempt is counted
             return self._late(page_request)  # the claim is not ours to end any more
         finally:
-            self._requests.remove(worker)
+            self._work.requests.remove(worker)
         reached("fetch.answered", claim.url)
-        wait, recall = self._policy.of_page(slot, claim, result)
+        wait, recall = self._hosts.policy.of_page(slot, claim, result)
         finished_at = wall_s()
         is_unsent = result.failure is not None and result.failure.kind in UNSENT
         turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
         if recall is not None:
-            await self._recall(claim, recall)
-        if not self._held.holds(claim):
+            await self._hosts.recall(claim, recall)
+        if not self._work.held.holds(claim):
             return self._late(page_request)
         if self._stale.is_first(claim, result):
-            self._notes.cut_off(claim, page_request.started_at)
+            self._session.notes.cut_off(claim, page_request.started_at)
             self._cookie_walls.put_back(claim, step)
             return Requeue()  # its queue waits as after any request
-        settled = Settlement(next_fetch_ms=self._held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
+        settled = Settlement(next_fetch_ms=self._work.held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
         return Answered(page_request, result, settled, finished_at)
 
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
         if page_request.is_sent:
-            self._counters.late += 1
+            self._work.counters.late += 1
             log.warning("fetch.late", extra={"url": page_request.claim.url})
-        self._notes.cut_off(page_request.claim, page_request.started_at)
+        self._session.notes.cut_off(page_request.claim, page_request.started_at)
         return LeaseLost()
 
     async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
@@ -499,7 +492,7 @@ class FetchStage:
                 return Requeue()
             response = step.first
         else:
-            failed = self._policy.judged(claim, result, settled)
+            failed = self._hosts.policy.judged(claim, result, settled)
             if failed is not None:
                 return _attempt(page_request, failed)
             response = result.response
@@ -514,16 +507,16 @@ class FetchStage:
         try:
             page, handled = await self._parsed(turn, response)
         except ParseKilledError as error:
-            return _attempt(page_request, self._policy.failed(claim, FailureKind.PARSE, str(error), settled))
+            return _attempt(page_request, self._hosts.policy.failed(claim, FailureKind.PARSE, str(error), settled))
         except HandlerError as error:
-            failed = self._policy.failed(claim, FailureKind.HANDLER, str(error), settled)
+            failed = self._hosts.policy.failed(claim, FailureKind.HANDLER, str(error), settled)
             return _attempt(page_request, replace(failed, trace=error.trace))
         accepted = None
-        if sitemaps := self._gate.sitemaps(claim):
+        if sitemaps := self._means.gate.sitemaps(claim):
             # As if the page's handler had followed them: so a rebuild finds them in its line.
             links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
             page, handled = replace(page, links=links), replace(handled, followed=followed)
-            accepted = partial(self._gate.announced, claim)
+            accepted = partial(self._means.gate.announced, claim)
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
@@ -533,9 +526,9 @@ class FetchStage:
 
     def _may_ask(self, claim: Claim, url: str) -> bool:
         """May another URL of the claim's origin be requested in its turns?"""
-        if self._in_scope is None or not self._in_scope(claim, url):
+        if not self._runs.may_lead_to(claim, url):
             return False
-        return not self._settings.robots.obey or self._gate.allows(url)
+        return not self._settings.robots.obey or self._means.gate.allows(url)
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
         """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
@@ -543,13 +536,13 @@ class FetchStage:
             return ParsedPage(), NOTHING_HANDLED
         claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
         is_sitemap = claim.label == SITEMAP
-        page, tree = await self._parser.parse_with_tree(
+        page, tree = await self._means.parser.parse_with_tree(
             response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap
         )
         reached("page.parsed", claim.url)
         if is_sitemap:
             return page, NOTHING_HANDLED
-        page, handled = await self._handling.handle(claim, response, page, tree, mark, guarded=guarded)
+        page, handled = await self._means.handling.handle(claim, response, page, tree, mark, guarded=guarded)
         reached("page.handled", claim.url)
         return page, handled
 
@@ -559,22 +552,22 @@ class FetchStage:
         """
         while True:
             await asyncio.sleep(BEAT_PAUSE_S)
-            if self._liveness.must_abort():
-                self._requests.cut_off_all()
+            if self._session.liveness.must_abort():
+                self._work.requests.cut_off_all()
             self._make_way()
-            for address in self._scheduler.waited_for():
+            for address in self._work.scheduler.waited_for():
                 if address == SLOW:
                     self._slow_hosts.wake()
                 else:
-                    self._addresses.wake(address)
+                    self._hosts.addresses.wake(address)
 
     def _make_way(self) -> None:
         """Cut off some requests that were expected to be quick and are not, when slow ones hold more than their share
         while others wait. They are repeated in that share.
         """
-        if len(self._in_turn) < self._settings.fetch.concurrency or not self._scheduler.has_due:
+        if len(self._in_turn) < self._settings.fetch.concurrency or not self._work.scheduler.has_due:
             return
-        slow = [(requests, requests.slow(PROMPT_MS)) for requests in (self._requests, self._robots.requests)]
+        slow = [(requests, requests.slow(PROMPT_MS)) for requests in (self._work.requests, self._robots.requests)]
         more = self._slow_hosts.open + sum(len(workers) for _, workers in slow) - self._slow_hosts.most
         for requests, workers in slow if more > 0 else ():
             self._slow_hosts.beware()

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,11 +30,13 @@ from crawler.frontier.waiting import (
     QueueChange,
 )
 from crawler.membership.ownership import HeldPartitions
-from crawler.rules.order import grown, is_left, is_within, room_of
+from crawler.membership.peers import Peers
+from crawler.rules.order import grown, is_left, is_within, room_of, share_of
 from crawler.rules.urls import host_of, label_of
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import BudgetSettings, Settings
 from crawler.worker.watch import Counters
+from crawler.worker.work import CLAIMS_MIN, Work
 
 # Distributes the room in a crawl's quota of URLs over the deferred rows.
 #
@@ -159,8 +162,29 @@ class QuotaAdmission:
 # (docs/internals/decisions/quotas.md).
 
 
+# A share of a small room is used at once or not at all, in less than half of the time between two counts: so who counts
+# again knows what the others did with theirs.
+SHARE_VALID_MS = 200
 COUNT_EVERY_S = 0.5
 POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RoomShare:
+    """The part of this session in a room that several sessions claim from; None: nobody else does."""
+
+    session: str
+    peers: Peers
+    counters: Counters
+
+    def __call__(self, room: int, counted_s: float) -> int | None:
+        peers, counters = self.peers, self.counters
+        if peers.taking <= {self.session}:
+            return None
+        is_stale = monotonic_ms() - counters.counted_ms > SHARE_VALID_MS and room < CLAIMS_MIN * len(peers.taking)
+        if is_stale or peers.taking != counters.counted_for:
+            return 0  # until the next count: others may have claimed by shares of the same room
+        return share_of(room, peers.taking, self.session, counted_s=counted_s, now_s=wall_s())
 
 
 class QuotaUsage:
@@ -174,30 +198,23 @@ class QuotaUsage:
         stats: Stats,
         crawls: Crawls,
         admission: QuotaAdmission,
-        held: HeldPartitions,
-        counters: Counters,
+        work: Work,
         settings: Settings,
         *,
-        wake: Callable[[int], None],
         sharers: Callable[[], frozenset[str]] = frozenset,
-        on_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake`: called with a partition whose queues may be claimed now. `sharers`: the sessions that claim, as
-        far as this one knows. `on_room`: called when more may be claimed.
-        """
+        """`sharers`: the sessions that claim, as far as this one knows."""
         self._sharers = sharers
-        self._on_room = on_room
+        self._work = work
         self._stats = stats
         self._crawls = crawls
         self._urls = admission
-        self._held = held
-        self._counters = counters
-        self._wake = wake
         self._budget = settings.budget
         self._pages_max = settings.crawl.pages_max
         self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
         self._is_shared = bool(self._pages_max or self._budget.crawl_pages)
         self.limit = ""
+        counters = work.counters
         counters.pages_max, counters.own_pages_max = self._pages_max, self._budget.crawl_pages
         counters.bytes_max = self._budget.crawl_bytes
 
@@ -225,7 +242,7 @@ class QuotaUsage:
         """Wait until the next count; less when a limit seems to be reached."""
         for _ in range(int(COUNT_EVERY_S / POLL_S)):
             await asyncio.sleep(POLL_S)
-            if self._counters.is_limit_near and not self.limit:
+            if self._work.counters.is_limit_near and not self.limit:
                 return
 
     async def count(self) -> None:
@@ -233,11 +250,11 @@ class QuotaUsage:
 
         None of our acks may be in flight meanwhile: it would be counted as another instance's.
         """
-        async with self._counters.acking:
-            admitted, counters = self._urls.admitted, self._counters
+        async with self._work.counters.acking:
+            admitted, counters = self._urls.admitted, self._work.counters
             ever, counted_s, sharers = counters.ever, wall_s(), self._sharers()
             # A session without partitions may not be known to those that have them: they claim as if it was not there.
-            counters.counted_for = sharers if len(self._held) else frozenset()
+            counters.counted_for = sharers if len(self._work.held) else frozenset()
             claimed = await self._claimed()  # first: a claim that ends meanwhile counts twice, and not never
             totals = await self._stats.totals()
             counters.committed_before = totals.fetched - counters.committed
@@ -248,14 +265,14 @@ class QuotaUsage:
             counters.pages_room, counters.claimed_before = max(0, left - claimed), ever
             counters.counted_s, counters.counted_ms = counted_s, monotonic_ms()
         if counters.pages_room:
-            self._on_room()
+            self._work.due.room_changed()
         self._urls.update(total=totals.own_taken_in, deferred=totals.beyond, admitted=admitted)
         if not self.limit:
             self.limit = await self._reached(totals)
 
     async def _claimed(self) -> int:
         """The open claims of all instances, where these share a limit of pages."""
-        claims = self._counters.open_claims
+        claims = self._work.counters.open_claims
         if not self._is_shared or len(self._sharers()) <= 1:
             return claims.total if self._pages_max else claims.own
         return await self._stats.claimed()
@@ -278,8 +295,8 @@ class QuotaUsage:
     async def _release_deferred(self) -> None:
         if self.limit:
             return
-        for partition in await self._urls.release_deferred(self._held):
-            self._wake(partition)
+        for partition in await self._urls.release_deferred(self._work.held):
+            self._work.due.hint(partition)
 
 
 # Raised quotas: restarts queues that a smaller quota stopped, and releases the URLs that it deferred; and those that

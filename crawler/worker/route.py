@@ -12,17 +12,14 @@ from crawler.errors import EngineFull
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
-from crawler.membership.ownership import HeldPartitions
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.rules.order import Introductions, cost
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, retry_until_answered
 from crawler.worker import hooks
 from crawler.worker.archive import Placed
-from crawler.worker.claim import DuePartitions
 from crawler.worker.outcomes import Committable, ContentSteps
-from crawler.worker.router import Router, RunBook, TrapMemory, link_name, with_sitemaps
-from crawler.worker.schedule import Scheduler
-from crawler.worker.watch import Counters
+from crawler.worker.router import Router, RunBook, link_name, with_sitemaps
+from crawler.worker.work import Work
 
 # Pages whose links wait: their domain has introduced too much, or the engine has no room for the links.
 #
@@ -54,16 +51,12 @@ class HeldBack:
     def __init__(
         self,
         introductions: Introductions,
-        scheduler: Scheduler,
-        held: HeldPartitions,
-        counters: Counters,
+        work: Work,
         return_claims: Callable[[list[Claim]], Awaitable[None]],
     ) -> None:
         """`return_claims`: returns claims that were fetched, unacked; their queues wait as the scheduler knows."""
         self._introductions = introductions
-        self._scheduler = scheduler
-        self._held = held
-        self._counters = counters
+        self._work = work
         self._return_claims = return_claims
         self._pages: dict[tuple[int, str], HeldPage] = {}
         self._domains: set[str] = set()
@@ -83,12 +76,13 @@ class HeldBack:
             return leaving
         self._next_ms = now_ms + EVERY_MS
         for page in self._pages.values():
-            self._scheduler.postpone(page.outcome.claim.queue, QUEUE_WAIT_MS)
-        return leaving if self._counters.is_engine_full else list(self._pages.values())
+            self._work.scheduler.postpone(page.outcome.claim.queue, QUEUE_WAIT_MS)
+        return leaving if self._work.counters.is_engine_full else list(self._pages.values())
 
     def _may_stay(self, page: HeldPage) -> bool:
         claim = page.outcome.claim
-        return not self._counters.is_stopping and self._held.holds(claim) and self._held.is_open(claim.partition)
+        held = self._work.held
+        return not self._work.counters.is_stopping and held.holds(claim) and held.is_open(claim.partition)
 
     def keep(self, taken: Sequence[HeldPage], waiting: Sequence[tuple[Committable, Placed]]) -> list[Committable]:
         """`waiting` is what is left of `taken`, and further pages. Takes out and returns those that have no room here
@@ -101,7 +95,7 @@ class HeldBack:
         for key, (outcome, placed) in still.items():
             if key not in known:
                 self._pages[key] = HeldPage(outcome, placed, _bytes_of(outcome))
-                self._scheduler.postpone(outcome.claim.queue, QUEUE_WAIT_MS)
+                self._work.scheduler.postpone(outcome.claim.queue, QUEUE_WAIT_MS)
         given = [page.outcome for page in self._take_excess()]
         self._note()
         return given
@@ -113,7 +107,7 @@ class HeldBack:
             claim, left = outcome.claim, outcome.left or ()
             owed = sum(cost(candidate.url) for candidate in left if candidate.queue != claim.queue)
             wait_ms = self._introductions.wait_ms(claim.domain, owed, now_ms)
-            self._scheduler.postpone(claim.queue, max(AGAIN_MS, wait_ms))
+            self._work.scheduler.postpone(claim.queue, max(AGAIN_MS, wait_ms))
         await self._return_claims([outcome.claim for outcome in given])
 
     def _take_excess(self) -> list[HeldPage]:
@@ -132,7 +126,7 @@ class HeldBack:
         """Count what waits, and log when it begins and ends for a domain."""
         pages = self._pages.values()
         links = sum(len(page.outcome.left or ()) for page in pages)
-        self._counters.held_pages, self._counters.held_links = len(pages), links
+        self._work.counters.held_pages, self._work.counters.held_links = len(pages), links
         before, self._domains = self._domains, {page.outcome.claim.domain for page in pages}
         for domain in self._domains - before:
             log.warning("pages.held_back", extra={"domain": domain, "pages": len(pages), "links": links})
@@ -166,24 +160,19 @@ class RouteStage:
         frontier: Frontier,
         crawls: Crawls,
         router: Router,
-        held: HeldPartitions,
-        due: DuePartitions,
-        traps: TrapMemory,
+        work: Work,
         content: ContentSteps,
         runs: RunBook,
         introductions: Introductions,
-        counters: Counters,
     ) -> None:
-        self.traps = traps
+        self.traps = work.traps
         self._frontier = frontier
+        self._work = work
         self._crawls = crawls
         self.router = router
-        self._held = held
-        self._due = due
         self._content = content
         self._runs = runs
         self._introductions = introductions
-        self._counters = counters
 
     async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
         """Add links, as far as their pages' domains may introduce others and the engine has room; the rest stays in
@@ -250,8 +239,8 @@ class RouteStage:
         Links to the page's own queue, which stand first, cost nothing; but where nothing of a full engine can move to
         disk, these wait as well.
         """
-        is_full = self._counters.is_engine_full
-        if is_full and not self._counters.can_spill:
+        is_full = self._work.counters.is_engine_full
+        if is_full and not self._work.counters.can_spill:
             outcome.left, outcome.own = [*outcome.own, *(outcome.left or ())], []
             return ()
         domain, queue, left = outcome.claim.domain, outcome.claim.queue, outcome.left or []
@@ -379,9 +368,9 @@ class RouteStage:
             recent.add(candidate.url, candidate.depth)
             if candidate.linked_from is not None:
                 recent.add(link_name(candidate.linked_from, candidate.domain), 0)
-        if woken and self._held.is_open(partition):
+        if woken and self._work.held.is_open(partition):
             for user in {candidate.user for candidate in candidates}:
-                self._due.hint(partition, user)
+                self._work.due.hint(partition, user)
 
 
 _What = tuple[str, int, int | None, str]

@@ -5,6 +5,7 @@ import contextlib
 import heapq
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -246,14 +247,21 @@ class ActiveRun(msgspec.Struct, kw_only=True):
     last: RunPass | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStore:
+    """Where jobs and their runs are."""
+
+    jobs: Jobs
+    runs: Runs
+    engine: Engine
+
+
 class RunWatch:
     """Follows the active runs of the partitions that are held."""
 
     def __init__(
         self,
-        jobs: Jobs,
-        runs: Runs,
-        engine: Engine,
+        store: JobStore,
         held: HeldPartitions,
         *,
         seed: Seed,
@@ -265,9 +273,9 @@ class RunWatch:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
         nothing is decided.
         """
-        self._jobs = jobs
-        self._runs = runs
-        self._engine = engine
+        self._jobs = store.jobs
+        self._runs = store.runs
+        self._engine = store.engine
         self._held = held
         self._seed = seed
         self._read_sitemap = read_sitemap

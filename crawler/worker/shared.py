@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,19 +15,16 @@ from crawler.frontier.members import Member, Members
 from crawler.frontier.operator import OperatorCommands, Overrides
 from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
 from crawler.frontier.record import CrawlRecord, Crawls
-from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
 from crawler.rules.membership import Pass, is_finished
 from crawler.rules.urls import registrable_domain
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.settings import FrontierSettings
-from crawler.worker.archive import ArchiveStage, CommitBacklog
-from crawler.worker.claim import DuePartitions
+from crawler.worker.archive import ArchiveStage
 from crawler.worker.response_policy import Recall
 from crawler.worker.router import Router
-from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import SetAside
-from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -41,47 +38,21 @@ TOLD_MAX = 256  # last words on origins that are kept for an engine that may los
 WAIT_MAX_MS = 1000  # claims due later than this, and later than the time to claim ahead, are returned
 
 
-class UnsavedClocks:
-    """Queues of lost partitions whose clocks are known here, but maybe not to an engine that fell back."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.by_partition: dict[int, list[str]] = {}
-
-    def drop(self, partitions: Iterable[int]) -> None:
-        """These partitions are lost: note their queues that the scheduler still knows."""
-        lost = {*partitions, *self.by_partition}
-        self.by_partition = {}
-        for slot in self._scheduler.slots() if lost else ():
-            if slot.partition in lost and slot.delay_ms >= 0:
-                self.by_partition.setdefault(slot.partition, []).append(slot.queue)
-
-
 class PartitionRebalance:
     """Implements ownership's `RebalanceListener`. `run` does the work that ownership must not wait for."""
 
     def __init__(
         self,
         frontier: Frontier,
-        held: HeldPartitions,
-        scheduler: Scheduler,
-        due: DuePartitions,
-        open_claims: OpenClaims,
-        unsaved: UnsavedClocks,
+        work: Work,
         archive: ArchiveStage,
-        backlog: CommitBacklog,
         *,
         overtaken: Callable[[Sequence[Claim], SetAside], Recall | None],
     ) -> None:
         """`overtaken`: what happened to an origin while claims of it were on their way into its row."""
         self._frontier = frontier
-        self._held = held
-        self._scheduler = scheduler
-        self._due = due
-        self._open_claims = open_claims
-        self._unsaved = unsaved
+        self._work = work
         self._archive = archive
-        self._backlog = backlog
         self._overtaken = overtaken
         self._recalls: dict[str, tuple[Claim, Recall]] = {}  # the last one of an origin, until the engine has taken it
         self._told: OrderedDict[str, tuple[Claim, Recall]] = OrderedDict()  # the last ones, kept for a while
@@ -98,10 +69,10 @@ class PartitionRebalance:
     def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
         """A partition is ours: claim from it, and index what its last owner left in the log."""
         if pending:
-            self._due.schedule(partition)
+            self._work.due.schedule(partition)
         if log_entries:
             self._jobs.put_nowait(partial(self._adopt_log, partition))
-        if partition in self._unsaved.by_partition:
+        if partition in self._work.unsaved.by_partition:
             self._jobs.put_nowait(partial(self._save_clocks_or_lose, partition))
         for origin in self._to_repeat & self._told.keys():
             claim, what = self._told[origin]
@@ -120,13 +91,13 @@ class PartitionRebalance:
         try:
             await self._archive.adopt(partition)
         except EngineError:
-            self._held.lose(partition)  # it is acquired again and retried then
+            self._work.held.lose(partition)  # it is acquired again and retried then
 
     async def _save_clocks_or_lose(self, partition: int) -> None:
         try:
             await self._save_clocks(partition)
         except EngineError:
-            self._held.lose(partition)  # it is acquired again and retried then
+            self._work.held.lose(partition)  # it is acquired again and retried then
 
     async def _save_clocks(self, partition: int) -> None:
         """Store the clocks and delays of queues that were ours when the partition was lost, because an engine that fell
@@ -134,32 +105,37 @@ class PartitionRebalance:
 
         Raises EngineError.
         """
-        fence, queues = self._held.fence_of(partition), self._unsaved.by_partition.get(partition, ())
+        fence, queues = self._work.held.fence_of(partition), self._work.unsaved.by_partition.get(partition, ())
         if fence is None or not queues:
             return
         calls = []
         for queue in queues:
-            delay_ms = self._scheduler.delay_of(queue)
-            next_ms = fence.now_ms + max(self._scheduler.wait_of(queue), delay_ms)
+            delay_ms = self._work.scheduler.delay_of(queue)
+            next_ms = fence.now_ms + max(self._work.scheduler.wait_of(queue), delay_ms)
             calls.append(self._frontier.pace_call(fence, queue, Settlement(next_fetch_ms=next_ms, delay_ms=delay_ms)))
         for reply in await self._frontier.end(calls):
             if isinstance(reply, EngineError):
                 raise reply
-        self._unsaved.by_partition.pop(partition, None)
+        self._work.unsaved.by_partition.pop(partition, None)
 
     def drain(self, partition: int) -> None:
         """Start nothing more; return the waiting claims at once."""
-        self._due.drop([partition])
-        self._jobs.put_nowait(partial(self.return_claims, self._scheduler.remove([partition])))
+        self._work.due.drop([partition])
+        self._jobs.put_nowait(partial(self.return_claims, self._work.scheduler.remove([partition])))
 
     def is_idle(self, partition: int) -> bool:
         """Is nothing of the partition in flight or unacked?"""
         has_calls = any(claim.partition == partition for claim, _ in self._recalls.values())
-        return not self._open_claims.has_any(partition) and not self._backlog.has_any(partition) and not has_calls
+        is_open = self._work.open_claims.has_any(partition) or self._work.backlog.has_any(partition)
+        return not is_open and not has_calls
+
+    def set_back(self, pages: int) -> None:
+        """The engine lost so many pages of ours."""
+        self._work.counters.set_back(pages)
 
     async def give_back(self, partition: int) -> None:
         """Return the waiting claims of a partition and save its clocks. Raises EngineError if they can't be saved."""
-        await self.return_claims(self._scheduler.remove([partition]))
+        await self.return_claims(self._work.scheduler.remove([partition]))
         await self._save_clocks(partition)
 
     async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
@@ -202,14 +178,14 @@ class PartitionRebalance:
 
     async def _try_recall(self, claim: Claim, what: Recall) -> EngineError | None:
         """None when nothing is left to do: the engine has answered, or the partition is not ours (any more, or yet)."""
-        fence = self._held.fence_of(claim.partition)
+        fence = self._work.held.fence_of(claim.partition)
         if fence is not None:
             try:
                 due_ms = max(1, what.due_ms + fence.now_ms - monotonic_ms()) if what.due_ms else 0
                 await self._frontier.recall(fence, claim.queue, what.origin, is_good=what.is_good, due_ms=due_ms)
             except EngineError as error:
                 return error
-            self._due.schedule(claim.partition, what.due_ms)
+            self._work.due.schedule(claim.partition, what.due_ms)
         else:
             self._to_repeat.add(what.origin)
         if self._is_open(what):
@@ -228,17 +204,17 @@ class PartitionRebalance:
         by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
             by_partition.setdefault(claim.partition, []).append((claim, self._wait_ms(claim, started=started)))
-            self._open_claims.ended(claim)
+            self._work.open_claims.ended(claim)
         calls = []
         for partition, mine in by_partition.items():
-            fence = self._held.fence_of(partition)
+            fence = self._work.held.fence_of(partition)
             if fence is not None:
                 calls += self._return_calls(fence, mine, aside)
         left = await self._send(calls)
         now_ms = monotonic_ms()
         for partition, mine in by_partition.items():
-            if self._held.is_open(partition):
-                self._due.schedule(partition, now_ms + min(wait_ms for _, wait_ms in mine))
+            if self._work.held.is_open(partition):
+                self._work.due.schedule(partition, now_ms + min(wait_ms for _, wait_ms in mine))
         return left
 
     async def _send(self, calls: list[Call]) -> list[Call]:
@@ -270,8 +246,8 @@ class PartitionRebalance:
         ]
 
     def _wait_ms(self, claim: Claim, *, started: bool) -> int:
-        wait_ms = self._scheduler.wait_of(claim.queue)
-        return max(wait_ms, self._scheduler.slot_of(claim.queue).delay_ms) if started else wait_ms
+        wait_ms = self._work.scheduler.wait_of(claim.queue)
+        return max(wait_ms, self._work.scheduler.slot_of(claim.queue).delay_ms) if started else wait_ms
 
     async def return_stale(self, settings: FrontierSettings) -> None:
         """Return claims that are not due soon, until cancelled: their queue has to wait, or has too many."""
@@ -279,8 +255,8 @@ class PartitionRebalance:
         wait_max_ms = max(WAIT_MAX_MS, int(settings.claim_ahead_s * 1000))
         while True:
             await asyncio.sleep(RETURN_EVERY_S)
-            await self.return_claims(self._scheduler.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
-            self._scheduler.forget_idle()
+            await self.return_claims(self._work.scheduler.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
+            self._work.scheduler.forget_idle()
 
 
 # Applies an operator's overrides in this instance: returns stopped claims, takes over delays and boosts.
@@ -295,39 +271,34 @@ class OverrideFollower:
     def __init__(
         self,
         operator: OperatorCommands,
-        scheduler: Scheduler,
+        work: Work,
         rebalance: PartitionRebalance,
-        due: DuePartitions,
-        counters: Counters,
-        held: HeldPartitions,
         *,
         default_delay_ms: int,
     ) -> None:
         self._operator = operator
-        self._scheduler = scheduler
+        self._work = work
         self._rebalance = rebalance
-        self._due = due
-        self._counters = counters
-        self._held = held
         self._default_delay_ms = default_delay_ms
         self._delays_changed: list[str] = []  # domains whose delay is not stored in the engine yet
 
     async def follow(self, version: int = -1) -> None:
         """Take over the overrides, unless this version is known. Raises EngineError."""
-        if version != self._counters.overrides.version:
+        if version != self._work.counters.overrides.version:
             await self._take_over()
         while self._delays_changed:
             await self._set_delay(self._delays_changed[-1])
             self._delays_changed.pop()
 
     async def _take_over(self) -> None:
-        before, overrides = self._counters.overrides, await self._operator.overrides()
-        self._counters.overrides = overrides
+        before, overrides = self._work.counters.overrides, await self._operator.overrides()
+        self._work.counters.overrides = overrides
         log.info("overrides.changed", extra={"paused": overrides.is_paused, "overrides_version": overrides.version})
         self._take_over_delays(before, overrides)
         self._take_over_boosts(before, overrides)
-        await self._rebalance.return_claims(self._scheduler.take_out(lambda claim: overrides.holds_back(claim.domain)))
-        self._due.room_changed()
+        stopped = self._work.scheduler.take_out(lambda claim: overrides.holds_back(claim.domain))
+        await self._rebalance.return_claims(stopped)
+        self._work.due.room_changed()
 
     def _take_over_delays(self, before: Overrides, overrides: Overrides) -> None:
         """A shorter delay applies at once; a longer one with the next turn of each queue, and so does the Crawl-delay
@@ -337,31 +308,31 @@ class OverrideFollower:
         wanted = dict.fromkeys(taken_back, self._default_delay_ms) | dict(overrides.delays_ms)
         changed = {domain: ms for domain, ms in wanted.items() if before.delays_ms.get(domain) != ms}
         self._delays_changed += changed
-        for slot in self._scheduler.slots() if changed else ():
+        for slot in self._work.scheduler.slots() if changed else ():
             delay_ms = changed.get(registrable_domain(slot.queue))
             if delay_ms is not None:
-                self._scheduler.shorten_delay(slot, delay_ms)
+                self._work.scheduler.shorten_delay(slot, delay_ms)
 
     def _take_over_boosts(self, before: Overrides, overrides: Overrides) -> None:
         changed = {domain for domain, _ in before.boosts.items() ^ overrides.boosts.items()}
         if changed:
-            self._scheduler.set_boosts(overrides.boosts)
+            self._work.scheduler.set_boosts(overrides.boosts)
         for domain in changed:
-            self._due.hint(self._operator.partition_of(domain))
+            self._work.due.hint(self._operator.partition_of(domain))
 
     async def _set_delay(self, domain: str) -> None:
         """Store the delay again for queues in memory: turns from before the override was known stored another one."""
         partition = self._operator.partition_of(domain)
-        fence = self._held.fence_of(partition)
-        queues = [slot.queue for slot in self._scheduler.slots() if registrable_domain(slot.queue) == domain]
+        fence = self._work.held.fence_of(partition)
+        queues = [slot.queue for slot in self._work.scheduler.slots() if registrable_domain(slot.queue) == domain]
         if fence is not None and queues:
-            due_ms = {queue: fence.now_ms + self._scheduler.wait_of(queue) for queue in queues}
-            await self._operator.set_delay(partition, due_ms, self._counters.overrides.delays_ms.get(domain))
-            self._due.hint(partition)
+            due_ms = {queue: fence.now_ms + self._work.scheduler.wait_of(queue) for queue in queues}
+            await self._operator.set_delay(partition, due_ms, self._work.counters.overrides.delays_ms.get(domain))
+            self._work.due.hint(partition)
 
     async def return_stopped(self, claim: Claim) -> None:
         """Return a claim of a stopped domain, and stop its queue if it is not stopped."""
-        if self._counters.overrides.stop_of(claim.domain):
+        if self._work.counters.overrides.stop_of(claim.domain):
             with contextlib.suppress(EngineError):  # otherwise the next claim of the queue does it
                 await self._operator.carry_out(claim.domain, [claim.queue])
         await self._rebalance.return_claims([claim])

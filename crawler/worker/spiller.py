@@ -14,11 +14,9 @@ from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
 from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
-from crawler.membership.ownership import HeldPartitions
 from crawler.runtime.process import monotonic_ms, reached
 from crawler.settings import Settings
-from crawler.worker.claim import DuePartitions
-from crawler.worker.watch import Counters
+from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +40,16 @@ class Spiller:
         engine: Engine,
         spilling: Spilling,
         files: SpillFiles | None,
-        held: HeldPartitions,
-        due: DuePartitions,
-        counters: Counters,
+        work: Work,
         settings: Settings,
     ) -> None:
         self._engine = engine
+        self._work = work
         self._spilling = spilling
         self._files = files
-        self._held = held
-        self._due = due
-        self._counters = counters
         self._budget = settings.frontier.memory
         self._check_every_s = settings.membership.beat_s
-        counters.can_spill = bool(self._budget) and files is not None
+        work.counters.can_spill = bool(self._budget) and files is not None
         self._short: set[tuple[int, str]] = set()
         self._requested = asyncio.Event()
         self._unnamed: dict[tuple[str, int, int, str], int] = {}  # (run id, partition, epoch, file) -> since when
@@ -94,23 +88,23 @@ class Spiller:
     def _judge(self, memory: Memory) -> None:
         """Claim few URLs at a time while the engine has no headroom; acks and returns go on and free memory."""
         full = memory.share > MEMORY_MARK or (bool(self._budget) and memory.used_bytes > self._budget)
-        if full != self._counters.is_engine_full:
-            self._counters.is_engine_full = full
+        if full != self._work.counters.is_engine_full:
+            self._work.counters.is_engine_full = full
             log.warning("engine.full" if full else "engine.has_room", extra={"used_bytes": memory.used_bytes})
-            self._due.room_changed()
+            self._work.due.room_changed()
 
     async def _spill(self, files: SpillFiles) -> int:
         """One round over the longest queues; the number of blocks that left the engine."""
         left, spilled = BLOCKS_MAX, 0
         for blocks, partition, queue in await self._spilling.longest(self._open()):
-            fence = self._held.fence_of(partition)
+            fence = self._work.held.fence_of(partition)
             if fence is None or left <= 0:
                 continue
             found = await self._spilling.worst(partition, queue, min(blocks - 1, left))
             places = await asyncio.to_thread(files.write, partition, fence.epoch, [block.packed() for block in found])
             self._failed.discard(DISK)
             reached("spill.written")
-            now = self._held.fence_of(partition)
+            now = self._work.held.fence_of(partition)
             if now is not None and now.epoch == fence.epoch:
                 spilled += await self._spilling.spill(now, list(zip(found, places, strict=True)))
                 reached("spill.told")
@@ -118,7 +112,7 @@ class Spiller:
         return spilled
 
     def _open(self) -> list[int]:
-        return [p for p in self._held if self._held.is_open(p)]
+        return [p for p in self._work.held if self._work.held.is_open(p)]
 
     # --- and back ---
 
@@ -140,13 +134,13 @@ class Spiller:
                 log.warning("spill.engine_error", extra={"error": str(error)})
 
     async def _unspill(self, queues: Sequence[tuple[int, str]]) -> None:
-        while queues := [(p, queue) for p, queue in queues if self._held.is_open(p)]:
+        while queues := [(p, queue) for p, queue in queues if self._work.held.is_open(p)]:
             stubs = zip(queues, await self._spilling.next_stubs(queues), strict=True)
             back = await asyncio.to_thread(self._read, [(p, queue, stub) for (p, queue), stub in stubs if stub])
             more = await self._spilling.unspill(back)
             reached("unspill.answered")
             for partition, row, *_ in back:
-                self._due.hint(partition, split_row(row)[1])
+                self._work.due.hint(partition, split_row(row)[1])
             queues = [(p, queue) for (p, queue, *_), is_short in zip(back, more, strict=True) if is_short]
 
     def _read(self, wanted: Sequence[tuple[int, str, Stub]]) -> list[_Back]:
@@ -171,7 +165,7 @@ class Spiller:
         """Remove files that the engine has not named for long: their blocks are back, or it never knew of them."""
         now_ms, seen = monotonic_ms(), dict[tuple[str, int, int, str], int]()
         for partition in await asyncio.to_thread(files.partitions):
-            fence = self._held.fence_of(partition)
+            fence = self._work.held.fence_of(partition)
             if fence is None:
                 continue
             there = await asyncio.to_thread(files.names, partition)

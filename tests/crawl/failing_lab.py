@@ -103,13 +103,13 @@ async def courses(folder: Path) -> dict[str, Course]:
 
 def watch_outcomes(instance: Instance, note: Callable[[Outcome], None]) -> None:
     """Have `note` called with the end of each attempt."""
-    deliver = instance.fetching._turns._deliver
+    deliver = instance.stages.fetching._turns._deliver
 
     def spy(outcome: Outcome) -> None:
         note(outcome)
         deliver(outcome)
 
-    instance.fetching._turns._deliver = spy
+    instance.stages.fetching._turns._deliver = spy
 
 
 def _own_backoffs() -> dict[str, float]:

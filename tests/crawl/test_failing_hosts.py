@@ -100,7 +100,7 @@ async def test_a_host_that_is_down_is_probed_by_one_url(tmp_path: Path, at_once:
             until = time.monotonic() + 2.7
             while time.monotonic() < until:
                 await asyncio.sleep(0.01)
-                in_memory.append(instance.scheduler.waiting)
+                in_memory.append(instance.work.scheduler.waiting)
             site.is_down, back_at = False, time.monotonic()
 
         settings = settings_for(tmp_path / "c", politeness__concurrency_per_queue=at_once)

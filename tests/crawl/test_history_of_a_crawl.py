@@ -41,7 +41,7 @@ async def test_three_instances_note_each_request_once_and_each_result_with_its_e
     for a in found:
         assert list(a.times.values()) == sorted(a.times.values())
         assert status_of(a.times) == {"committed": "finished", "refused": "refused"}.get(a.became, "failed")
-    assert {a.session for a in found} <= {instance.heartbeat.member.session for instance in done.instances}
+    assert {a.session for a in found} <= {instance.membership.heartbeat.member.session for instance in done.instances}
 
 
 async def test_a_request_cut_off_by_the_sessions_end_is_noted_as_lost(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ async def test_a_request_cut_off_by_the_sessions_end_is_noted_as_lost(tmp_path: 
     with serve_web(seed=2, domains=2, pages=6, **slow) as site:
 
         async def stop_in_flight(instances: list[Instance]) -> None:
-            while not any(a for a in instances[0].fetching.in_turn if "/slow" in a.url):
+            while not any(a for a in instances[0].stages.fetching.in_turn if "/slow" in a.url):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.3)
             instances[0].stop()

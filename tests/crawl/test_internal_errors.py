@@ -73,13 +73,13 @@ async def crawled(folder: Path, outcomes: list[Outcome], pages: list[str] = PAGE
 
         def watch(instances: list[Any]) -> Any:
             for instance in instances:
-                ended = instance.committer._ack.end
+                ended = instance.stages.committer._ack.end
 
                 async def end(some: Any, answered: Any, ended: Any = ended) -> None:
                     outcomes.extend(some)
                     await ended(some, answered)
 
-                instance.committer._ack.end = end
+                instance.stages.committer._ack.end = end
             return _nothing()
 
         return await crawl(settings_of(folder, **options), [site.url(HOST)], meanwhile=watch)

@@ -20,7 +20,7 @@ async def test_a_leaver_hands_over_and_nothing_is_fetched_twice(tmp_path: Path, 
         async def leave_in_the_middle(instances: list[Instance]) -> None:
             while sum(i.counters.committed for i in instances) < 60 or not instances[2].counters.committed:
                 await asyncio.sleep(0.01)
-            heartbeat = instances[2].heartbeat
+            heartbeat = instances[2].membership.heartbeat
             if why == "evicted":
                 await heartbeat._members.evict(heartbeat.member)
             else:

@@ -17,7 +17,7 @@ VISIBILITY_S = 2.0
 @pytest.mark.slow
 async def test_claims_are_extended_while_their_pages_are_worked_on(tmp_path: Path) -> None:
     async def slow_down(instances: list[Instance]) -> None:
-        archive = instances[0].archive
+        archive = instances[0].stages.archive
         store, slow = archive.store, iter((3 * VISIBILITY_S,))
 
         async def slowly(group: Any) -> Any:

@@ -87,7 +87,7 @@ async def test_urls_released_during_the_crawl_are_fetched_and_it_ends(web: Site,
 
     async def release(instances: list[Instance]) -> None:
         """The best deferred URL, as soon as there is one."""
-        frontier, router = instances[0].claimer._frontier, instances[0].committer._route.router
+        frontier, router = instances[0].stages.claimer._frontier, instances[0].stages.committer._route.router
         partition, deferred_urls = router.placement.of(site.seed)[2], DeferredUrls(frontier, router.record.partitions)
         while sum(p.urls for p in await deferred_urls.deferred()) < 20:
             await asyncio.sleep(0.01)

@@ -209,7 +209,7 @@ async def handler(page):
     made = lab(tmp_path, PRELUDE + code, membership__drain_timeout_s=0.2)
 
     async def stop(instances: list[Any]) -> None:
-        while not instances[0].fetching.in_turn:
+        while not instances[0].stages.fetching.in_turn:
             await asyncio.sleep(0.01)
         instances[0].stop()
 

@@ -188,7 +188,9 @@ class Lab:
         assert totals.dead == len(expected.dead)
         assert totals.added == totals.done == totals.fetched + totals.dead + totals.refused["robots"]
         assert totals.retries == RETRIES_PER_HOST * 2 * self.site.web.domains
-        if not replies_are_lost and not any(instance.heartbeat._liveness.lease_losses for instance in done.instances):
+        if not replies_are_lost and not any(
+            instance.membership.heartbeat._liveness.lease_losses for instance in done.instances
+        ):
             assert totals.expired == 0
 
     @property
@@ -239,8 +241,8 @@ async def shared(instances: list[Instance], timeout_s: float = 30.0) -> None:
     """Wait until the instances have shared the partitions, and none is on its way from one to another."""
     deadline, settled = time.monotonic() + timeout_s, 0
     while settled < 5:
-        assert time.monotonic() < deadline, [len(i.ownership._held) for i in instances]
-        held = [[h.draining for _, h in i.ownership._held.items()] for i in instances]
+        assert time.monotonic() < deadline, [len(i.membership.ownership._held) for i in instances]
+        held = [[h.draining for _, h in i.membership.ownership._held.items()] for i in instances]
         whole = all(held) and sum(map(len, held)) == PARTITIONS and not any(map(any, held))
         settled = settled + 1 if whole else 0
         await asyncio.sleep(0.1)

@@ -19,7 +19,7 @@ from crawler.frontier.members import Member, Members, Pins
 from crawler.frontier.owner import Leases, Takeovers
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
 from crawler.membership.ownership import HeldPartitions, Ownership
 from crawler.membership.peers import Peers, join
 from crawler.rules.membership import build
@@ -57,8 +57,12 @@ class Ledger:
 class NoWork:
     """A pipeline without URLs: everything is idle at once."""
 
-    def __init__(self, ledger: Ledger, session: str) -> None:
+    def __init__(self, ledger: Ledger, session: str, set_back: list[int]) -> None:
         self._ledger, self._session = ledger, session
+        self._set_back = set_back
+
+    def set_back(self, pages: int) -> None:
+        self._set_back.append(pages)
 
     def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
         if self._ledger.owner.get(partition) != self._session:
@@ -97,13 +101,14 @@ class VirtualInstance:
         self.set_back: list[int] = []
         self.ownership = Ownership(
             leases, self.peers, self.held, member, settings,
-            listener=NoWork(ledger, member.session), takeovers=Takeovers(engine, keys),
-            on_set_back=self.set_back.append,
+            listener=NoWork(ledger, member.session, self.set_back), takeovers=Takeovers(engine, keys),
         )  # fmt: skip
         self.liveness = SessionLiveness(settings)
         self.heartbeat = Heartbeat(
-            members, member, settings, liveness=self.liveness, on_lease_loss=self.lose_leases,
-            describe=self._describe, time_scale=lambda: self.peers.time_scale,
+            members, member, settings, liveness=self.liveness,
+            calls=BeatCalls(
+                on_lease_loss=self.lose_leases, describe=self._describe, time_scale=lambda: self.peers.time_scale
+            ),
         )  # fmt: skip
         self.deaths = 0
 

@@ -83,12 +83,14 @@ async def test_a_full_engine_rejects_only_adds_and_the_crawl_resumes_later(tmp_p
             await committed(instances, 60)
             client.config_set("maxmemory", 1)
             try:
-                before = [i.heartbeat.member.counter for i in instances]
+                before = [i.membership.heartbeat.member.counter for i in instances]
                 with pytest.raises(EngineFull):
-                    await instances[0]._members._engine.run("add", ("{main:0}:m",), 0, 30, pack([]), "", "")
+                    await instances[0].membership.members._engine.run("add", ("{main:0}:m",), 0, 30, pack([]), "", "")
                 await asyncio.sleep(HELD_FULL_S)
-                seen["beats"] = [i.heartbeat.member.counter - n for i, n in zip(instances, before, strict=True)]
-                seen["unanswered"] = [i.heartbeat.is_unanswered for i in instances]
+                seen["beats"] = [
+                    i.membership.heartbeat.member.counter - n for i, n in zip(instances, before, strict=True)
+                ]
+                seen["unanswered"] = [i.membership.heartbeat.is_unanswered for i in instances]
             finally:
                 client.config_set("maxmemory", 0)
 
@@ -97,7 +99,7 @@ async def test_a_full_engine_rejects_only_adds_and_the_crawl_resumes_later(tmp_p
             here.check_counts(await counted(engine.url), done)
     assert min(seen["beats"]) >= HELD_FULL_S - 1
     assert seen["unanswered"] == [False, False]
-    assert [i.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]
+    assert [i.membership.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]
 
 
 async def test_a_crawl_stopped_with_a_full_engine_returns_claims_and_leases(tmp_path: Path, engine: Engine) -> None:

@@ -43,4 +43,4 @@ async def test_the_engines_clock_steps_an_hour_forth_and_back_and_nothing_moves(
             assert fetched_twice(here.site.requests()) == []
     assert all(abs(error) < 5 for error in shown), "the engine's clock did not step"
     assert moved == [], "a lease moved"
-    assert [i.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]
+    assert [i.membership.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]

@@ -86,7 +86,7 @@ async def test_late_heartbeats_stop_their_owner_and_only_silence_causes_takeover
     assert any(stopped_at - 1.0 < r.start < stopped_at for r in requests), "it stopped for want of work"
     assert not any(stopped_at + LATE_S < r.start < story["taken"] for r in requests)
     assert DEAD_S - BEAT_S - READ_S <= story["taken"] - story["silent"] <= 10.0
-    assert done.instances[0].heartbeat._liveness.lease_losses >= 1
+    assert done.instances[0].membership.heartbeat._liveness.lease_losses >= 1
 
 
 @pytest.mark.slow
@@ -113,6 +113,6 @@ async def test_a_stop_ends_soon_without_an_engine_and_the_crawl_resumes(tmp_path
 
 async def answered_beat(instance: Instance) -> None:
     """Wait until a heartbeat was answered just now."""
-    before = instance.heartbeat._liveness.sent_ms
-    while instance.heartbeat._liveness.sent_ms == before:
+    before = instance.membership.heartbeat._liveness.sent_ms
+    while instance.membership.heartbeat._liveness.sent_ms == before:
         await asyncio.sleep(0.01)

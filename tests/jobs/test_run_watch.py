@@ -15,7 +15,7 @@ from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.jobs import Job, JobSpec, RunCounts, RunRecord, RunSpec, job_of
 from crawler.rules.schedules import Schedule
 from crawler.worker import runs as run_watch
-from crawler.worker.runs import ClockCheck, RunWatch
+from crawler.worker.runs import ClockCheck, JobStore, RunWatch
 
 NOW = 10_000.5
 DONE = RunCounts(added=3, done=3, s2=3)
@@ -97,7 +97,9 @@ class Lab:
             return 1
 
         self.watch = RunWatch(
-            cast("Jobs", self.stored), cast("Runs", self.stored), cast("Engine", self.stored),
+            JobStore(
+                jobs=cast("Jobs", self.stored), runs=cast("Runs", self.stored), engine=cast("Engine", self.stored)
+            ),
             cast("HeldPartitions", self.stored), seed=seed, read_sitemap=cast("Any", None), on_plan=lambda _: None,
             clock=cast("ClockCheck", self),
         )  # fmt: skip

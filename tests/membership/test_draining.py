@@ -6,9 +6,10 @@ from typing import Any
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
 from crawler.settings import ArchiveSettings
-from crawler.worker.archive import ArchiveStage, CommitBacklog
+from crawler.worker.archive import ArchiveStage
 from crawler.worker.watch import Activity
-from tests.pipeline.turn_lab import content_steps
+from crawler.worker.work import CommitBacklog
+from tests.pipeline.turn_lab import content_steps, files_of, work_of
 
 
 def entry(n: int) -> CommitEntry:
@@ -53,11 +54,8 @@ class FakeEngine:
 def stage() -> tuple[ArchiveStage, Disk, FakeEngine]:
     disk, engine = Disk(), FakeEngine()
     held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
-    nothing: Any = None
-    archive = ArchiveStage(
-        engine, held, CommitBacklog(), nothing, disk, nothing, content_steps(), Activity(1), ArchiveSettings(),
-        log_entries_max=9,
-    )  # type: ignore[arg-type]  # fmt: skip
+    work, files = work_of(held=held, backlog=CommitBacklog(), activity=Activity(1)), files_of(index=disk)
+    archive = ArchiveStage(engine, work, files, content_steps(), ArchiveSettings(), log_entries_max=9)  # type: ignore[arg-type]
     return archive, disk, engine
 
 
@@ -68,11 +66,11 @@ async def test_a_commit_that_a_killed_engine_could_forget_gets_no_line_yet() -> 
     archive.committed(0, entry(1))
     await archive.drain()
     assert (disk.lines, engine.cleared) == ([], [])
-    assert archive._backlog.has_any(0)
+    assert archive._work.backlog.has_any(0)
     engine.written = True
     await archive.drain()
     assert (disk.synced, engine.cleared) == (1, [entry(1)])
-    assert not archive._backlog.has_any(0)
+    assert not archive._work.backlog.has_any(0)
     assert not archive.wants_drain
 
 
@@ -109,7 +107,7 @@ async def test_commits_during_an_index_write_come_with_the_next_drain() -> None:
 async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None:
     archive, disk, _ = stage()
     archive.committed(0, entry(1))
-    archive._backlog.drop([0])
+    archive._work.backlog.drop([0])
     await archive.drain()
     assert disk.lines == []
     assert not archive.wants_drain
@@ -118,11 +116,11 @@ async def test_partitions_that_were_lost_are_their_new_owners_to_index() -> None
 async def test_activity_that_could_not_be_sent_is_not_sent_again() -> None:
     """It would count twice where the call had come through and its reply was lost."""
     archive, _, engine = stage()
-    archive._activity.failure(3, "a.test", "timeout")
-    archive._activity.end()
+    archive._work.activity.failure(3, "a.test", "timeout")
+    archive._work.activity.end()
     engine.down = True
     await archive.drain()
     engine.down = False
-    archive._activity.failure(4, "b.test", "timeout")
+    archive._work.activity.failure(4, "b.test", "timeout")
     await archive.drain()
     assert [list(sent) for sent in engine.activity] == [[4]]

@@ -1,10 +1,12 @@
 """Heartbeats: silence stops requests, and a reply that comes too late loses the leases."""
 
+from dataclasses import replace
+
 import pytest
 
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.members import BeatAnswer, Member, NameTakenError
-from crawler.membership.heartbeat import Heartbeat, SessionLiveness
+from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
 from crawler.settings import MembershipSettings
 
 
@@ -53,7 +55,7 @@ def heartbeat() -> tuple[Heartbeat, FakeMembers, Clock, list[int]]:
         member,
         MembershipSettings(),
         liveness=SessionLiveness(MembershipSettings(), clock_ms=clock),
-        on_lease_loss=lambda: lease_losses.append(clock.now_ms),
+        calls=BeatCalls(on_lease_loss=lambda: lease_losses.append(clock.now_ms)),
         clock_ms=clock,
     )
     return beat, members, clock, lease_losses
@@ -171,7 +173,7 @@ async def test_longer_times_apply_when_answered_and_shorter_ones_when_sent() -> 
     """Others judge us by what they read: the longer time before they can have read it would be ours alone."""
     beat, members, clock, _ = joined()
     time_scale = 3
-    beat._time_scale = lambda: time_scale
+    beat._calls = replace(beat._calls, time_scale=lambda: time_scale)
     members.down = True
     await beat.beat()
     clock.now_ms += 5_000
@@ -192,7 +194,7 @@ async def test_longer_times_apply_when_answered_and_shorter_ones_when_sent() -> 
 async def test_an_evicted_session_starts_nothing_and_beats_no_more() -> None:
     beat, members, _, lease_losses = joined()
     told: list[int] = []
-    beat._on_evicted = lambda: told.append(1)
+    beat._calls = replace(beat._calls, on_evicted=lambda: told.append(1))
     members.answer = BeatAnswer.EVICTED
     await beat.run()
     assert told == [1]
@@ -216,7 +218,7 @@ async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     async def gone() -> None:
         raise ConflictError("the engine lost the crawl")
 
-    beat._check_crawl = gone
+    beat._calls = replace(beat._calls, check_crawl=gone)
     members.answer = BeatAnswer.GONE
     with pytest.raises(ConflictError):
         await beat.beat()

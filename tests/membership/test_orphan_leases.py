@@ -47,6 +47,7 @@ class IdlePipeline:
         self.logs.append(log_entries)
 
     def drain(self, partition: int) -> None: ...
+    def set_back(self, pages: int) -> None: ...
     def is_idle(self, partition: int) -> bool:
         return True
 

@@ -9,34 +9,18 @@ import pytest
 
 from crawler.errors import ArchiveError
 from crawler.settings import ArchiveSettings
-from crawler.worker.archive import (
-    BYTES_BEFORE_YIELD,
-    DRAIN_BYTES,
-    RECORDS_BEFORE_YIELD,
-    ArchiveStage,
-    CommitBacklog,
-    Placed,
-)
+from crawler.worker.archive import BYTES_BEFORE_YIELD, DRAIN_BYTES, RECORDS_BEFORE_YIELD, ArchiveStage, Placed
 from crawler.worker.watch import Activity
-from tests.pipeline.turn_lab import content_steps
+from crawler.worker.work import CommitBacklog
+from tests.pipeline.turn_lab import content_steps, files_of, work_of
 
 NOTHING: Any = None
 
 
 def stage() -> ArchiveStage:
     archive = ArchiveSettings(warc=False)
-    return ArchiveStage(
-        NOTHING,
-        NOTHING,
-        CommitBacklog(),
-        NOTHING,
-        NOTHING,
-        NOTHING,
-        content_steps(),
-        Activity(1),
-        archive,
-        log_entries_max=9,
-    )
+    work = work_of(backlog=CommitBacklog(), activity=Activity(1))
+    return ArchiveStage(NOTHING, work, files_of(), content_steps(), archive, log_entries_max=9)
 
 
 async def turns_between_records(body_bytes: int, pages: int) -> list[int]:

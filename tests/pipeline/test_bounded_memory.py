@@ -7,12 +7,12 @@ import pytest
 
 from crawler.model import FetchResult, Response
 from crawler.settings import Settings
-from crawler.worker import claim as due_partitions
 from crawler.worker import cookie_walls, robots
-from crawler.worker.claim import DuePartitions
+from crawler.worker import work as due_partitions
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.robots import RobotsCache
 from crawler.worker.watch import OpenClaims
+from crawler.worker.work import DuePartitions
 
 
 def response(url: str, body: bytes = b"", **headers: str) -> Response:

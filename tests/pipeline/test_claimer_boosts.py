@@ -6,8 +6,9 @@ from typing import Any
 
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.owner import ClaimRequest, Fence
-from crawler.worker.claim import Claimer, DuePartitions
+from crawler.worker.claim import Claimer
 from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import DuePartitions
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claimer_with, held_with
 

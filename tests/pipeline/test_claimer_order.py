@@ -11,8 +11,9 @@ from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import ClaimRequest, Fence
 from crawler.runtime.process import monotonic_ms
 from crawler.worker import claim as claimer_module
-from crawler.worker.claim import FULL_CLAIMS_MAX, LEAD_MS, URLS_PER_CALL, Claimer, DuePartitions
+from crawler.worker.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
 from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import LEAD_MS, DuePartitions
 from tests.pipeline.test_schedule import batch, claim
 from tests.pipeline.turn_lab import claimer_with, held_with
 

@@ -11,8 +11,9 @@ from crawler.frontier.messages import ClaimReply, QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import ClaimRequest, Fence
 from crawler.runtime.process import monotonic_ms
-from crawler.worker.claim import URLS_PER_CALL, Claimer, DuePartitions
+from crawler.worker.claim import URLS_PER_CALL, Claimer
 from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import DuePartitions
 from tests.pipeline.test_claimer_order import fill
 from tests.pipeline.test_schedule import batch
 from tests.pipeline.turn_lab import claimer_with, held_with
@@ -74,8 +75,8 @@ def lab(frontier: SharedFrontier) -> tuple[Claimer, DuePartitions, Counters]:
 
 async def one_round(claimer: Claimer, counters: Counters) -> None:
     """With room for one call."""
-    claimer._scheduler.remove_all()
-    counters.open_claims = claimer._open_claims = OpenClaims(1000)
+    claimer._work.scheduler.remove_all()
+    counters.open_claims = OpenClaims(1000)
     fill(counters, 1000 - URLS_PER_CALL)
     await asyncio.wait_for(claimer._round(), 1)
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from crawler.frontier.owner import ClaimReply
 from crawler.runtime.process import monotonic_ms
-from crawler.worker.claim import SWEEP_MS, Claimer, DuePartitions
+from crawler.worker.claim import SWEEP_MS, Claimer
 from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import DuePartitions
 from tests.pipeline.turn_lab import claimer_with, held_with
 
 NOW_MS = 1_000_000  # of the partition's clock

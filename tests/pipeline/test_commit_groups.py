@@ -12,13 +12,13 @@ from crawler.frontier.owner import Settlement
 from crawler.model import Claim, ParsedPage
 from crawler.rules.order import Introductions
 from crawler.settings import ArchiveSettings
-from crawler.worker.commit import Committer
+from crawler.worker.commit import Committer, Ends
 from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Activity, Counters, OpenClaims
 from tests.pipeline.test_schedule import claim
-from tests.pipeline.turn_lab import content_steps
+from tests.pipeline.turn_lab import BUSY, content_steps, work_of
 
 GROUP = 4
 
@@ -71,7 +71,7 @@ def outcome(number: int) -> Committable:
 
 def held_back_of(held: Any, counters: Counters) -> HeldBack:
     scheduler = Scheduler(counters.open_claims, concurrency_per_queue=1)
-    return HeldBack(Introductions(), scheduler, held, counters, no_returns)
+    return HeldBack(Introductions(), work_of(scheduler=scheduler, held=held, counters=counters), no_returns)
 
 
 async def no_returns(claims: list[Claim]) -> None:
@@ -79,15 +79,16 @@ async def no_returns(claims: list[Claim]) -> None:
 
 
 def committer_of(stages: Stages, open_claims: OpenClaims) -> Committer:
-    anything: Any = SimpleNamespace(lost=lambda _: None, room_changed=lambda: None, passed=lambda: None)
+    anything: Any = SimpleNamespace(
+        node="n", session="s", lost=lambda _: None, room_changed=lambda: None, passed=lambda: None
+    )
     held: Any = SimpleNamespace(fence_of=lambda _: "fence", holds=lambda _: True)
     parts: Any = stages
     counters = Counters(open_claims)
-    return Committer(
-        parts, parts, parts, held_back_of(held, counters), held=held, due=anything, counters=counters,
-        activity=Activity(1), notes=anything, hooks=anything, content=content_steps(), internal_errors=anything,
-        settings=ArchiveSettings(sync_s=60.0, sync_pages=GROUP), node="n", session="s", is_quiet=lambda: False,
-    )  # fmt: skip
+    work = work_of(held=held, due=anything, counters=counters, activity=Activity(1), scheduler=BUSY)
+    ends = Ends(notes=anything, hooks=anything, content=content_steps(), internal_errors=anything)
+    settings = ArchiveSettings(sync_s=60.0, sync_pages=GROUP)
+    return Committer(parts, parts, parts, held_back_of(held, counters), work, ends, settings)
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,7 @@
 """Pages whose links wait: for what their domain may introduce, or for room in the engine. On a clock of the test's."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,14 +17,14 @@ from crawler.rules.order import BURST_BYTES, BYTES_PER_S, Introductions, cost
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ArchiveSettings, TrapSettings
 from crawler.worker import route
-from crawler.worker.commit import Committer
+from crawler.worker.commit import Committer, Ends
 from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.router import RecentUrls, Router, TrapMemory
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Activity, Counters, OpenClaims
 from tests.pipeline.test_links_of_a_group import RECORD
-from tests.pipeline.turn_lab import content_steps
+from tests.pipeline.turn_lab import BUSY, content_steps, work_of
 
 NEW, SEEN = AddOutcome.NEW, AddOutcome.SEEN
 
@@ -66,7 +67,8 @@ class Lab:
             fence_of=lambda p: None if p in self.lost else "fence", now_of=lambda _: 0, lose=self.lost.add,
         )  # fmt: skip
         nothing: Any = SimpleNamespace(
-            lost=lambda _: None, accepted=lambda _: None, cut_off=lambda *_: None, room_changed=lambda: None,
+            node="n", session="s", lost=lambda _: None, accepted=lambda _: None, cut_off=lambda *_: None,
+            room_changed=lambda: None,
             passed=lambda: None, queue_due=lambda *_: None, hint=lambda *_: None, store=self._store,
             have_room=self._have_room, committed=lambda *_: None, wants_drain=False, ack=self._ack,
         )  # fmt: skip
@@ -74,24 +76,15 @@ class Lab:
         self.router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
         frontier: Any = self.frontier
         traps = TrapMemory(TrapSettings())
-        self.stage = RouteStage(
-            frontier,
-            nothing,
-            self.router,
-            held,
-            nothing,
-            traps,
-            content_steps(),
-            runs,
-            self.introductions,
-            self.counters,
-        )
-        self.held_back = HeldBack(self.introductions, self.scheduler, held, self.counters, self._return)
-        self.committer = Committer(
-            nothing, self.stage, nothing, self.held_back, held=held, due=nothing, counters=self.counters,
-            activity=Activity(1024), notes=nothing, hooks=nothing, content=content_steps(), internal_errors=nothing,
-            settings=ArchiveSettings(), node="n", session="s", is_quiet=lambda: False,
+        work = work_of(
+            held=held, due=nothing, traps=traps, counters=self.counters, scheduler=self.scheduler,
+            activity=Activity(1024),
         )  # fmt: skip
+        self.stage = RouteStage(frontier, nothing, self.router, work, content_steps(), runs, self.introductions)
+        self.held_back = HeldBack(self.introductions, work, self._return)
+        ends = Ends(notes=nothing, hooks=nothing, content=content_steps(), internal_errors=nothing)
+        busy = replace(work, scheduler=BUSY)
+        self.committer = Committer(nothing, self.stage, nothing, self.held_back, busy, ends, ArchiveSettings())
 
     async def _store(self, group: Sequence[Committable]) -> list[Any]:
         return [SimpleNamespace(digest="", warc=None, items=None) for _ in group]

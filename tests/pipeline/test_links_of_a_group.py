@@ -17,7 +17,7 @@ from crawler.worker.outcomes import Committable
 from crawler.worker.route import RouteStage
 from crawler.worker.router import RecentUrls, Router, TrapMemory
 from crawler.worker.watch import Counters, OpenClaims
-from tests.pipeline.turn_lab import content_steps
+from tests.pipeline.turn_lab import content_steps, work_of
 
 RECORD = CrawlRecord(
     layout=1,
@@ -52,9 +52,8 @@ def stage(adds: FakeFrontier) -> RouteStage:
     unused: Any = SimpleNamespace()
     held: Any = SimpleNamespace(is_open=lambda _: False)
     traps = TrapMemory(TrapSettings())
-    return RouteStage(
-        adds, unused, router, held, unused, traps, content_steps(), unused, Introductions(), Counters(OpenClaims(9))
-    )  # type: ignore[arg-type]
+    work = work_of(held=held, traps=traps, counters=Counters(OpenClaims(9)))
+    return RouteStage(adds, unused, router, work, content_steps(), unused, Introductions())  # type: ignore[arg-type]
 
 
 def page(stage: RouteStage, url: str, *links: str, epoch: int = 1, depth: int = 0) -> Committable:

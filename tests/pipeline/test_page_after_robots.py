@@ -10,7 +10,7 @@ from crawler.worker.fetch import RobotsTurns
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch
-from tests.pipeline.turn_lab import never, turn_of
+from tests.pipeline.turn_lab import hosts_of, turn_of
 
 
 @pytest.mark.parametrize(("wait_ms", "next_queue"), [(0, "a.test"), (60_000, "b.test")])
@@ -33,7 +33,7 @@ async def test_a_page_follows_its_robots_txt_at_once_unless_its_queue_has_a_dela
 
     gate: Any = SimpleNamespace(min_delay_ms=0, read=read, share=share, delay_of=lambda *_: wait_ms)
     policy: Any = SimpleNamespace(of_robots=lambda *_, **__: (wait_ms, None))
-    await RobotsTurns(gate, policy, before_send=lambda *_: None, on_sent=lambda *_: None, recall=never).read(
+    await RobotsTurns(gate, hosts_of(policy), before_send=lambda *_: None, on_sent=lambda *_: None).read(
         turn_of(scheduler, slot, claim)
     )
     scheduler.requeue(claim)

@@ -8,7 +8,7 @@ from crawler.worker.robots import RobotsResult
 from crawler.worker.schedule import PolitenessMargin, QueueSlot, Scheduler
 from crawler.worker.watch import OpenClaims
 from tests.pipeline.test_schedule import batch
-from tests.pipeline.turn_lab import never, turn_of
+from tests.pipeline.turn_lab import hosts_of, turn_of
 
 
 def test_the_smallest_of_all_queues_counts_and_too_early_is_below_zero() -> None:
@@ -60,8 +60,10 @@ async def test_a_robots_txt_counts_when_it_was_requested_in_the_turn_of_its_queu
         gate: Any = SimpleNamespace(min_delay_ms=0, read=read, share=share)
         policy: Any = SimpleNamespace(of_robots=lambda *_, **__: (5, None))
         turns = RobotsTurns(
-            gate, policy, before_send=lambda *_: None, on_sent=lambda one, _, seen=seen: seen.append(one.queue),
-            recall=never,
-        )  # fmt: skip
+            gate,
+            hosts_of(policy),
+            before_send=lambda *_: None,
+            on_sent=lambda one, _, seen=seen: seen.append(one.queue),
+        )
         await turns.read(turn_of(scheduler, slot, claim))
         assert seen == (["a.test"] if is_requested else [])

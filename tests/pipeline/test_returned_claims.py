@@ -15,11 +15,12 @@ from crawler.runtime.process import monotonic_ms
 from crawler.worker import shared as work_module
 from crawler.worker.response_policy import Recall
 from crawler.worker.schedule import Scheduler
-from crawler.worker.shared import PartitionRebalance, UnsavedClocks
+from crawler.worker.shared import PartitionRebalance
 from crawler.worker.turn import SetAside
-from crawler.worker.watch import OpenClaims
+from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import UnsavedClocks
 from tests.pipeline.test_schedule import batch, claim
-from tests.pipeline.turn_lab import claims_open, held_with
+from tests.pipeline.turn_lab import claims_open, held_with, work_of
 
 CLOCK_MS = 500_000  # the partition's
 
@@ -65,9 +66,10 @@ def rebalance_of(frontier: Any, scheduler: Scheduler, due: Any) -> PartitionReba
     held = held_with(1, clock_ms=CLOCK_MS, dependents=(scheduler, unsaved))
     scheduler._open_claims = open_claims
     stages: Any = SimpleNamespace()
-    return PartitionRebalance(
-        frontier, held, scheduler, due, open_claims, unsaved, stages, stages, overtaken=lambda *_: None
+    work = work_of(
+        held=held, scheduler=scheduler, due=due, counters=Counters(open_claims), unsaved=unsaved, backlog=stages
     )
+    return PartitionRebalance(frontier, work, stages, overtaken=lambda *_: None)
 
 
 async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
@@ -137,11 +139,11 @@ async def test_an_engine_that_may_have_lost_a_recall_is_told_again() -> None:
 async def test_a_recall_without_a_lease_is_made_up_for_when_there_is_one_again() -> None:
     frontier = FakeFrontier()
     rebalance = rebalance_of(frontier, Scheduler(OpenClaims(1000), concurrency_per_queue=1), FakeDuePartitions())
-    rebalance._held.lose(1)
+    rebalance._work.held.lose(1)
     await rebalance.recall(claim(1), Recall("http://a.test", is_good=True))
     assert frontier.recalled == []
     won = Acquired(partition=1, epoch=2, clock_ms=CLOCK_MS, log_entries=0, pending=0)
-    rebalance._held.add(won, monotonic_ms(), is_wanted=True)
+    rebalance._work.held.add(won, monotonic_ms(), is_wanted=True)
     rebalance.acquired(1, log_entries=0, pending=0)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -183,7 +185,7 @@ async def lost_partition(frontier: ForgetfulFrontier, *, wait_ms: int = 20_000) 
     scheduler.finished(slot, wait_ms=20_000)
     slot.next_ms += wait_ms - 20_000
     rebalance = rebalance_of(frontier, scheduler, SimpleNamespace(schedule=lambda *_: None))
-    rebalance._held.drop([1])
+    rebalance._work.held.drop([1])
     return rebalance
 
 

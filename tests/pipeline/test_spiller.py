@@ -15,6 +15,7 @@ from crawler.worker import spiller
 from crawler.worker.spiller import KEEP_MS, Spiller
 from crawler.worker.watch import Counters, OpenClaims
 from tests.frontier.door import DELAY_MS, Door, found
+from tests.pipeline.turn_lab import work_of
 from tests.support.engine import Engine
 
 BUDGET = 10_000
@@ -68,7 +69,8 @@ class Lab:
         held: Any = self.held
         due: Any = self.due
         settings = load(environment={}, options={"frontier.memory": BUDGET})
-        return Spiller(self.door.engine, self.calls, self.files, held, due, self.counters, settings)
+        work = work_of(held=held, due=due, counters=self.counters)
+        return Spiller(self.door.engine, self.calls, self.files, work, settings)
 
     async def _memory(self) -> Memory:
         return Memory(self.used.pop(0) if len(self.used) > 1 else self.used[0], 0.0)

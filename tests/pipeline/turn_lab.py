@@ -1,7 +1,9 @@
 """Turns for tests, without an instance around them."""
 
 import mmap
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +13,18 @@ from crawler.membership.ownership import Dependent, HeldPartitions
 from crawler.model import Claim
 from crawler.settings import Settings
 from crawler.worker.address_limit import AddressLimiter
-from crawler.worker.claim import Claimer, DuePartitions
-from crawler.worker.fetch import FetchStage
+from crawler.worker.archive import Files
+from crawler.worker.claim import Claimer
+from crawler.worker.fetch import FetchStage, Hosts, Means, SessionNotes
 from crawler.worker.outcomes import ContentSteps
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.router import TrapMemory
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.turn import Turn, TurnRunner
+from crawler.worker.turn import OpenRequests, Turn, TurnRunner
 from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.work import DuePartitions, Work
+
+BUSY: Any = SimpleNamespace(active=1)  # a scheduler, of which a request is in flight
 
 
 def mark() -> InflightMark:
@@ -56,8 +62,8 @@ def claimer_with(
     due = DuePartitions(counters.open_claims)
     scheduler = scheduler or Scheduler(counters.open_claims, concurrency_per_queue=1)
     claimer = Claimer(
-        frontier, held, due, scheduler, counters, Settings(), on_short=lambda *_: None, on_engine_restart=lambda: None,
-        on_runs=never, on_probe=never,
+        frontier, work_of(held=held, due=due, scheduler=scheduler, counters=counters), Settings(),
+        on_short=lambda *_: None, on_engine_restart=lambda: None, on_runs=never, on_probe=never,
     )  # fmt: skip
     return claimer, due
 
@@ -71,15 +77,36 @@ def claims_open(claims: Collection[Claim], *, claims_max: int = 1000) -> OpenCla
 
 def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str, Any], **parts: Any) -> FetchStage:
     """A fetch stage; any use of a part that is not given fails. `callbacks`: as for `runner_of`."""
-    unused: Any = SimpleNamespace()
-    known = {
-        "held": unused, "liveness": unused, "counters": unused, "notes": unused, "fetcher": unused, "gate": unused,
-        "parser": unused, "handling": unused, "policy": ResponsePolicy(settings),
+    defaults = {
+        "policy": ResponsePolicy(settings), "recall": never, "inflight_log": SimpleNamespace(mark=mark),
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
-        "inflight_log": SimpleNamespace(mark=mark), "traps": TrapMemory(settings.traps), "run_refuses": never,
-        "recall": never,
-    } | parts  # fmt: skip
-    return FetchStage(runner_of(scheduler, **callbacks), scheduler, settings=settings, **known)
+        "traps": TrapMemory(settings.traps), "scheduler": scheduler, "requests": OpenRequests(),
+    }  # fmt: skip
+    known: dict[str, Any] = defaultdict(SimpleNamespace, defaults | parts)
+    runs: Any = SimpleNamespace(
+        refusal_of=known.get("run_refuses", never), may_lead_to=known.get("in_scope", lambda *_: False)
+    )
+
+    def of(record: type) -> Any:
+        return record(**{field.name: known[field.name] for field in fields(record)})
+
+    turns = runner_of(scheduler, **callbacks)
+    return FetchStage(turns, of(Work), of(Means), of(Hosts), of(SessionNotes), runs, settings)
+
+
+def work_of(**parts: Any) -> Work:
+    """Any use of a part that is not given fails."""
+    return Work(**{field.name: parts.get(field.name, SimpleNamespace()) for field in fields(Work)})
+
+
+def files_of(**files: Any) -> Files:
+    """Any use of a file that is not given fails."""
+    return Files(**{field.name: files.get(field.name, SimpleNamespace()) for field in fields(Files)})
+
+
+def hosts_of(policy: Any) -> Hosts:
+    """Nothing is put back."""
+    return Hosts(policy=policy, addresses=SimpleNamespace(), recall=never)  # type: ignore[arg-type]
 
 
 def content_steps() -> ContentSteps:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from crawler.settings import load
 from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage
 from crawler.worker.watch import Counters, OpenClaims
 from tests.pipeline.test_schedule import claim
-from tests.pipeline.turn_lab import held_with
+from tests.pipeline.turn_lab import held_with, work_of
 
 
 class FakeEngine:
@@ -63,9 +64,9 @@ def usage_of(
     counters, held = Counters(OpenClaims(1000)), held_with(0)
     deferred_urls: Any = engine
     admission = QuotaAdmission(settings.budget.crawl_urls, DeferredShare(deferred_urls, 4))
-    usage = QuotaUsage(deferred_urls, deferred_urls, admission, held, counters, settings, wake=engine.hinted.append,
-        sharers=lambda: frozenset(claiming), on_room=on_room,
-    )  # fmt: skip
+    due: Any = SimpleNamespace(hint=engine.hinted.append, room_changed=on_room)
+    work = work_of(held=held, counters=counters, due=due)
+    usage = QuotaUsage(deferred_urls, deferred_urls, admission, work, settings, sharers=lambda: frozenset(claiming))
     return usage, counters, lambda: admission.admits(sharers)
 
 

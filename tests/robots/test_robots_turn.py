@@ -22,7 +22,7 @@ from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
 from crawler.worker.schedule import QueueSlot, Scheduler
 from crawler.worker.turn import Requeue, Turn, TurnEnd
 from crawler.worker.watch import OpenClaims
-from tests.pipeline.turn_lab import held_with, never, runner_of, turn_of
+from tests.pipeline.turn_lab import held_with, hosts_of, runner_of, turn_of
 
 CLAIM = Claim(
     url="http://a.test/", fingerprint="1", visit=1, partition=1, epoch=1, token="t", domain="a.test", queue="a.test",
@@ -34,7 +34,7 @@ POLICY = ResponsePolicy(Settings())
 
 def turns_of(frontier: Any, held: Any, cache: Any, reader: Any, *, delay_s: float = 1.0) -> RobotsTurns:
     gate = RobotsGate(frontier, held, cache, reader, PolitenessSettings(delay_s=delay_s), overrides=Overrides)
-    return RobotsTurns(gate, POLICY, before_send=lambda *_: None, on_sent=lambda *_: None, recall=never)
+    return RobotsTurns(gate, hosts_of(POLICY), before_send=lambda *_: None, on_sent=lambda *_: None)
 
 
 async def run(scheduler: Scheduler, slot: QueueSlot, claim: Claim, step: Callable[[Turn], Awaitable[Any]]) -> None:

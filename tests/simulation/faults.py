@@ -119,7 +119,7 @@ class Faults:
         self._noted.happened(kind, life)
         self._judge.died_ns[life.session] = self._loop.now_ns
         if life.instance is not None:
-            self._judge.deaths.update(claim.url for claim in life.instance.fetching.in_turn)
+            self._judge.deaths.update(claim.url for claim in life.instance.stages.fetching.in_turn)
 
     def _kill_at_a_call(self) -> None:
         self._lie_in_wait(lambda job: self._kill(_life(job)))

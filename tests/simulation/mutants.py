@@ -97,9 +97,9 @@ def drain_before_index() -> contextlib.AbstractContextManager[None]:
     """The engine forgets commits before they are in an index on disk."""
 
     async def unwritten(self: ArchiveStage) -> None:
-        for partition, entries in self._backlog.undrained.items():
-            self._backlog.indexed[partition] += entries
-        self._backlog.undrained.clear()
+        for partition, entries in self._work.backlog.undrained.items():
+            self._work.backlog.indexed[partition] += entries
+        self._work.backlog.undrained.clear()
 
     return _patched(ArchiveStage, "_write_index", unwritten)
 
