@@ -364,6 +364,14 @@ def test_other_bytes_are_not_a_stored_group(blob):
     assert RobotsRules.stored(b"") == RobotsRules()
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_line_is_read_to_the_limit_of_googles_parser(beyond):
+    limit = 8 * 2083 - 1
+    line = b"Disallow: /".ljust(limit, b"a") + b"b" * beyond
+    (rule,) = RobotsRules.parse(b"User-agent: *\n" + line, AGENT).rules
+    assert rule.pattern == "/" + "a" * (limit - len("Disallow: /"))
+
+
 def test_control_characters_in_a_pattern_do_not_start_a_line():
     rules = RobotsRules.parse(b"User-agent: *\nDisallow: /a\x0bAllow: /a\x1cDisallow: /b\x85Disallow: /c\n", AGENT)
     assert not rules.allows("http://h.test/a%0BAllow:%20/a%1CDisallow:%20/b%85Disallow:%20/c")
