@@ -58,3 +58,9 @@ def test_overload_never_shortens_it_and_a_normal_answer_never_lengthens_it(
     normal = adapt(before, latency_ms=min(latency_ms, int(average_ms)), floor_ms=floor_ms, ceiling_ms=ceiling_ms)
     assert normal.delay_ms <= before.delay_ms <= overloaded.delay_ms
     assert overloaded.latency_ms == average_ms
+
+
+def test_the_average_moves_by_an_eighth_of_the_way_to_each_latency() -> None:
+    for before, latency_ms, after in ((0.0, 80, 80.0), (800.0, 1600, 900.0), (800.0, 0, 700.0), (800.0, None, 800.0)):
+        found = adapt(AdaptiveDelay(1000, before), latency_ms=latency_ms, floor_ms=1000, ceiling_ms=60_000)
+        assert found.latency_ms == after

@@ -12,7 +12,7 @@ import tldextract
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from crawler.frontier.record import CrawlRecord, Placement
-from crawler.rules.urls import Fingerprints, canonicalize, host_of, is_ip, partition_of, registrable_domain
+from crawler.rules.urls import Fingerprints, canonicalize, host_of, is_ip, label_of, partition_of, registrable_domain
 from crawler.settings import ScopeSettings
 
 TABLE = Path(__file__).parents[3] / "shared/conformance/registrable_domain.jsonl"
@@ -114,6 +114,11 @@ def test_the_library_itself_reads_the_list_the_same():
 def test_a_domain_is_its_own_domain():
     for host in ("a.b.example.co.uk", "x.y.test", "10.1.2.3", "deep.a.github.io", "single"):
         assert registrable_domain(registrable_domain(host)) == registrable_domain(host)
+
+
+def test_the_label_of_a_host_is_what_comes_before_its_domain():
+    hosts = {"a.test": "@", "www.a.test": "www", "x.y.a.test": "x.y", "other.test": "other.test"}
+    assert {host: label_of("a.test", host) for host in hosts} == hosts
 
 
 def test_only_dotted_quads_and_brackets_are_ip_literals():

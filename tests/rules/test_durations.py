@@ -49,6 +49,12 @@ def test_what_is_not_quite_iso_8601_is_refused(text: str) -> None:
         parse_duration(text)
 
 
+def test_a_duration_is_at_most_a_century() -> None:
+    assert parse_duration("36500d") == 36_500 * 86_400
+    with pytest.raises(UsageError):
+        parse_duration("36500d1s")
+
+
 @pytest.mark.parametrize("text", ["P1M", "P1Y", "P1Y2M3DT4H", "P0.5Y"])
 def test_months_and_years_have_no_length(text: str) -> None:
     with pytest.raises(NoFixedLength, match="use weeks or days"):

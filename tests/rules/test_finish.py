@@ -1,6 +1,9 @@
 """Two passes prove the end; one does not."""
 
-from crawler.rules.membership import Pass, is_finished
+import pytest
+
+from crawler.rules.jobs import RunCounts
+from crawler.rules.membership import Pass, RunPass, is_finished, is_run_finished
 
 
 def a_pass(*counts: tuple[int, int, int], run_id: str = "e", streams_open: bool = False) -> Pass:
@@ -62,3 +65,23 @@ def test_undrained_logs_and_open_streams_hold_the_end() -> None:
     assert not is_finished([log, log])
     assert not is_finished([stream, stream])
     assert not is_finished([a_pass((3, 3, 0)), stream])
+
+
+ENDED = RunCounts(added=4, done=1, dead=2, deferred=1)
+OF_RUN = RunPass("e", {0: ENDED, 3: ENDED})
+
+
+@pytest.mark.parametrize(
+    ("passes", "finished"),
+    [
+        ([OF_RUN, OF_RUN], True),
+        ([OF_RUN], False),
+        ([RunPass("e", {0: RunCounts(added=1)}), OF_RUN, OF_RUN], True),
+        ([OF_RUN, OF_RUN, RunPass("other", OF_RUN.counts)], False),
+        ([OF_RUN, RunPass("e", {0: ENDED})], False),  # another partition was touched
+        ([RunPass("e", {0: ENDED, 3: RunCounts(added=1, done=1)}), OF_RUN], False),
+        ([RunPass("e", {0: RunCounts(added=2, done=1), 3: RunCounts(done=1)})] * 2, False),
+    ],
+)
+def test_a_run_ends_after_two_equal_quiet_passes_of_its_partitions(passes: list[RunPass], finished: bool) -> None:
+    assert is_run_finished(passes) is finished

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.rules.jobs import JobPatch, JobSpec, RunSpec, SchedulePatch, delays_of
+from crawler.rules.jobs import JobPatch, JobSpec, RunSpec, SchedulePatch, check_spec, delays_of
 from crawler.rules.schedules import Schedule
 from crawler.views.job_view import definition_view
 
@@ -78,3 +78,43 @@ def test_a_definition_that_is_shown_can_be_written() -> None:
     other = replace(spec, run=RunSpec(), sitemap="", retries=0)
     reset = JobPatch(scope=None, depth=None, pages=None, priority=0.0, sitemap=None, max_retry_count=0)
     assert reset.applied(spec, T0) == other
+
+
+SEEDED = JobSpec(schedule=HOURLY, seeds=("https://a.example/",))
+
+
+@pytest.mark.parametrize(
+    ("given", "inside", "outside"),
+    [
+        ("retries", (0, 100), (-1, 101)),
+        ("retry_delay_s", (0.0, (0.0,) * 100), (-1.0, (), (1.0, -1.0), (0.0,) * 101)),
+        ("catchup_window_s", (0.5,), (0.0, -1.0)),
+        ("pages", (0, 2**53), (-1, 2**53 + 1)),
+        ("bytes", (0, 2**53), (-1, 2**53 + 1)),
+        ("urls", (0, 2**53), (-1, 2**53 + 1)),
+        ("depth", (-1, 0, 255), (-2, 256)),
+        ("priority", (-1e5, 1e5), (-100_000.5, 100_000.5, float("nan"))),
+    ],
+)
+def test_the_parts_of_a_job_have_limits(given: str, inside: tuple[Any, ...], outside: tuple[Any, ...]) -> None:
+    def of(value: Any) -> JobSpec:
+        is_of_run = given in RunSpec.__struct_fields__
+        return replace(SEEDED, **({"run": RunSpec(**{given: value})} if is_of_run else {given: value}))
+
+    for value in inside:
+        check_spec(of(value), has_seeds=False)
+    for value in outside:
+        with pytest.raises(UsageError):
+            check_spec(of(value), has_seeds=False)
+
+
+def test_a_job_needs_something_to_begin_with() -> None:
+    without = replace(SEEDED, seeds=())
+    with pytest.raises(UsageError, match="needs seeds"):
+        check_spec(without, has_seeds=False)
+    for spec, has_seeds in (
+        (without, True),
+        (replace(without, seeds_kept=1), False),
+        (replace(without, sitemap="x"), False),
+    ):
+        check_spec(spec, has_seeds=has_seeds)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.rules.job_plan import FoundRun, edited, recovered, requested
-from crawler.rules.jobs import Outcome, name_of, run_id
+from crawler.rules.jobs import Outcome, RunName, job_of, name_of, run_id
 from tests.rules.test_job_plan import T0, Book, assert_accounted, spec_of
 
 JOB = "0123456789"
@@ -15,6 +15,13 @@ JOB = "0123456789"
 def found(at: int, *, revision: int = 1, attempt: int = 1, is_manual: bool = False) -> FoundRun:
     run = run_id(JOB, revision, T0 + at, attempt=attempt, is_manual=is_manual)
     return FoundRun(run=run, pages=3, errors=1, bytes=100, began=T0 + at + 1.0, last=T0 + at + 2.0)
+
+
+@pytest.mark.parametrize("given", [{}, {"attempt": 2}, {"is_manual": True}, {"attempt": 37, "is_manual": True}])
+def test_an_id_of_a_run_tells_what_it_was_made_of(given: dict[str, Any]) -> None:
+    run = run_id(JOB, 36, T0, **given)
+    assert job_of(run) == JOB
+    assert name_of(run) == RunName(JOB, 36, T0, given.get("is_manual", False), given.get("attempt", 1))
 
 
 def recover(book: Book, *runs: FoundRun) -> None:
@@ -74,6 +81,12 @@ def test_a_queued_run_and_a_manual_one_that_have_run_do_not_run_again() -> None:
     assert (book.job.queued, book.job.requested, book.job.requested_last) == ((), (), T0 + 26)
     book.end(T0 + 30)
     assert {name_of(run).nominal - T0 for run in book.runs} == {10, 30}  # type: ignore[union-attr]
+
+
+def test_only_a_manual_run_moves_the_time_of_the_last_request() -> None:
+    book = Book(spec_of())
+    recover(book, found(30, is_manual=True), found(40))
+    assert book.job.requested_last == T0 + 30
 
 
 def test_times_before_an_edit_belong_to_the_definition_that_was_in_force() -> None:

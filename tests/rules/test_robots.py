@@ -299,6 +299,10 @@ def test_sitemaps_are_kept_from_every_group():
     assert parse(text).sitemaps == ("http://h.test/a.xml", "/b.xml")
 
 
+def test_only_so_many_sitemaps_are_kept():
+    assert parse("".join(f"Sitemap: /{n}.xml\n" for n in range(101))).sitemaps == tuple(f"/{n}.xml" for n in range(100))
+
+
 def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
     rules = parse("<!doctype html><title>Not found</title>\n<p>User-agent: * is not here")
     assert rules.flagged

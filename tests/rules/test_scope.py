@@ -108,6 +108,24 @@ def test_more_roots_give_new_rules_and_leave_the_old_ones():
     assert new.with_roots(["domain:other.test"]) is new
 
 
+@pytest.mark.parametrize(
+    ("limit", "of_run", "smaller"), [(4, 2, 2), (2, 4, 2), (3, 3, 3), (-1, 4, 4), (4, -1, 4), (-1, -1, -1), (0, 4, 0)]
+)
+def test_of_two_limits_of_depth_the_smaller_holds_in_a_run(limit, of_run, smaller):
+    assert rules_for(depth_max=limit).of_run("", ["any:*"], of_run).depth_max == smaller
+
+
+def test_a_run_has_the_roots_of_its_own_seeds_and_the_filters_of_the_crawl():
+    rules = rules_for("http://example.com/", exclude=("/logout",))
+    for mode, is_whole_domain in (("", True), ("host", False)):
+        run = rules.of_run(mode, [f"{mode or 'domain'}:other.test"], -1)
+        assert {run.root_of("http://other.test/")} == run.roots
+        assert run.allows("http://other.test/")
+        assert run.allows("http://www.other.test/") is is_whole_domain
+        assert not run.allows("http://other.test/logout")
+        assert not run.allows("http://example.com/")
+
+
 def test_without_a_root_nothing_is_in_scope():
     assert not ScopeRules.of(ScopeSettings()).allows("http://a.test/")
 

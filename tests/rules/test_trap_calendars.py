@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, date_of, year_of
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, anchors, date_of, year_of
 from tests.rules.traps_lab import HOME, RULES, learned
 
 
@@ -46,6 +46,11 @@ def test_dates_are_in_order() -> None:
     dates = [date_of(f"http://site.test{target}") for target in urls]
     assert dates == sorted(dates, key=lambda date: date or 0)
     assert len(set(dates)) == len(dates)
+
+
+def test_only_years_that_archives_have_are_anchors() -> None:
+    listed = (1399, 1400, 2199, 2200)
+    assert anchors(HOME, [f"{HOME}calendar/{year}/05" for year in listed], first=False) == {1400, 2199}
 
 
 def test_no_date_is_suspect_before_the_site_listed_one_or_near_one_that_it_lists() -> None:

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.rules.traps import DATELESS_MAX, LINKS_MAX, NOTHING_LEARNED, PASSED, Action, TrapRules
+from crawler.rules.traps import (
+    DATELESS_MAX,
+    LINKS_MAX,
+    NOTHING_LEARNED,
+    PASSED,
+    PLACES_MAX,
+    REST,
+    Action,
+    Count,
+    TrapRules,
+    with_suspect,
+)
 from crawler.rules.urls import canonicalize
 from crawler.settings import TrapSettings, load
 from crawler.settings.schema import TrapRule
@@ -122,6 +133,15 @@ def test_a_trap_that_never_comes_back_to_one_place_is_counted_over_all_places() 
     rules = TrapRules(TrapSettings(suspects_max=30))
     pages = [(f"{HOME}{n}/again/again/again/", []) for n in range(100)]
     assert rules.judge(learned(pages, rules), f"{HOME}new/again/again/again/").action is Action.DEFER
+
+
+def test_places_beyond_the_bound_are_counted_together_by_rule() -> None:
+    state = NOTHING_LEARNED
+    for n in range(PLACES_MAX + 3):
+        state = with_suspect(state, "path", f"/{n}", level=n)
+    assert sum(count.place != REST for count in state.counts) == PLACES_MAX
+    assert state.count("path", "/new") == Count("path", REST, 3, 0b111 << PLACES_MAX)
+    assert state.count("query", "/new") == Count("query")
 
 
 @pytest.mark.parametrize("name", get_args(TrapRule))

@@ -50,6 +50,8 @@ def test_the_longest_host_that_dns_can_have_is_a_host():
     assert join("http://a.test/b/", "p" * 300) == "http://a.test/b/" + "p" * 300
     assert join("http://a.test/b/", "http:" + "p" * 300) == "http://a.test/b/" + "p" * 300
     assert join("https://a.test/b/", "http:" + "p" * 300) is None
+    assert join("http://a.test/b/", "http:/" + "p" * 300) == "http://a.test/" + "p" * 300
+    assert join("http://a.test/b/", "no_scheme:" + "p" * 300) == "http://a.test/b/no_scheme:" + "p" * 300
 
 
 @pytest.mark.parametrize(

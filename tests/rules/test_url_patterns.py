@@ -31,6 +31,7 @@ FIT = [
     ("http://shop.example", "https://shop.example/", False),
     ("https://shop.example:8443", "https://shop.example:8443/x", True),
     ("shop.example:8443", "https://shop.example/x", False),
+    ("shop.example:65535", "https://shop.example:65535/", True),
     ("shop.example:443/x", "https://shop.example/x", True),
     ("*", "http://127.0.0.1/x", True),
     ("Bücher.example/café/*", "https://bücher.example/café/1", True),
@@ -47,7 +48,9 @@ def test_what_fits(pattern: str, url: str, fits: bool) -> None:
     assert UrlPattern.parse(pattern).matches(canonicalize(url)) is fits
 
 
-@pytest.mark.parametrize("text", ["", " ", "/product/*", "shop example/x", "a..b", "shop.example:x", "shop.example:0/"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "/product/*", "shop example/x", "a..b", "shop.example:x", "shop.example:0/", "a.b:65536"]
+)
 def test_an_invalid_pattern_is_reported_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as raised:
         UrlPattern.parse(text)
