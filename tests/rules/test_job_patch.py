@@ -7,7 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.rules.jobs import JobPatch, JobSpec, RunSpec, SchedulePatch, check_spec, delays_of
+from crawler.rules.jobs import (
+    JobPatch,
+    JobSpec,
+    RunRecord,
+    RunSpec,
+    SchedulePatch,
+    check_spec,
+    delays_of,
+    names_for_job,
+)
 from crawler.rules.schedules import Schedule
 from crawler.views.job_view import definition_view
 
@@ -78,6 +87,33 @@ def test_a_definition_that_is_shown_can_be_written() -> None:
     other = replace(spec, run=RunSpec(), sitemap="", retries=0)
     reset = JobPatch(scope=None, depth=None, pages=None, priority=0.0, sitemap=None, max_retry_count=0)
     assert reset.applied(spec, T0) == other
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("docs.example", "docs.example-PT3H"),
+        ("a_b.example:8443", "a_b.example-8443-PT3H"),
+        ("[::1]", "1-PT3H"),
+        ("bücher.example", "b-cher.example-PT3H"),
+        ("---", "job-PT3H"),
+        ("x" * 41, "x" * 40 + "-PT3H"),
+    ],
+)
+def test_a_job_that_is_given_no_name_has_that_of_its_host(host: str, name: str) -> None:
+    names = names_for_job(host, "PT3H")
+    assert (names[0], names[1], names[-1], len(names)) == (name, f"{name}-2", f"{name}-100", 100)
+
+
+LIMITED = {("pages", ""), ("bytes", ""), ("urls", ""), ("pages", "urls"), ("bytes", "urls")}
+
+
+@pytest.mark.parametrize("limit", ["pages", "bytes", "urls", ""])
+@pytest.mark.parametrize("stopped", ["", "urls", "pages", "bytes"])
+def test_a_run_is_watched_as_long_as_a_limit_may_be_reached(limit: str, stopped: str) -> None:
+    spec = RunSpec(**{limit: 1} if limit else {})
+    run = RunRecord(run="a.0.0", user="", name="", nominal=0, started_at=0.0, spec=spec, stopped=stopped)
+    assert run.is_limited is ((limit, stopped) in LIMITED)
 
 
 SEEDED = JobSpec(schedule=HOURLY, seeds=("https://a.example/",))

@@ -203,6 +203,15 @@ def test_times_that_passed_in_a_few_seconds_are_caught_up_with_too() -> None:
     assert book.states[-1] == (10, 1, "skipped_overlap")
 
 
+@pytest.mark.parametrize("times", [4, 5, 6, 7])
+def test_as_many_times_are_caught_up_with_as_the_limit_allows(times: int) -> None:
+    book = Book(spec_of(catchup="all"), FEW)
+    now = T0 + 10 * times + 5
+    while book.at(now).due == now:
+        pass
+    assert Counter(row.state for row in book.rows if row.state is not State.MISSED_WINDOW).total() == min(times, 5)
+
+
 @pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
 @pytest.mark.parametrize("when", ["10", "1", "cron"])
 def test_the_newest_times_are_caught_up_with(overlap: str, when: str) -> None:

@@ -11,6 +11,7 @@ from crawler.rules.membership import (
     Liveness,
     Observer,
     Times,
+    declared,
     quarantine_ms,
     step,
     takers,
@@ -135,3 +136,8 @@ def test_quarantined_sessions_take_a_share_only_when_there_are_no_others() -> No
 @pytest.mark.parametrize(("returns", "hold_ms"), [(1, 0), (3, 0), (4, 5), (5, 10), (6, 20), (9, 100), (500, 100)])
 def test_the_hold_of_a_flapping_node_doubles_up_to_a_bound(returns: int, hold_ms: int) -> None:
     assert quarantine_ms(returns, free=3, hold_ms=5, hold_max_ms=100) == hold_ms
+
+
+def test_a_word_of_a_newer_release_takes_no_share() -> None:
+    assert [declared(state.value) for state in DeclaredState] == list(DeclaredState)
+    assert declared("unheard of") is DeclaredState.JOINING

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model import Decoded, FailureKind, Response
-from crawler.rules.health import JITTER, PERMANENT, decide, failure_of, failure_of_status, jitter_of, policy_of
+from crawler.rules.health import (
+    JITTER,
+    PERMANENT,
+    decide,
+    failure_of,
+    failure_of_status,
+    is_unreadable,
+    jitter_of,
+    policy_of,
+)
 from crawler.settings import RetryKind, RetrySettings
 
 SETTINGS = RetrySettings(attempts=4, backoff_s=2.0, backoff_factor=4.0, backoff_max_s=20.0)
@@ -128,9 +137,18 @@ DECODED = {"": Decoded.CLEAN, "not gzip": Decoded.UNCODED, "incomplete": Decoded
 def test_a_body_that_did_not_come_whole_is_a_failure_unless_it_was_too_long(
     status: int, truncated: str, decode_error: str, kind: FailureKind | None
 ) -> None:
-    response = Response(
-        url="http://a.test/", status=status, reason="", http_version="1.1", headers=(), raw_body=b"", body=b"",
-        truncated=truncated, decode_error=decode_error,
-        decoded=DECODED[decode_error], request_head=b"", remote_ip="", started_at=0.0, fetch_ms=0,
-    )  # fmt: skip
+    response = answer(status, DECODED[decode_error], truncated=truncated, decode_error=decode_error)
     assert failure_of(response) is kind
+
+
+def answer(status: int, decoded: Decoded, **more: str) -> Response:
+    return Response(
+        url="http://a.test/", status=status, reason="", http_version="1.1", headers=(), raw_body=b"", body=b"",
+        decoded=decoded, request_head=b"", remote_ip="", started_at=0.0, fetch_ms=0, **more,
+    )  # fmt: skip
+
+
+def test_a_page_without_a_readable_byte_is_not_a_result() -> None:
+    table = {199: False, 200: True, 299: True, 300: False, 404: False, 500: False}
+    assert {status: is_unreadable(answer(status, Decoded.NOTHING)) for status in table} == table
+    assert not is_unreadable(answer(200, Decoded.PART))

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
-from crawler.rules.robots import RobotsRules, robots_policy
+from crawler.model import Decoded, Response
+from crawler.rules.robots import READ_BYTES_MIN, RobotsRules, is_like_robots, policy_of, robots_policy
 from crawler.rules.urls import canonicalize
 from tests.content.test_odd_inputs import MUTATIONS, SEED, mutants
 
@@ -260,6 +261,8 @@ def test_the_stored_form_holds_nothing_about_other_agents():
         (b"User-agent: *\nDisallow: /*.pdf$", "/a.pdf", False),
         (b"User-agent: *\nDisallow: /*.pdf$", "/a.pdf?x", True),
         (b"User-agent: *\nDisallow: /a?b=", "/a?b=1", False),
+        (b"User-agent: *\nDisallow: /a%E", "/a%E9", False),
+        (b"User-agent: *\nDisallow: /a%E", "/a%C3%A9", True),
         (b"disallow /\n", "/x", True),
         (b"user-agent *\ndisallow /\n", "/x", False),
         (bytes(range(256)) * 20, "/x", True),
@@ -322,6 +325,48 @@ def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
 )  # fmt: skip
 def test_a_status_means_what_the_rfc_defines(status, policy):
     assert robots_policy(status) == policy
+
+
+@pytest.mark.parametrize(
+    ("given", "policy", "why"),
+    [
+        ({}, "parse", ""),
+        ({"status": 404, "truncated": "time"}, "allow_all", ""),
+        ({"status": 500}, "disallow_all", "status 500"),
+        ({"truncated": "time"}, "disallow_all", "cut off by time"),
+        ({"truncated": "length", "body": b"x" * READ_BYTES_MIN}, "parse", ""),
+        ({"truncated": "length", "body": b"x" * (READ_BYTES_MIN - 1)}, "disallow_all", "too little"),
+        ({"status": 206}, "disallow_all", "status 206"),
+        ({"status": 204}, "parse", ""),
+        ({"status": 204, "headers": ((b"Content-Length", b"0"),)}, "parse", ""),
+        ({"status": 205, "headers": ((b"Content-Length", b"9"),)}, "disallow_all", "status 205"),
+        ({"decoded": Decoded.WHOLE}, "parse", ""),
+        ({"decoded": Decoded.UNSURE}, "parse", ""),
+        ({"decoded": Decoded.UNSURE, "body": b"no line of one"}, "disallow_all", "decoded"),
+        ({"decoded": Decoded.UNCODED}, "disallow_all", "decoded"),
+        ({"decoded": Decoded.PART}, "disallow_all", "decoded"),
+    ],
+)
+def test_what_is_not_the_whole_file_forbids_everything(given, policy, why):
+    values = {"status": 200, "headers": (), "body": b"User-agent: *\n", "raw_body": b"", "reason": "", **given}
+    made = Response(
+        url="", http_version="1.1", request_head=b"", remote_ip="", started_at=0.0, fetch_ms=0, **values
+    )  # fmt: skip
+    found, reason = policy_of(made)
+    assert found == policy
+    assert reason == "" if why == "" else why in reason
+
+
+@pytest.mark.parametrize(
+    ("body", "is_one"),
+    [
+        (b"", True), (b"# nothing\n\n", True), (b"Sitemap: /s\n", True), (b"x: y\nAllow: /\n", True),
+        (b"x: y\n", False),
+        (b"Allow: /\n\xff", False), (b"Allow: /\n\xc3", True), (b"Allow: /\n\xc3x", False), (b"Allow: /\n\0", False),
+    ],
+)  # fmt: skip
+def test_a_body_of_unknown_coding_is_read_if_it_looks_like_a_robots_txt(body, is_one):
+    assert is_like_robots(body) is is_one
 
 
 def _seconds(call) -> float:

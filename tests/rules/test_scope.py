@@ -70,6 +70,7 @@ def test_hosts_of_a_private_suffix_are_apart():
         ({"mode": "any"}, "http://z.test/", 0, 0, True, "any URL"),
         ({}, "http://z.test/", 0, 0, False, "no seed is in domain z.test"),
         ({"exclude": ("/logout",)}, "https://example.co.uk/logout", 0, 0, False, "exclude //logout/"),
+        ({"exclude": ("/x", "/logout", "out$")}, "https://example.co.uk/logout", 0, 0, False, "exclude //logout/"),
         ({"include": ("[.]html$",)}, "https://example.co.uk/a.pdf", 0, 0, False, "no include matches"),
         ({"include": ("[.]html$", "pdf")}, "https://example.co.uk/a.pdf", 0, 0, True, "domain example.co.uk of a seed"),
         ({"depth_max": 4}, "https://example.co.uk/", 5, 0, False, "depth 5 > limit 4"),
