@@ -73,6 +73,27 @@ def test_delays_that_are_not_valid_are_refused(text: str) -> None:
         delays_of(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("pages", (1, 2**53), (0, 2**53 + 1)),
+        ("depth", (0, 255), (-1, 256)),
+        ("priority", (-1e5, 1e5), (-100_001, 100_001)),
+        ("maxRetryCount", (0, 100), (-1, 101)),
+        ("retryDelay", ("1", "1" * 200), ("", "1" * 201)),
+        ("cron", ("*", "*" * 200), ("", "*" * 201)),
+        ("executionInterval", ("1", "1" * 64), ("", "1" * 65)),
+        ("sitemap", ("x" * 8192,), ("x" * 8193,)),
+    ],
+)
+def test_what_a_request_gives_has_limits(name: str, inside: tuple[Any, ...], outside: tuple[Any, ...]) -> None:
+    for value in inside:
+        msgspec.convert({name: value}, JobPatch)
+    for value in outside:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({name: value}, JobPatch)
+
+
 def test_a_definition_that_is_shown_can_be_written() -> None:
     spec = JobSpec(
         schedule=DAILY, seeds=("https://a.example/",), sitemap="https://a.example/s.xml",

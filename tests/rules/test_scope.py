@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
-from crawler.rules.scope import ScopeRules
+from crawler.rules.scope import ScopeRules, sites_of
 from crawler.rules.urls import canonicalize, readable
 from crawler.settings import ScopeSettings
 
@@ -125,6 +125,11 @@ def test_a_run_has_the_roots_of_its_own_seeds_and_the_filters_of_the_crawl():
         assert run.allows("http://www.other.test/") is is_whole_domain
         assert not run.allows("http://other.test/logout")
         assert not run.allows("http://example.com/")
+
+
+def test_the_sites_of_roots_are_their_domains():
+    roots = ["domain:a.co.uk", "host:x.b.test:81", "prefix:https://x.c.test/d/", "page:http://y.d.test/ http://a.test/"]
+    assert sites_of([*roots, "any:*"]) == {"a.co.uk", "b.test", "c.test", "d.test"}
 
 
 def test_without_a_root_nothing_is_in_scope():

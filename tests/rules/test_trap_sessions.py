@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, SLOTS_MAX, Action, tokens_of
 from crawler.rules.urls import without_session
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 
@@ -23,6 +23,10 @@ from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
         ("/(S(lit3py55t21z5v55vlm25s55))/orders/form.aspx", "/orders/form.aspx"),
         ("/a?id=5&CFID=1234&CFTOKEN=5678", "/a?id=5"),
         (f"/shop?osCsid={TOKEN}", "/shop"),
+        (f"/shop?zenid={TOKEN}&x=1", "/shop?x=1"),
+        (f"/a?jsessionid={TOKEN}&x=1", "/a?x=1"),
+        (f"/a?x=1&ASP.NET_SessionId={TOKEN}", "/a?x=1"),
+        ("/(A(lit3py55)F(t21z5v55))/a?x=1", "/a?x=1"),
         (f"/a?sid={TOKEN}", f"/a?sid={TOKEN}"),
         ("/a?session=keynote-2026", "/a?session=keynote-2026"),
         ("/a?cfid=7", "/a?cfid=7"),
@@ -34,6 +38,28 @@ from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 )
 def test_only_session_ids_are_left_out_of_an_identity(url: str, identity: str) -> None:
     assert without_session(f"http://site.test{url}") == f"http://site.test{identity}"
+
+
+@pytest.mark.parametrize(
+    ("target", "slots"),
+    [
+        (f"/a/{TOKEN}/b", ["/1"]),
+        (f"/a?x={TOKEN}&y=1&z={TOKEN}", ["?x", "?z"]),
+        (f"/{TOKEN}?x={TOKEN}", ["/0", "?x"]),
+        ("/4f1c2b7e-0d4b-4a3e-8e43-5d3c0b9f6a11", ["/0"]),
+        ("/0a1b2c3d4e5f6g7", []),  # 15 characters
+        ("/0a1b2c3d4e5f6g7h", ["/0"]),
+        ("/" + "0a1b2c3d" * 16, ["/0"]),
+        ("/" + "0a1b2c3d" * 16 + "x", []),
+        ("/aaaaaaaaaaaaaaa12", []),  # two digits
+        ("/111111111111111ab", []),
+        ("/a?" + "x" * 50 + f"={TOKEN}", ["?" + "x" * 39]),
+        (f"/{TOKEN}" * (SLOTS_MAX + 1), [f"/{n}" for n in range(8)]),
+        ("/a?" + "&".join(f"p{n}={TOKEN}" for n in range(9)), [f"?p{n}" for n in range(8)]),
+    ],
+)
+def test_what_looks_random_is_found_where_it_is(target: str, slots: list[str]) -> None:
+    assert list(tokens_of(f"http://site.test{target}")) == slots
 
 
 def test_a_page_known_under_another_token_is_suspect_and_a_new_one_never() -> None:
