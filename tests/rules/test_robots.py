@@ -260,6 +260,8 @@ def test_the_stored_form_holds_nothing_about_other_agents():
         (b"User-agent: *\nDisallow: /\xe9", "/%E9x", False),
         (b"User-agent: *\nDisallow: /*.pdf$", "/a.pdf", False),
         (b"User-agent: *\nDisallow: /*.pdf$", "/a.pdf?x", True),
+        (b"User-agent: *\nDisallow: /a*b$", "/ab", False),
+        (b"User-agent: *\nDisallow: /ab*b$", "/ab", True),
         (b"User-agent: *\nDisallow: /a?b=", "/a?b=1", False),
         (b"User-agent: *\nDisallow: /a%E", "/a%E9", False),
         (b"User-agent: *\nDisallow: /a%E", "/a%C3%A9", True),

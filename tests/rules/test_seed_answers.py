@@ -119,6 +119,13 @@ def _is_same_folder(hops: list[str], n: int) -> bool:
     return hops[n + 1].partition("://")[2].endswith("/docs")
 
 
+@pytest.mark.parametrize(("policy", "leads_away"), [("site", False), ("page", True)])
+def test_the_same_page_on_another_host_leads_away_if_only_pages_are_added(policy: str, leads_away: bool) -> None:
+    there = "https://www.x.test/docs"
+    rules = ScopeRules.of(ScopeSettings(mode="prefix", redirected_seeds=policy), [f"page:{SLASHLESS}"])
+    assert rules.answered(SLASHLESS, there) == (f"page:{there} {SLASHLESS}", leads_away)
+
+
 def test_a_page_is_alone_in_its_scope_and_is_explained() -> None:
     rules = ScopeRules.of(ScopeSettings(), ["domain:x.test", "page:http://y.test/a http://x.test/"])
     assert [rules.allows(url) for url in ("http://y.test/a", "http://y.test/a?b", "http://y.test/")] == [

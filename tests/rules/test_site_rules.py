@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from crawler.errors import UsageError
 from crawler.rules.scope import SiteRules, UrlPattern, complaints, first_with, is_limited, of_queues
 from crawler.settings import Settings, SiteSettings, load
+from crawler.settings.schema import FromEnvironment
 
 
 def sites(*tables: dict[str, Any], **options: Any) -> Settings:
@@ -47,6 +48,14 @@ def test_zero_is_a_value_and_nothing_is_none() -> None:
     made = sites({"match": "a.test", "priority": 0.0, "depth_max": 0}, {"match": "*", "priority": 1.0, "depth_max": 5})
     assert rules(made, "priority").first("http://a.test/", "priority") == 0.0
     assert rules(made, "depth_max").first("http://a.test/", "depth_max") == 0
+
+
+def test_secrets_of_a_table_are_named_by_their_keys() -> None:
+    headers = {"Authorization": "x", "X-Trace": "1", "X-Key": FromEnvironment(env="KEY")}
+    for more, named in (({"auth": "u:p"}, ["auth"]), ({"cookies": {"a": "b"}}, ["cookies"]), ({}, [])):
+        made = SiteRules.of([SiteSettings(match="a.test", headers=headers, **more)], "headers")
+        assert made is not None
+        assert made.tables[0].secrets == [*named, "headers.Authorization", "headers.X-Key"]
 
 
 def test_where_nothing_is_said_there_is_nothing_to_look_up() -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, anchors, date_of, year_of
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, SPANS_MAX, anchors, date_of, with_years, year_of
 from tests.rules.traps_lab import HOME, RULES, learned
 
 
@@ -51,6 +51,27 @@ def test_dates_are_in_order() -> None:
 def test_only_years_that_archives_have_are_anchors() -> None:
     listed = (1399, 1400, 2199, 2200)
     assert anchors(HOME, [f"{HOME}calendar/{year}/05" for year in listed], first=False) == {1400, 2199}
+
+
+@pytest.mark.parametrize(
+    ("steps", "spans"),
+    [
+        ([{2026}, {2005}], ((2005, 2005), (2026, 2026))),
+        ([{2026}, {2027}, {2025}], ((2025, 2027),)),
+        ([{2020, 2026}, {2020, 2026}, {2021, 2025}], ((2020, 2021), (2025, 2026))),
+        ([{2020, 2022}, {2021}], ((2020, 2022),)),
+        (
+            [set(range(1900, 1980, 10)), {1973, 1974}],  # one span too many: those three years apart are joined
+            (*((year, year) for year in range(1900, 1970, 10)), (1970, 1974)),
+        ),
+    ],
+)
+def test_years_are_kept_as_few_spans(steps: list[set[int]], spans: tuple[tuple[int, int], ...]) -> None:
+    state = NOTHING_LEARNED
+    for years in steps:
+        state = with_years(state, years)
+    assert state.years == spans
+    assert len(spans) <= SPANS_MAX
 
 
 def test_no_date_is_suspect_before_the_site_listed_one_or_near_one_that_it_lists() -> None:

@@ -25,10 +25,22 @@ LONG_LETTERS = "".join(map(chr, range(0x4E00, 0x4E00 + 8000)))
         "a." * 127 + "test",
         "\u3002".join(["a"] * 130),
         "\u00fc" * 60 + ".test",  # 60 letters, 68 once they are encoded
+        ("\u00fc" * 20 + ".") * 10 + "test",  # 214 letters, 274 once they are encoded
         "u:p@" + "a" * 64 + ".test:80",
         "xn--" + "a" * 60 + ".test",
     ],
-    ids=["letters", "a label of letters", "octets", "label", "name", "ideographic dots", "encoded", "user", "coded"],
+    ids=[
+        "letters",
+        "a label of letters",
+        "octets",
+        "label",
+        "name",
+        "ideographic dots",
+        "encoded",
+        "encoded name",
+        "user",
+        "coded",
+    ],
 )
 @pytest.mark.parametrize("reference", ["http://{}/", "https:{}", "//{}/x", "\\\\{}\\x", "  ht\ttp://{}?q", "ftp://{}/"])
 def test_a_host_that_dns_can_not_have_is_refused_before_it_costs_anything(host, reference):
