@@ -164,12 +164,14 @@ async def test_a_budget_of_pages_holds_with_claims_out_and_after_failures(
     assert len(await door.claim(budget=FetchQuota(pages=4))) == 2
 
 
-async def test_a_budget_of_bytes_stops_a_queue(door: Door, deferred_urls: DeferredUrls) -> None:
+async def test_a_budget_of_bytes_stops_a_queue_that_has_reached_it(door: Door, deferred_urls: DeferredUrls) -> None:
     await no_delay(door)
-    await door.add(found(1), found(2))
-    budget = FetchQuota(bytes=1)
+    await door.add(*(found(n) for n in range(3)))
+    budget = FetchQuota(bytes=10)
     (claim,) = await door.claim(urls_max=1, budget=budget)
-    await door.ack(claim, body_bytes=10)
+    await door.ack(claim, body_bytes=9)
+    (claim,) = await door.claim(urls_max=1, budget=budget)
+    await door.ack(claim, body_bytes=1)
     assert await door.claim(budget=budget) == []
     assert (await parks(deferred_urls), await pending(door)) == ({"bytes": 1}, 0)
 
