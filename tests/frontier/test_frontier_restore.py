@@ -122,6 +122,13 @@ async def test_a_queued_url_leaves_its_queue_and_the_queue_its_turn(door: Door) 
     assert left_of(door) == set()
 
 
+async def test_pages_that_were_pending_count_among_those_of_the_largest_queues(door: Door) -> None:
+    await door.add(found(1))
+    assert await restore(door, done(found(1)), done(found(2)), done(found(3, host="b.test"))) == (2, 1)
+    with contextlib.closing(door.node) as client:
+        assert dict(client.zrange(door.keys.of(0, "top"), 0, -1, withscores=True)) == {b"a.test": 2, b"b.test": 1}
+
+
 async def test_a_claimed_url_is_taken_from_its_owner_and_the_late_ack_finds_it_gone(door: Door) -> None:
     await door.add(found(1), found(2))
     claims = await door.claim(urls_max=1)

@@ -57,6 +57,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
 end
 if #done > 0 then
   count_done(done, 1)
+  rank_queues(call('HGET', ctx.meta_key, 'top_min'))
   for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
   close_queues()
   write_totals()
