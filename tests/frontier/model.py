@@ -274,15 +274,40 @@ class PartitionModel(KeptUrls, AsideModel):
         return url is not None and url.state is State.CLAIMED and url.token == token
 
     def commit(self, fingerprint: str, *, status: int, body_bytes: int, fetch_ms: int) -> int:
-        url = self._end(fingerprint, State.COMMITTED)
+        url = self._count_page(fingerprint, status, body_bytes, fetch_ms)
         self.sequence += 1
         self.committed[f"{fingerprint}:1"] += 1
         self.log[f"{fingerprint}:1"] = url.token
-        url.status = status
         self.answered(url.candidate.queue)
+        return self.sequence
+
+    def restore(self, found: Iterable[Candidate], *, status: int, body_bytes: int, fetch_ms: int) -> int:
+        """Commits that are on disk; how many of their URLs are not known."""
+        unknown = 0
+        for c in found:
+            self.log.pop(f"{c.fingerprint}:1", None)
+            if c.fingerprint not in self.urls and c.run not in self.closed:
+                self.urls[c.fingerprint] = Url(candidate=c, depth=c.depth)
+                self.totals["added"] += 1
+                self.counts.setdefault(c.queue, Counter())["urls"] += 1
+                self._count_page(c.fingerprint, status, body_bytes, fetch_ms)
+                unknown += 1
+        return unknown
+
+    def withdraw(self, fingerprint: str, *, status: int, body_bytes: int, fetch_ms: int) -> None:
+        """The commit of a pending URL is on disk."""
+        url = self.urls[fingerprint]
+        is_parked = url.state is State.QUEUED and self.queue(url.candidate.queue).parks(url.user)
+        self.totals.update(released=int(is_parked), added=int(is_parked))
+        self._count_page(fingerprint, status, body_bytes, fetch_ms)
+        self.forget_silences(url.candidate.queue)
+
+    def _count_page(self, fingerprint: str, status: int, body_bytes: int, fetch_ms: int) -> Url:
+        url = self._end(fingerprint, State.COMMITTED)
+        url.status = status
         self._count(url, **{f"s{status // 100}": 1, "bytes": body_bytes})
         self.counts[url.candidate.queue]["fetch_ms"] += fetch_ms
-        return self.sequence
+        return url
 
     def retry(self, fingerprint: str, *, due_ms: int, kind: str) -> None:
         url = self.urls[fingerprint]

@@ -22,6 +22,7 @@ from tests.frontier.door import CALL_S
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_aside import AsideSteps
 from tests.frontier.machine_deferred import ParkingSteps
+from tests.frontier.machine_restore import RestoreSteps
 from tests.frontier.machine_run_steps import RunSteps
 from tests.frontier.machine_stops import StopSteps
 from tests.frontier.model_urls import (
@@ -41,7 +42,7 @@ STEPS = 50
 TIMEOUT_S = 600  # the slow ones take two minutes on a machine that has nothing else to do
 
 
-class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSteps):
+class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSteps, RestoreSteps):
     """Sessions that follow no rule but the scripts' own."""
 
     # Steps
