@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.rules import order
-from crawler.rules.order import BURST_BYTES, BYTES_PER_S, QUEUE_BYTES, Introductions, cost
+from crawler.rules.order import BURST_BYTES, BYTES_PER_S, FULL_BYTES, QUEUE_BYTES, Introductions, cost
 
 
 def test_a_url_costs_its_bytes_and_its_queue() -> None:
@@ -17,6 +17,14 @@ def test_a_domain_has_a_burst_and_then_the_rate_and_never_more_than_the_burst() 
     assert rule.room("a.test", 5_000) == 0
     assert rule.room("a.test", 6_000) == BYTES_PER_S
     assert rule.room("a.test", 10_000_000) == BURST_BYTES
+
+
+def test_while_the_engine_is_full_a_small_part_of_the_burst_is_left() -> None:
+    rule = Introductions()
+    assert rule.room("a.test", 0, is_full=True) == FULL_BYTES
+    rule.spend("a.test", FULL_BYTES, 0)
+    assert rule.room("a.test", 0, is_full=True) == 0
+    assert rule.room("a.test", 0) == BURST_BYTES - FULL_BYTES
 
 
 def test_no_domain_spends_what_another_has() -> None:

@@ -136,6 +136,26 @@ def test_a_queued_run_starts_when_the_one_before_it_has_ended() -> None:
     assert len(book.runs) == 3
 
 
+def test_a_queued_run_waits_for_the_repeats_of_the_one_before_it() -> None:
+    book = Book(spec_of(overlap="queue", retries=1, retry_delay_s=100.0))
+    book.at(T0 + 10)
+    book.at(T0 + 20)
+    book.end(T0 + 21, ok=False)
+    book.at(T0 + 29)
+    assert len(book.runs) == 1
+    (record,) = book.at(T0 + 121).starts
+    assert (record.nominal, record.run[-2:]) == (T0 + 10, ".2")
+
+
+def test_so_many_manual_runs_wait_and_no_more() -> None:
+    book = Book(spec_of())
+    for n in range(100):
+        book.change(requested(book.job, T0 + n / 10))
+    assert len({*book.job.requested}) == 100, "each has a second of its own"
+    with pytest.raises(ConflictError):
+        requested(book.job, T0 + 1000)
+
+
 def test_a_full_queue_skips() -> None:
     book = Book(spec_of(overlap="queue"))
     for n in range(1, QUEUED_MAX + 5):

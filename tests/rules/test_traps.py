@@ -17,6 +17,7 @@ from crawler.rules.traps import (
     Action,
     Count,
     TrapRules,
+    with_digest,
     with_suspect,
 )
 from crawler.rules.urls import canonicalize
@@ -160,6 +161,14 @@ def test_links_of_a_body_of_many_urls_are_suspect_and_then_deferred() -> None:
     assert actions == [Action.PASS] * 49 + [Action.DEMOTE] * 24 + [Action.DEFER] * 7
     assert verdict.rule == "soft_404"
     assert RULES.judge(state, HOME, parent_digest="sha1:OTHEROTHEROTHEROTHEROTHEROTHEROT") == PASSED
+
+
+def test_each_body_beyond_the_bound_takes_one_off_the_counts_of_all() -> None:
+    state = NOTHING_LEARNED
+    for digest in [*"aaabb", *"cdefgh", "new"]:
+        state = with_digest(state, digest)
+    assert state.digests == (("a", 2), ("b", 1))
+    assert with_digest(state, "b").digests == (("a", 2), ("b", 2))
 
 
 def test_ten_thousand_different_bodies_make_no_body_frequent() -> None:

@@ -96,6 +96,7 @@ def test_coded_labels_that_encode_nothing_are_refused(host):
         canonicalize(f"http://{host}/")
     assert join("http://x.test/", f"//{host}/") is None
     assert not is_plain(f"http://{host}/{'p' * 99}")
+    assert not is_plain(f"  //{host}/{'p' * 99}")
 
 
 def test_a_crawl_of_hosts_in_ascii_does_not_import_the_second_parser():

@@ -125,11 +125,13 @@ def test_every_http_row_of_the_url_standards_tests_holds():
         ("  http://a.te\nst/a\tb ", "http://a.test/ab"),
         ("http:\\\\a.test\\b", "http://a.test/b"),
         ("http://a.test/\ud800", "http://a.test/%EF%BF%BD"),
+        ("http://a.test/\ud83d\ude00", "http://a.test/%F0%9F%98%80"),
     ],
 )
 def test_all_spellings_land_on_one_key(raw, canonical):
     assert canonicalize(raw) == canonical
     assert canonicalize(canonical) == canonical
+    assert join("http://x.test/", raw) == canonical
 
 
 @pytest.mark.parametrize(
