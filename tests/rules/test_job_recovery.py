@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.rules.job_plan import FoundRun, edited, recovered, requested
-from crawler.rules.jobs import Outcome, RunName, job_of, name_of, run_id
+from crawler.rules.jobs import Outcome, RunCounts, RunName, job_of, name_of, run_id, total_of
 from tests.rules.test_job_plan import T0, Book, assert_accounted, spec_of
 
 JOB = "0123456789"
@@ -22,6 +22,13 @@ def test_an_id_of_a_run_tells_what_it_was_made_of(given: dict[str, Any]) -> None
     run = run_id(JOB, 36, T0, **given)
     assert job_of(run) == JOB
     assert name_of(run) == RunName(JOB, 36, T0, given.get("is_manual", False), given.get("attempt", 1))
+
+
+def test_counts_of_a_run_add_up_over_partitions() -> None:
+    one, other = RunCounts(*range(13)), RunCounts(*range(100, 113))
+    assert total_of([]) == RunCounts(*[0] * 13)
+    assert total_of([one, other]) == RunCounts(*range(100, 126, 2))
+    assert (total_of([one]).pages, total_of([one]).pending) == (5 + 6 + 7 + 8 + 9, 0 - 1 - 2 - 3)
 
 
 def recover(book: Book, *runs: FoundRun) -> None:

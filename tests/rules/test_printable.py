@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from crawler.rules.text import one_line, printable, printable_json
+from crawler.rules.text import is_nested_too_deep, one_line, printable, printable_json
 
 HOSTILE = "\x1b]0;x\x07 \x1b[2J \x9b31m \x7f \u202etxt \u200b \ufeff \ud800 \U000e0041 \r\n\t"
 EVERYTHING = "".join(map(chr, range(sys.maxunicode + 1)))
@@ -39,3 +39,19 @@ def test_json_means_the_same_and_can_be_encoded() -> None:
     text = printable_json(json.dumps({"t": HOSTILE}, ensure_ascii=False))
     assert json.loads(text) == {"t": HOSTILE}
     assert text.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_too_deep"),
+    [
+        ("[" * 64 + "]" * 64, False),
+        ("[" * 65 + "]" * 65, True),
+        ('{"a":' * 64 + "1" + "}" * 64, False),
+        ('{"a":' * 65 + "1" + "}" * 65, True),
+        ('[{"a":' * 33 + "1" + "}]" * 33, True),
+        ("[" + ",".join(["[[]]"] * 99) + "]", False),
+        ("[" + json.dumps("[" * 99) + "]", False),
+    ],
+)
+def test_lists_and_dicts_are_at_most_64_deep(text: str, is_too_deep: bool) -> None:
+    assert is_nested_too_deep(text.encode(), json.loads(text)) is is_too_deep

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
 from crawler.model import Decoded, Response
-from crawler.rules.robots import READ_BYTES_MIN, RobotsRules, is_like_robots, policy_of, robots_policy
+from crawler.rules.robots import (
+    ALLOW_ALL,
+    READ_BYTES_MIN,
+    RobotsRules,
+    SharedRobots,
+    is_like_robots,
+    policy_of,
+    robots_policy,
+)
 from crawler.rules.urls import canonicalize
 from tests.content.test_odd_inputs import MUTATIONS, SEED, mutants
 
@@ -422,6 +430,19 @@ def test_a_line_is_read_to_the_limit_of_googles_parser(beyond):
     line = b"Disallow: /".ljust(limit, b"a") + b"b" * beyond
     (rule,) = RobotsRules.parse(b"User-agent: *\n" + line, AGENT).rules
     assert rule.pattern == "/" + "a" * (limit - len("Disallow: /"))
+
+
+@pytest.mark.parametrize("rules", [ALLOW_ALL, parse("User-agent: *\nDisallow: /x\n")])
+def test_shared_rules_are_read_back_with_their_time(rules):
+    shared = SharedRobots(1_800_000_000, rules)
+    assert shared.pack().partition(b" ")[0] == b"1800000000"
+    assert SharedRobots.unpack(shared.pack()) == shared
+    assert (len(shared.pack()) < 12) == (rules == ALLOW_ALL)
+
+
+@pytest.mark.parametrize("blob", [b"", b"x ", b"1 x", b" \x94"])
+def test_shared_rules_of_an_unknown_format_are_none(blob):
+    assert SharedRobots.unpack(blob) is None
 
 
 def test_control_characters_in_a_pattern_do_not_start_a_line():
