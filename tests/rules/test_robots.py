@@ -468,12 +468,18 @@ def test_a_delay_of_many_digits_is_ignored():
     assert parse(f"User-agent: *\nCrawl-delay: {'9' * 5000}").crawl_delay_s is None
 
 
+@pytest.mark.parametrize("key", ["disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw", "DISALLOW"])
+def test_a_misspelled_disallow_is_one(key):
+    assert not parse(f"User-agent: *\n{key}: /").allows("http://h.test/x")
+
+
 def test_beyond_the_bound_wildcards_only_ever_forbid_more():
-    lines = [f"Disallow: /d{n}/*x" for n in range(6000)] + ["Allow: /d5999/*y"]
+    lines = [f"Disallow: /d{n}/*x" for n in range(6000)] + ["Allow: /d5999/*y", "Disallow: /e$*x"]
     rules = parse("User-agent: *\n" + "\n".join(lines))
     assert not rules.allows("http://h.test/d10/ax")
     assert rules.allows("http://h.test/d10/a")
     assert not rules.allows("http://h.test/d5999/y")
+    assert not rules.allows("http://h.test/e$x")
 
 
 @given(st.lists(st.sampled_from([

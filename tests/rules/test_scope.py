@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from crawler.errors import UsageError
 from crawler.model import RefusalReason
+from crawler.rules.jobs import RunSpec
 from crawler.rules.scope import ScopeRules, sites_of
 from crawler.rules.urls import canonicalize, readable
 from crawler.settings import ScopeSettings
@@ -110,7 +111,8 @@ def test_more_roots_give_new_rules_and_leave_the_old_ones():
 
 
 @pytest.mark.parametrize(
-    ("limit", "of_run", "smaller"), [(4, 2, 2), (2, 4, 2), (3, 3, 3), (-1, 4, 4), (4, -1, 4), (-1, -1, -1), (0, 4, 0)]
+    ("limit", "of_run", "smaller"),
+    [(4, 2, 2), (2, 4, 2), (3, 3, 3), (-1, 4, 4), (4, -1, 4), (-1, -1, -1), (0, 4, 0), (4, RunSpec().depth, 4)],
 )
 def test_of_two_limits_of_depth_the_smaller_holds_in_a_run(limit, of_run, smaller):
     assert rules_for(depth_max=limit).of_run("", ["any:*"], of_run).depth_max == smaller
