@@ -464,6 +464,14 @@ def test_a_long_url_under_many_wildcards_is_checked_in_bounded_time_and_never_le
     assert rules.allows(short)
 
 
+def test_patterns_and_sitemaps_are_shown_in_printable_ascii():
+    """Whatever a site serves: people see them on terminals."""
+    rules = RobotsRules.parse(b"User-agent: *\nDisallow: /\x1b[2J\xe9\x7f\nSitemap: /\x1b\xff\n", AGENT)
+    assert [rule.pattern for rule in rules.rules] == ["/%1B[2J%E9%7F"]
+    assert rules.verdict("http://h.test/%1B%5B2J%E9%7F").line == "Disallow: /%1B[2J%E9%7F"
+    assert rules.sitemaps == ("/%1B%FF",)
+
+
 def test_a_delay_of_many_digits_is_ignored():
     assert parse(f"User-agent: *\nCrawl-delay: {'9' * 5000}").crawl_delay_s is None
 
