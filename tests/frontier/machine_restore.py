@@ -1,4 +1,4 @@
-"""What a rebuild does, as steps of the frontier's state machine: URLs whose commits are on disk become seen and done."""
+"""What a rebuild does, as steps of the frontier's state machine: URLs with commits on disk become seen and done."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -33,7 +33,7 @@ class RestoreSteps(FrontierSteps):
 
     @rule(partition=partitions, index=some, status=statuses)
     def withdraw(self, partition: int, index: int, status: int) -> None:
-        """A URL wherever it is pending, and again; not the last one of a block, which would stay in its index, empty."""
+        """A URL wherever it is pending, and again; not the last of a block, which would stay in its index, empty."""
         model = self._models[partition]
         pending = sorted(model.in_state(*PENDING))
         if not pending:

@@ -192,6 +192,21 @@ async def test_a_queue_hands_out_twice_as_many_after_a_batch_without_answers(doo
     assert sizes == [1, 2, 4, 8, 16, 32, 32, 5], "at most half of what a call may take"
 
 
+async def test_each_answer_takes_one_off_what_a_queue_hands_out_at_once(door: Door) -> None:
+    await door.add(*(found(n) for n in range(30)))
+    for size in (1, 2, 4):
+        claims = await door.claim()
+        assert len(claims) == size
+        for claim in claims:
+            await door.frontier.end([dead_letter(door, claim)])
+    claims = await door.claim()
+    assert len(claims) == 8
+    for claim in claims[:3]:
+        await door.ack(claim, delay_ms=-1)
+    await door.return_claims(*claims[3:])
+    assert len(await door.claim()) == 5
+
+
 async def test_the_urls_behind_one_that_is_set_aside_follow_without_being_claimed(door: Door) -> None:
     await door.add(*(dead(path) for path in range(300)))
     calls = 0

@@ -10,10 +10,10 @@ from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineFull
 from crawler.frontier.codec import DeadLetter, FailedAttempt
-from crawler.frontier.owner import Settlement
+from crawler.frontier.owner import Ack, Settlement
 from crawler.frontier.reads import UrlLookup
 from crawler.frontier.waiting import PendingUrls
-from crawler.model import AckOutcome, AddOutcome, Claim, RefusalReason
+from crawler.model import AckOutcome, AddOutcome, Claim, CommitEntry, RefusalReason
 from tests.frontier.door import DELAY_MS, Door, fingerprint, found
 
 NEW, SEEN, LOWERED = AddOutcome.NEW, AddOutcome.SEEN, AddOutcome.LOWERED
@@ -223,6 +223,20 @@ async def test_a_repeated_ack_is_already_yours_and_names_the_same_sequence(door:
     assert first.sequence == again.sequence == 1
     with contextlib.closing(door.node) as client:
         assert client.hmget(door.keys.meta(0), "added", "done") == [b"2", b"1"]
+
+
+async def test_a_url_that_comes_twice_in_one_ack_is_committed_once(door: Door) -> None:
+    await door.add(found(1))
+    (claim,) = await door.claim()
+    entry = CommitEntry(
+        url=claim.url, fingerprint=claim.fingerprint, mime="unk", visit=1, status_text="200", fetched_at=1.0,
+        body_bytes=9,
+    )  # fmt: skip
+    ack = Ack(claim=claim, fence=door.fence, entry=entry, items=[], settlement=Settlement(next_fetch_ms=0), refused={})
+    replies = await door.frontier.ack([ack, ack])
+    assert [reply.outcome for reply in replies] == [AckOutcome.COMMITTED, AckOutcome.GONE]
+    with contextlib.closing(door.node) as client:
+        assert client.hmget(door.keys.meta(0), "done", "bytes", "sequence") == [b"1", b"9", b"1"]
 
 
 async def test_many_expired_claims_come_back_some_at_a_time_and_all_of_them(door: Door) -> None:
