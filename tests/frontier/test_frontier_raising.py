@@ -63,6 +63,16 @@ async def test_urls_released_by_an_operator_count_as_admitted(door: Door, deferr
     assert await raised(door, deferred_urls) == 3
 
 
+async def test_instances_that_release_at_once_admit_no_more_than_the_quota(
+    door: Door, deferred_urls: DeferredUrls
+) -> None:
+    door.frontier.add_quota = AddQuota(urls=3)
+    await door.add(*(found(n) for n in range(20)))
+    change = QueueChange(QUEUE, ChangeKind.RELEASE, "urls", n=5, upto=10)
+    assert [await deferred_urls.change_queues(0, [change]) for _ in range(3)] == [[5], [2], [-1]]
+    assert await waiting(door) == (10, 10)
+
+
 async def test_a_queue_whose_pages_were_used_up_starts_with_a_larger_budget_only(
     door: Door, deferred_urls: DeferredUrls
 ) -> None:

@@ -19,7 +19,7 @@ def test_a_domain_has_a_burst_and_then_the_rate_and_never_more_than_the_burst() 
     assert rule.room("a.test", 10_000_000) == BURST_BYTES
 
 
-def test_while_the_engine_is_full_a_small_part_of_the_burst_is_left() -> None:
+def test_a_small_part_of_the_burst_is_left_while_engines_are_full() -> None:
     rule = Introductions()
     assert rule.room("a.test", 0, is_full=True) == FULL_BYTES
     rule.spend("a.test", FULL_BYTES, 0)

@@ -376,7 +376,7 @@ def test_what_is_not_the_whole_file_forbids_everything(given, policy, why):
         (b"Allow: /\n\xff", False), (b"Allow: /\n\xc3", True), (b"Allow: /\n\xc3x", False), (b"Allow: /\n\0", False),
     ],
 )  # fmt: skip
-def test_a_body_of_unknown_coding_is_read_if_it_looks_like_a_robots_txt(body, is_one):
+def test_a_body_of_unknown_coding_counts_if_it_looks_like_robots_txt(body, is_one):
     assert is_like_robots(body) is is_one
 
 

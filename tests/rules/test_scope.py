@@ -118,7 +118,7 @@ def test_of_two_limits_of_depth_the_smaller_holds_in_a_run(limit, of_run, smalle
     assert rules_for(depth_max=limit).of_run("", ["any:*"], of_run).depth_max == smaller
 
 
-def test_a_run_has_the_roots_of_its_own_seeds_and_the_filters_of_the_crawl():
+def test_a_run_has_its_own_roots_and_the_filters_of_the_crawl():
     rules = rules_for("http://example.com/", exclude=("/logout",))
     for mode, is_whole_domain in (("", True), ("host", False)):
         run = rules.of_run(mode, [f"{mode or 'domain'}:other.test"], -1)

@@ -120,7 +120,7 @@ def _is_same_folder(hops: list[str], n: int) -> bool:
 
 
 @pytest.mark.parametrize(("policy", "leads_away"), [("site", False), ("page", True)])
-def test_the_same_page_on_another_host_leads_away_if_only_pages_are_added(policy: str, leads_away: bool) -> None:
+def test_a_page_on_another_host_leads_away_if_only_pages_are_added(policy: str, leads_away: bool) -> None:
     there = "https://www.x.test/docs"
     rules = ScopeRules.of(ScopeSettings(mode="prefix", redirected_seeds=policy), [f"page:{SLASHLESS}"])
     assert rules.answered(SLASHLESS, there) == (f"page:{there} {SLASHLESS}", leads_away)
