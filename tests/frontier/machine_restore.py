@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.waiting import ID_LENGTH, Found, Spilling, Stub
+from crawler.frontier.waiting import ID_LENGTH, PAUSED, Found, Spilling, Stub
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY
 from tests.frontier.machine import Disk, FrontierSteps, candidates, partitions, some
@@ -23,9 +23,12 @@ def done_url(c: Candidate, status: int) -> DoneUrl:
 class RestoreSteps(FrontierSteps):
     """The product does this only when no session works; the scripts allow it at any time."""
 
-    @rule(data=st.data(), partition=partitions, status=statuses)
-    def restore(self, data: st.DataObject, partition: int, status: int) -> None:
+    @rule(data=st.data(), partition=partitions, index=some, status=statuses)
+    def restore(self, data: st.DataObject, partition: int, index: int, status: int) -> None:
+        """Any URLs, and one whose commit the log still has."""
         model, found = self._models[partition], data.draw(candidates(partition, 3))
+        if logged := sorted(model.log):
+            found.append(model.urls[logged[index % len(logged)].partition(":")[0]].candidate)
         was_logged = any(f"{c.fingerprint}:1" in model.log for c in found)
         unknown = self._do(self._restoring().restore([done_url(c, status) for c in found]))
         assert unknown == model.restore(found, status=status, body_bytes=100, fetch_ms=7)
@@ -42,7 +45,9 @@ class RestoreSteps(FrontierSteps):
         found, url = self._do(self._place(partition, fingerprint)), model.urls[fingerprint]
         if found is None:
             assert url.state is State.QUEUED
-            assert model.queue(url.candidate.queue).parks(url.user), "only what a stop defers is not read"
+            assert model.queue(url.candidate.queue).stop not in ("", PAUSED), (
+                "only queues that are stopped are not read"
+            )
             return
         if stub := Stub.of(found.block):
             back = (partition, found.row, stub, self._disk[stub.place[0]])
