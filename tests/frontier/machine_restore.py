@@ -1,5 +1,7 @@
 """What a rebuild does, as steps of the frontier's state machine: URLs with commits on disk become seen and done."""
 
+from collections import defaultdict
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -38,10 +40,14 @@ class RestoreSteps(FrontierSteps):
     def withdraw(self, partition: int, index: int, status: int) -> None:
         """A URL wherever it is pending, and again; not the last of a block, which would stay in its index, empty."""
         model = self._models[partition]
-        pending = sorted(model.in_state(*PENDING))
+        pending = defaultdict[tuple[State, bool], list[str]](list)  # so that each kind of place is as likely
+        for fp in sorted(model.in_state(*PENDING)):
+            pending[model.urls[fp].state, model.urls[fp].candidate.run != ""].append(fp)
         if not pending:
             return
-        fingerprint = pending[index % len(pending)]
+        kinds = sorted(pending)
+        pool = pending[kinds[index % len(kinds)]]
+        fingerprint = pool[index // len(kinds) % len(pool)]
         found, url = self._do(self._place(partition, fingerprint)), model.urls[fingerprint]
         if found is None:
             assert url.state is State.QUEUED

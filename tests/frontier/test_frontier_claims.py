@@ -22,6 +22,17 @@ async def test_an_extended_claim_is_not_handed_out_twice(door: Door) -> None:
     assert (await door.ack(lost)).outcome is AckOutcome.GONE
 
 
+async def test_an_extension_that_was_long_on_its_way_shortens_nothing(door: Door) -> None:
+    await door.add(found("slow"))
+    claims = await door.claim(visibility_ms=10_000)
+    for door.now in (9_000, 2_000):
+        await door.frontier.extend_claims({0: (door.fence, claims)}, visibility_ms=10_000)
+    door.now = 15_000
+    assert await door.claim() == []
+    door.now = 19_000
+    assert len(await door.claim()) == 1
+
+
 async def test_a_claim_that_returns_to_its_session_does_not_suggest_a_death(door: Door) -> None:
     """An engine that fails again and again has every lease acquired again: URLs would be given up as poison URLs."""
     await door.add(found("a"))

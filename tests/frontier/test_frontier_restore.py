@@ -4,10 +4,12 @@ import contextlib
 
 from msgspec.structs import replace
 
+from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup, Stats, Tally, UrlLookup, UrlState
 from crawler.frontier.restore import RESTORE_MAX, DoneUrl, Restoring
+from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY, Door, found
 
@@ -120,6 +122,18 @@ async def test_a_queued_url_leaves_its_queue_and_the_queue_its_turn(door: Door) 
     await door.add(found(3, host="lonely.test"))
     await restore(door, done(found(3, host="lonely.test")))
     assert left_of(door) == set()
+
+
+async def test_a_url_whose_queue_stopped_since_it_was_read_is_deferred_no_more(door: Door) -> None:
+    await door.add(found(1), found(2))
+    pending = [one async for some in restoring(door).all_pending(0) for one in some]
+    stopped = QueueChange("a.test", ChangeKind.STOP, BLOCKED)
+    await DeferredUrls(door.frontier, 1).change_queues(0, [stopped])
+    (first,) = [place for fp, place in pending if fp == found(1).fingerprint]
+    assert await restoring(door).withdraw([(first, done(found(1)))]) == 1
+    counted = await tally(door)
+    assert (counted.parks, counted.pending, counted.committed) == (1, 0, 1)
+    assert list(disagreements(counted, Committed(1, 1), exactly=True)) == []
 
 
 async def test_pages_that_were_pending_count_among_those_of_the_largest_queues(door: Door) -> None:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.jobs import Runs
@@ -17,6 +18,7 @@ from crawler.rules.jobs import RunCounts, RunRecord, RunSpec, total_of
 from crawler.rules.membership import RunPass, is_run_finished
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
+from tests.frontier.test_frontier_restore import done, restore
 
 ONE, TWO = "job00000.0.1", "job00000.0.2"
 NOW = Settlement(next_fetch_ms=0, delay_ms=0)
@@ -109,6 +111,14 @@ async def test_waiting_urls_of_a_stopped_queue_count_as_deferred(door: Door) -> 
     assert await unbalanced(door) == (0, 0, 0)
     await change(door, ChangeKind.START)
     assert await counts(door) == RunCounts(added=2)
+
+
+async def test_what_a_rebuild_finds_done_is_not_deferred_when_its_queue_stops(door: Door) -> None:
+    page = found(1, run=ONE)
+    await door.add(page, found(2, run=ONE))
+    assert await restore(door, replace(done(page), run=ONE)) == (0, 1)
+    await change(door, ChangeKind.STOP)
+    assert await counts(door) == RunCounts(added=2, done=1, deferred=1, s2=1, bytes=100)
 
 
 async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
