@@ -4,6 +4,7 @@ from msgspec.structs import replace as replaced
 
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
+from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters, StoredLetter
@@ -119,6 +120,16 @@ async def test_reviving_twice_or_at_once_with_discarding_happens_once(door: Door
     assert await letters_of(door).requeue(all_letters) == 0
     assert await letters_of(door).discard(all_letters, "purged") == 0
     assert await sums(door) == (4, 2, 0, 0, [])
+
+
+async def test_a_requeued_url_counts_once_for_the_quota_of_its_queue(door: Door) -> None:
+    door.frontier.add_quota = AddQuota(urls=2)
+    await bury(door, found(1))
+    assert await letters_of(door).requeue(await read(door)) == 1
+    await door.add(found(2))
+    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).parks == 0
+    await door.add(found(3))
+    assert (await BulkLookup(door.engine, door.keys, 1).tally(0)).parks == 1
 
 
 async def test_a_requeued_url_starts_with_no_attempts_and_may_die_again(door: Door) -> None:

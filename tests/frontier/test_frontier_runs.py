@@ -143,6 +143,16 @@ async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
     assert await unbalanced(door) == (0, 0, 0)
 
 
+async def test_a_url_of_a_run_that_is_refused_when_it_is_claimed_leaves_nothing(door: Door) -> None:
+    await door.add(found(1, run=ONE))
+    (claim,) = await door.claim()
+    await door.frontier.record_crash("dan", {0: [claim.fingerprint]})
+    await door.frontier.end([door.frontier.defer(door.fence, claim, "trap:x")])
+    assert await counts(door) == RunCounts(added=1, done=1, refused=1)
+    with contextlib.closing(door.node) as client:
+        assert client.keys(door.keys.of(0, "k")) == client.keys(door.keys.of(0, f"z{ONE}:*")) == []
+
+
 async def test_a_closed_run_leaves_nothing_and_takes_nothing(door: Door) -> None:
     n = 12_000  # some hundred buckets
     for i in range(0, n, 1000):
