@@ -116,9 +116,21 @@ async def test_waiting_urls_of_a_stopped_queue_count_as_deferred(door: Door) -> 
 async def test_what_a_rebuild_finds_done_is_not_deferred_when_its_queue_stops(door: Door) -> None:
     page = found(1, run=ONE)
     await door.add(page, found(2, run=ONE))
+    await door.frontier.record_crash("dan", {0: [page.fingerprint]})
     assert await restore(door, replace(done(page), run=ONE)) == (0, 1)
     await change(door, ChangeKind.STOP)
     assert await counts(door) == RunCounts(added=2, done=1, deferred=1, s2=1, bytes=100)
+    with contextlib.closing(door.node) as client:
+        assert client.keys(door.keys.of(0, "k")) == [], "its deaths are forgotten"
+
+
+async def test_a_rebuild_counts_pages_for_their_run_until_it_is_closed(door: Door) -> None:
+    one, two = (replace(done(found(n, run=ONE)), run=ONE) for n in (1, 2))
+    assert await restore(door, one) == (1, 0)
+    assert await counts(door) == RunCounts(added=1, done=1, s2=1, bytes=100)
+    await runs_of(door).close([(ONE, 0)])
+    assert await restore(door, two) == (0, 0)
+    assert await unbalanced(door) == (0, 0, 0)
 
 
 async def test_nothing_of_a_run_is_added_to_be_kept(door: Door) -> None:
