@@ -258,9 +258,10 @@ class PendingUrls:
     async def deferred(self, partition: int) -> AsyncIterator[list[Found]]:
         """All deferred URLs of a partition, in rows and in stopped queues."""
         names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
-        queues = {name.partition("|")[0] for name in names}
-        stopped = await self.with_users(partition, sorted(queues - {*await self._queues(partition)}))
-        rows = [*names, *stopped]
+        stops = await self._stops(partition)
+        stopped = sorted({name.partition("|")[0] for name in names} & stops.keys())
+        whole = await self.with_users(partition, [queue for queue in stopped if stops[queue] not in BUDGETS])
+        rows = [*names, *(queue for queue in stopped if stops[queue] in BUDGETS), *whole]
         for start in range(0, len(rows), QUEUES_MAX):
             async for some in self._queued(partition, rows[start : start + QUEUES_MAX]):
                 yield some
@@ -354,11 +355,13 @@ class PendingUrls:
 
     async def _rows(self, partition: int) -> list[str]:
         """All queues and rows with pending URLs in blocks."""
-        queues = await self._queues(partition)
+        stops = await self._stops(partition)
+        queues = [queue for queue in await self._queues(partition) if stops.get(queue) in (None, *BUDGETS)]
+        rows = [row for row in await self.with_users(partition, queues) if row not in stops]
         silent = [
             name.decode() for name in await self._engine.command("ZRANGE", self._keys.of(partition, "aside"), 0, -1)
         ]
-        return [*await self.with_users(partition, queues), *await self._aside(partition, silent)]
+        return [*rows, *await self._aside(partition, silent)]
 
     async def _aside(self, partition: int, queues: Sequence[str]) -> list[str]:
         """The rows of these queues with URLs of origins that do not answer."""
@@ -412,8 +415,13 @@ class PendingUrls:
 
     # --- the partition's keys ---
 
+    async def _stops(self, partition: int) -> dict[str, str]:
+        """Queues of which URLs are deferred because they are stopped, and why."""
+        stops = await self._engine.command("HGETALL", self._keys.of(partition, "stops"))
+        return {queue.decode(): r.decode() for queue, r in pairs_of(stops) if r.decode() != PAUSED}
+
     async def _queues(self, partition: int) -> list[str]:
-        """Queues with pending URLs: ready, paused, or asleep because of claims out or blocks in files.
+        """Queues that may have URLs: ready, stopped, or asleep because of claims out or blocks in files.
 
         All queues with a boost are among them.
         """
@@ -421,12 +429,11 @@ class PendingUrls:
         users = await self._engine.command("HKEYS", of(partition, "users"))
         ready = ["ready", *(f"ready@{user.decode()}" for user in users)]
         asked = [("ZRANGE", of(partition, name), 0, -1) for name in (*ready, "short", "boosts")]
-        *found, stops = await self._engine.commands([*asked, ("HGETALL", of(partition, "stops"))])
-        stopped = {queue.decode(): reason for queue, reason in pairs_of(stops)}
-        names = {split_row(name.decode())[0] for some in found for name in some} | {*stopped}
+        found = await self._engine.commands([*asked, ("HKEYS", of(partition, "stops"))])
+        names = {split_row(name.decode())[0] for some in found for name in some}
         async for some in self.deliveries(partition):
             names.update(found.url.queue for found in some)
-        return sorted(queue for queue in names if stopped.get(queue, b"paused") == b"paused")
+        return sorted(names)
 
     async def _queued(self, partition: int, rows: Sequence[str]) -> AsyncIterator[list[Found]]:
         """The URLs in the blocks of queues and of rows QUEUE|REASON and QUEUE|@USER."""
@@ -501,6 +508,7 @@ CHANGES_MAX = 64  # a call
 ADMIT_MAX = 128
 HOSTS_MAX = 256
 PAUSED = "paused"  # a stop that defers nothing: the URLs stay pending
+BUDGETS = ("pages", "bytes")  # stops that defer only what belongs to no job
 BLOCKED = "blocked"
 DEPTH = "depth"
 HOSTS = "hosts"

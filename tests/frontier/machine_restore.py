@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.waiting import ID_LENGTH, PAUSED, Found, Spilling, Stub
+from crawler.frontier.waiting import ID_LENGTH, Found, Spilling, Stub
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY
 from tests.frontier.machine import Disk, FrontierSteps, candidates, partitions, some
@@ -51,7 +51,7 @@ class RestoreSteps(FrontierSteps):
         found, url = self._do(self._place(partition, fingerprint)), model.urls[fingerprint]
         if found is None:
             assert url.state is State.QUEUED
-            assert model.queue(url.candidate.queue).stop not in ("", PAUSED), (
+            assert model.queue(url.candidate.queue).parks(url.candidate.user), (
                 "only queues that are stopped are not read"
             )
             return

@@ -263,3 +263,17 @@ async def test_a_repeated_batch_names_the_user_who_has_nothing_left(door: Door) 
     first, again = await door.claim(request), await door.claim(request)
     assert [claim.user for claim in first] == [ANN]
     assert again == first
+
+
+@pytest.mark.parametrize(("reason", "pending"), [("paused", {"crawl", ANN}), ("pages", {ANN}), ("blocked", set())])
+async def test_what_a_stop_does_not_defer_is_read_as_pending(
+    door: Door, operator: OperatorCommands, reason: str, pending: set[str]
+) -> None:
+    """A budget of pages is for the crawl's own: URLs of users are still handed out."""
+    await add(door, found("own"), found("anns", user=ANN))
+    await operator.deferred_urls.change_queues(0, [QueueChange("a.test", ChangeKind.STOP, reason)])
+    reader = PendingUrls(door.engine, door.keys)
+    read = {one.url.user or "crawl" async for some in reader.read(0) for one in some}
+    deferred = {one.url.user or "crawl" async for some in reader.deferred(0) for one in some}
+    assert (read, deferred) == (pending, {"crawl", ANN} - pending)
+    assert await reader.count(0) == len(pending)
