@@ -450,7 +450,10 @@ class ScopeRules:
         return name != "" and "." not in name
 
     def _is_undecided(self, url: str) -> bool:
-        return url in self._pages and self._may_be_folder(url) and self._is_same_place(self._seed_of(url), url)
+        seed = self._seed_of(url)
+        if url not in self._pages or (url != seed and self.redirected_seeds == "page"):
+            return False
+        return self._may_be_folder(url) and self._is_same_place(seed, url)
 
     def _is_same_place(self, seed: str, url: str) -> bool:
         """Is it the seed on another host of its site, and may be a folder there?"""

@@ -126,6 +126,12 @@ def test_a_page_on_another_host_leads_away_if_only_pages_are_added(policy: str, 
     assert rules.answered(SLASHLESS, there) == (f"page:{there} {SLASHLESS}", leads_away)
 
 
+@pytest.mark.parametrize("there", ["https://x.test/docs", "https://www.x.test/docs"])
+def test_only_the_page_is_added_where_the_seed_has_no_folder_yet(there: str) -> None:
+    assert after("page", "prefix", [SLASHLESS, there])[0] == [f"page:{there} {SLASHLESS}", ""]
+    assert after("site", "prefix", [SLASHLESS, there])[0] == [f"page:{there} {SLASHLESS}", f"prefix:{there}"[:-4]]
+
+
 def test_a_page_is_alone_in_its_scope_and_is_explained() -> None:
     rules = ScopeRules.of(ScopeSettings(), ["domain:x.test", "page:http://y.test/a http://x.test/"])
     assert [rules.allows(url) for url in ("http://y.test/a", "http://y.test/a?b", "http://y.test/")] == [
