@@ -49,7 +49,13 @@ from crawler.frontier.scripts import (
     RetryArgs,
     ReturnItem,
 )
-from crawler.model import UNANSWERED, AckOutcome, Candidate, Claim, CommitEntry
+from crawler.model import (
+    UNANSWERED,
+    AckOutcome,
+    Candidate,
+    Claim,
+    CommitEntry,
+)
 from crawler.rules.urls import Fingerprints
 
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
@@ -561,3 +567,44 @@ class Takeovers:
     async def read(self, newest: int = TAKEOVERS_MAX) -> list[Takeover]:
         """The newest entries, oldest first."""
         return [_decoder.decode(blob) for blob in await self._engine.command("LRANGE", self._key, -newest, -1)]
+
+
+class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of lua/borrow_slot.lua. `waiter`: id of this request; `now_ms`: a lower bound of the owner's time while
+    `epoch` lasts; `mark`: that of another waiter, seen for `seen_ms`.
+    """
+
+    waiter: str
+    now_ms: int = 0
+    epoch: int = -1
+    mark: str = ""
+    seen_ms: int = 0
+
+
+class SlotReply(NamedTuple):
+    """Wait in ms (0 when granted); the partition's clock in ms and its epoch; the mark of the waiter with the slot."""
+
+    wait_ms: int
+    clock_ms: int
+    epoch: int
+    mark: str
+
+
+class SlotQueue:
+    """The two script calls."""
+
+    def __init__(self, engine: Engine, keys: Keys, *, default_delay_ms: int) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._default_delay_ms = default_delay_ms
+
+    async def borrow(self, partition: int, queue: str, asked: SlotRequest) -> SlotReply:
+        """Request one slot on a queue that others own. A repeated call is granted again; `release` ends it."""
+        a = asked
+        args = (queue, a.now_ms, a.epoch, self._default_delay_ms, a.waiter, a.mark, a.seen_ms)
+        reply = await self._engine.run("borrow_slot", (self._keys.meta(partition),), *args)
+        return SlotReply(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
+
+    async def release(self, partition: int, queue: str, waiter: str) -> None:
+        """The request that `borrow` granted has ended. Raises EngineError; the mark then expires by itself."""
+        await self._engine.run("return_slot", (self._keys.meta(partition),), queue, waiter)

@@ -145,6 +145,14 @@ class Stats:
         """How many URLs are claimed, by whomever."""
         return sum(await self._engine.commands([("ZCARD", self._keys.of(p, "x")) for p in range(self._partitions)]))
 
+    async def waiting_by_user(self) -> Counter[str]:
+        """How many URLs of each user are in queues, not those that are claimed."""
+        waiting: Counter[str] = Counter()
+        keys = [self._keys.of(p, "users") for p in range(self._partitions)]
+        for found in await self._engine.commands([("HGETALL", key) for key in keys]):
+            waiting.update({user.decode(): int(n) for user, n in pairs_of(found)})
+        return waiting
+
     async def _counted(self) -> list[dict[str, int]]:
         raw = await self._engine.commands([("HGETALL", self._keys.meta(p)) for p in range(self._partitions)])
         return [_counters(meta) for meta in raw]

@@ -671,6 +671,11 @@ class DeferredUrls:
         both = zip(partitions, raw[::2], raw[1::2], strict=True)
         return [(p, _stops(stops), _deferred(p, parks)) for p, stops, parks in both if stops or parks]
 
+    async def records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What the engine keeps of queues: nothing of one that it does not know."""
+        raw = await self._frontier.engine.run("read_queues", (self._frontier.keys.meta(partition),), "queues", *queues)
+        return {queue: unpack_queue(record) for queue, record in zip(queues, raw, strict=True)}
+
     async def stops(self, partition: int) -> dict[str, str]:
         """Stopped queues of a partition, with their reasons. Raises EngineError."""
         return _stops(await self._frontier.engine.command("HGETALL", self._key(partition, "stops")))

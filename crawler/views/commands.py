@@ -1,6 +1,5 @@
 """What operators change: domains and users. Each command is written into the operator log before it acts."""
 
-from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -9,7 +8,6 @@ from msgspec import UNSET, UnsetType
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import UsageError
-from crawler.frontier.codec import pairs_of
 from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
 from crawler.model import FailureKind
 from crawler.rules.health import delay_ms as delay_by
@@ -68,10 +66,7 @@ class UserView(msgspec.Struct, frozen=True, kw_only=True):
 async def list_users(crawl: OpenCrawl) -> list[UserView]:
     """The crawl itself, then the users by name."""
     weights = (await crawl.operator.overrides()).weights
-    keys = [crawl.keys.of(p, "users") for p in range(crawl.record.partitions)]
-    waiting: Counter[str] = Counter()
-    for found in await crawl.engine.commands([("HGETALL", key) for key in keys]):
-        waiting.update({user.decode(): int(n) for user, n in pairs_of(found)})
+    waiting = await crawl.stats.waiting_by_user()
     first = UserView(user=None, weight=weights.get(CRAWL, 1.0), waiting=None)
     names = sorted(({*weights} | {*waiting}) - {CRAWL})
     return [first, *(UserView(user=one, weight=weights.get(one, 1.0), waiting=waiting[one]) for one in names)]

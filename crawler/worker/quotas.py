@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from crawler.errors import ArchiveError, EngineError
-from crawler.frontier.codec import unpack_queue
 from crawler.frontier.messages import FetchQuota, QuotaReached
 from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import Stats, Totals
@@ -412,11 +411,9 @@ class RaisedQuotas:
         return admitted
 
     async def _records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
-        f, found = self._frontier, dict[str, dict[str, Any]]()
+        found = dict[str, dict[str, Any]]()
         for i in range(0, len(queues), RECORDS_MAX):
-            some = queues[i : i + RECORDS_MAX]
-            raw = await f.engine.run("read_queues", (f.keys.meta(partition),), "queues", *some)
-            found.update((queue, unpack_queue(record)) for queue, record in zip(some, raw, strict=True))
+            found.update(await self._deferred_urls.records(partition, queues[i : i + RECORDS_MAX]))
         return found
 
 

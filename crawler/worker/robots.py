@@ -11,11 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.content.html import redirect_target
-from crawler.engine.client import Engine
 from crawler.errors import EngineError
 from crawler.frontier.operator import Overrides
-from crawler.frontier.owner import Frontier, Settlement
-from crawler.frontier.record import Keys
+from crawler.frontier.owner import Frontier, Settlement, SlotQueue, SlotRequest
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import NOT_ALLOWED, REDIRECTS, Claim, FailureKind, FetchResult
 from crawler.rules.health import delay_ms
@@ -182,47 +180,6 @@ def _long_unpacked(blob: bytes) -> SharedRobots | None:
 
 COMMAND_PATIENCE_MS = 30_000  # of commands, for a slot on the clock of a host
 POLL_MS_MAX = 1_000  # an owner reserves a queue for 2.5 s for the waiter
-
-
-class SlotRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of lua/borrow_slot.lua. `waiter`: id of this request; `now_ms`: a lower bound of the owner's time while
-    `epoch` lasts; `mark`: that of another waiter, seen for `seen_ms`.
-    """
-
-    waiter: str
-    now_ms: int = 0
-    epoch: int = -1
-    mark: str = ""
-    seen_ms: int = 0
-
-
-class SlotReply(NamedTuple):
-    """Wait in ms (0 when granted); the partition's clock in ms and its epoch; the mark of the waiter with the slot."""
-
-    wait_ms: int
-    clock_ms: int
-    epoch: int
-    mark: str
-
-
-class SlotQueue:
-    """The two script calls."""
-
-    def __init__(self, engine: Engine, keys: Keys, *, default_delay_ms: int) -> None:
-        self._engine = engine
-        self._keys = keys
-        self._default_delay_ms = default_delay_ms
-
-    async def borrow(self, partition: int, queue: str, asked: SlotRequest) -> SlotReply:
-        """Request one slot on a queue that others own. A repeated call is granted again; `release` ends it."""
-        a = asked
-        args = (queue, a.now_ms, a.epoch, self._default_delay_ms, a.waiter, a.mark, a.seen_ms)
-        reply = await self._engine.run("borrow_slot", (self._keys.meta(partition),), *args)
-        return SlotReply(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
-
-    async def release(self, partition: int, queue: str, waiter: str) -> None:
-        """The request that `borrow` granted has ended. Raises EngineError; the mark then expires by itself."""
-        await self._engine.run("return_slot", (self._keys.meta(partition),), queue, waiter)
 
 
 class BorrowedSlot:

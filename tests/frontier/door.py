@@ -8,12 +8,11 @@ from redis.crc import key_slot
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
 from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
-from crawler.frontier.owner import Ack, Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement
+from crawler.frontier.owner import Ack, Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement, SlotQueue
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry
 from crawler.rules.urls import Fingerprints
-from crawler.worker.robots import SlotQueue
 
 DELAY_MS = 1000
 HASH_KEY = b"of the test crawl"[:16]

@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from crawler.engine.client import Engine
 from crawler.frontier.jobs import Runs
 from crawler.frontier.messages import AddQuota, ClaimReply
-from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement
+from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement, SlotQueue
 from crawler.frontier.record import Keys
 from crawler.frontier.waiting import CRAWL_URLS, Block, Place, Urls
 from crawler.model import Candidate, Claim
 from crawler.rules.urls import origin_of
-from crawler.worker.robots import SlotQueue
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import (
     check_counters,

@@ -3,9 +3,8 @@
 import contextlib
 from typing import Any
 
-from crawler.frontier.owner import Settlement
+from crawler.frontier.owner import Settlement, SlotQueue, SlotRequest
 from crawler.model import AckOutcome
-from crawler.worker.robots import SlotQueue, SlotRequest
 from tests.frontier.door import Door, found
 
 

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement
+from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement, SlotRequest
 from crawler.frontier.scripts import library
 from crawler.model import AckOutcome, CommitEntry
-from crawler.worker.robots import SlotRequest
 from tests.frontier.door import CALL_S
 from tests.frontier.machine import HOSTS, candidates, delays, deliveries, moments, partitions, sessions, some, waits
 from tests.frontier.machine_aside import AsideSteps

@@ -10,7 +10,7 @@ from crawler.frontier.jobs import Jobs, Runs, job_id
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import Actor, OperatorLog, Purge, Via
-from crawler.frontier.owner import Aside, Settlement
+from crawler.frontier.owner import Aside, Settlement, SlotRequest
 from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
@@ -20,7 +20,6 @@ from crawler.rules.jobs import JobSpec
 from crawler.rules.schedules import schedule_of
 from crawler.rules.urls import origin_of
 from crawler.worker.quotas import RaisedQuotas
-from crawler.worker.robots import SlotRequest
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import dump
 
