@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,9 @@ from tests.support.guards import leaked_tasks, loopback_only
 from tests.support.postgres import PostgresServer, running_postgres, why_not
 from tests.support.slices import SECONDS, SLICES, slice_of
 from tests.support.tls import Authority
+
+if TYPE_CHECKING:
+    from tests.support.processes import Nursery
 
 # No example has a deadline: on a busy machine any takes long, and benchmarks are where time is judged.
 settings.register_profile("patient", deadline=None)
@@ -190,3 +194,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture
 def _trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+
+
+@pytest.fixture
+def programs() -> Iterator["Nursery"]:
+    """Starts programs of the crawler; none of them may leave an engine behind."""
+    from tests.support.processes import nursery
+
+    with nursery() as programs:
+        yield programs
+        assert programs.left() == [], "an engine was left behind"

@@ -1,14 +1,14 @@
 """The pages for users do what they say: every block is written, typed and compared, in an empty folder."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from crawler.testing import Resource, serve
 from tests.support.pages import Block, Command, Reader, blocks_of, commands_of, fits
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -21,12 +21,6 @@ SHOP = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" hr
 SHOP_PAGES: Mapping[str, Resource | str] = {
     f"https://shop.example{path}": f"<title>t</title>{SHOP}" for path in ("/", "/product/1", "/product/2")
 }
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if one in LONG else one for one in PAGES])

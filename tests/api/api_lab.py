@@ -16,8 +16,8 @@ from crawler.api.server import Listening, listen, serving
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.api_store import ApiTokens, Role
 from crawler.views.figures import Overview
-from tests.service.service_lab import seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import seeded
 
 QUICK = Limits(events_every_s=0.02, requests_per_s=10_000, requests_burst=10_000, shutdown_s=0.5)
 PROBLEM = "application/problem+json"

@@ -18,8 +18,8 @@ from crawler.api.server import check_tokens, listen
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_store import ApiTokens, Role
 from tests.api.api_lab import PROBLEM, QUICK, Served, served, served_crawl
-from tests.service.service_lab import all_keys, seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import all_keys, seeded
 
 READS = ("/v1/overview", "/v1/domains", "/healthz", "/readyz", "/openapi.json", "/", "/nothing", "/v1/events")
 PAUSE = "/v1/domains/docs.example/pause"

@@ -17,8 +17,8 @@ from crawler.api.problem import Limits
 from crawler.frontier.operator import Actor, Via
 from crawler.frontier.owner import Takeover, Takeovers
 from tests.api.api_lab import QUICK, CountedReads, Served, served
-from tests.service.service_lab import ANN, seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import ANN, seeded
 
 Event = tuple[str, str, dict[str, object]]  # id, kind, data
 

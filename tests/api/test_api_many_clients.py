@@ -9,8 +9,8 @@ import pytest
 from crawler.api.problem import Limits
 from crawler.cli.event_loop import raise_file_limit
 from tests.api.api_lab import CountedReads, served
-from tests.service.service_lab import ANN, seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import ANN, seeded
 
 CLIENTS = 1_000
 WATCHED_S = 5.0

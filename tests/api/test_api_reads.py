@@ -14,8 +14,8 @@ from crawler.api.routes import ROUTES
 from crawler.errors import EngineDown
 from crawler.views import overview as overview_service
 from tests.api.api_lab import PROBLEM, Served, served, served_crawl
-from tests.service.service_lab import DOMAIN, URLS, give_up, seeded
 from tests.support.engine import Engine, running_engine
+from tests.views.views_lab import DOMAIN, URLS, give_up, seeded
 
 
 def checked(found: Any, status: int, *words: str) -> None:

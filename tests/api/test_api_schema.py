@@ -17,8 +17,8 @@ from schemathesis.config import SchemathesisConfig
 from crawler.api.routes import ROUTES
 from crawler.frontier.api_store import ApiTokens, Role
 from tests.api.api_lab import QUICK, served
-from tests.service.service_lab import give_up, seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import give_up, seeded
 
 STREAMS = ("/v1/events", "/login")  # without an end; works once
 # 422: what a schema can't tell, like a reason that does not go with a command.

@@ -12,8 +12,8 @@ from crawler.api.problem import Limits, Places, ProblemError, Turns
 from crawler.frontier.api_store import ANSWERS_MAX, Role
 from crawler.frontier.operator import ENTRIES_MAX, Actor, Via
 from tests.api.api_lab import QUICK, Served, served, served_crawl
-from tests.service.service_lab import DOMAIN, seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import DOMAIN, seeded
 
 PAUSE = f"/v1/domains/{DOMAIN}/pause"
 NDJSON = {"Content-Type": "application/x-ndjson"}

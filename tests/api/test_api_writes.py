@@ -13,8 +13,8 @@ from crawler.api.problem import Limits
 from crawler.frontier.api_store import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, Role, StoredAnswer
 from crawler.views import commands
 from tests.api.api_lab import Served, served
-from tests.service.service_lab import DOMAIN, URLS, give_up, seeded
 from tests.support.engine import Engine
+from tests.views.views_lab import DOMAIN, URLS, give_up, seeded
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

@@ -21,10 +21,10 @@ from crawler.tui.source import CrawlSource
 from crawler.tui.views import DetailView
 from crawler.views import commands, jobs
 from tests.api.api_lab import Served, served
-from tests.service.service_lab import give_up, seeded
 from tests.support.chromium import chromium, needs_chromium
 from tests.support.engine import Engine
 from tests.tui.tui_lab import NEVER_S, screen_text
+from tests.views.views_lab import give_up, seeded
 
 ANN = Actor(who="ann", via=Via.CLI)
 IN_A_DAY_S = 86_400

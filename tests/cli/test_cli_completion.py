@@ -2,14 +2,13 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from crawler.cli.main import main, parser
 from tests.cli.cli_lab import crawler
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 
 COMPLETE = r"""
 source "$1"; shift
@@ -18,12 +17,6 @@ COMP_WORDS=(crawler "$@"); COMP_CWORD=$#; COMP_LINE="crawler $*"; COMP_POINT=${#
 $function
 printf '%s\n' "${COMPREPLY[@]}"
 """
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
 
 
 def test_bash_offers_commands_actions_options_values_and_files(programs: Nursery, tmp_path: Path) -> None:

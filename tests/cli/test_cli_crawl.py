@@ -19,13 +19,6 @@ from tests.support.web import Resource
 pytestmark = pytest.mark.processes
 
 
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with small() as site:

@@ -35,12 +35,6 @@ def site() -> Iterator[Site]:
         yield site
 
 
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-
-
 class Crawl:
     """One crawl in a folder, by the command; its engine runs in the folder, too."""
 

@@ -5,21 +5,11 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.cli.cli_lab import Ran, in_process
 from tests.support.engine import Engine
-from tests.support.processes import Nursery, nursery
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
+from tests.support.processes import Nursery
 
 
 def answered(programs: Nursery, answer: str, *arguments: str) -> Ran:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,20 +17,13 @@ from crawler.errors import InvalidUrl
 from crawler.terminal.text import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
 from tests.support.engine import Engine, running_engine
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
 OTHER = "127.0.0.2"
 USAGE, ENGINE, CONFLICT, NOTHING, DOCTOR = 2, 3, 4, 6, 7
 ONE_TRY = ("--set", "retry.attempts=1", "--set", "retry.connect.attempts=1", "--set", "hosts.failures=9")
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,15 +10,8 @@ import pytest
 from crawler.cli.setup import USUAL, settings_text
 from crawler.settings import Settings
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 def test_what_is_written_passes_the_check_and_crawls(programs: Nursery, tmp_path: Path) -> None:

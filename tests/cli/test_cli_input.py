@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from crawler.cli.main import main
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page, small
 from tests.support.engine import Engine, running_engine
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
@@ -79,13 +78,6 @@ def test_too_few_open_files_are_one_line(files: int, tmp_path: Path) -> None:
 
 
 COMMANDS = ("crawl", "run", "seed", "stats", "ring", "explain", "export", "doctor")
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """The order of a crawl from the command line: given once, shown, kept; and what a sitemap says is heard."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.cli.cli_lab import HOST, QUICK, Ran, crawler, in_process, page
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
@@ -17,13 +14,6 @@ ENTRIES = {
     "/new": "<lastmod>2024-03-01</lastmod>",
     "/older": "<lastmod>2023</lastmod>",
 }
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 def said(ran: Ran) -> str:

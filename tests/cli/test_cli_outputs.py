@@ -4,7 +4,7 @@ import csv
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,15 +14,9 @@ from crawler.engine.embedded import EmbeddedEngine
 from crawler.version import how_to_install
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, in_process, small
 from tests.support.postgres import PostgresServer
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as started:
-        yield started
 
 
 def lines(path: Path) -> list[str]:

@@ -17,7 +17,7 @@ from tests.cli.cli_lab import HOST, crawler, small_site
 from tests.cli.operate_lab import Lab
 from tests.crawl.harness import entries_of
 from tests.support.engine import Engine
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 
 ENGINE_DOWN, TAKEN, BAD_INPUT = 3, 4, 2
@@ -144,12 +144,6 @@ def test_only_one_prune_at_a_time(lab: Lab) -> None:
         code, _, err = lab.run("prune", "--domain", HOST)
     assert (code, "prune.lock" in err) == (TAKEN, True)
     assert len(entries_of(lab.folder)) == PAGES
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 @pytest.mark.slow

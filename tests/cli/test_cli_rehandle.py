@@ -12,7 +12,7 @@ from crawler.archive.index_reader import IndexReader
 from crawler.archive.items import ItemReader
 from crawler.runtime.process import VARIABLE
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, in_process, page, small_site
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import Site, serve_resources
 
 KILLED = -9
@@ -45,12 +45,6 @@ FAILS = (
         raise KeyError("price \\x1b[31m")
 """
 )
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as found:
-        yield found
 
 
 def items_in(folder: Path) -> list[str]:

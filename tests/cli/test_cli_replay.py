@@ -14,7 +14,7 @@ import pytest
 from crawler.errors import UsageError
 from crawler.testing import ExampleWeb, GeneratedWeb, crawl, replay, serve
 from tests.cli.cli_lab import crawler, in_process
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 
 APP = """
 from crawler import Crawler
@@ -25,13 +25,6 @@ async def every(page):
     yield {"url": page.url, "title": page.title, "links": list(page.links), "kind": page.headers.get("content-type")}
 """
 CRAWLER = (sys.executable, "-m", "crawler")
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 @pytest.fixture

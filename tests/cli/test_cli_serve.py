@@ -3,24 +3,17 @@
 import http.client
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.cli_lab import QUICK, SMALL_PAGES, crawler, in_process, small
 from tests.support.engine import Engine, free_port
-from tests.support.processes import Nursery, Program, nursery
+from tests.support.processes import Nursery, Program
 
 pytestmark = pytest.mark.processes
 
 SEEDED = ("--allow-private", "--set", "crawl.partitions=16")
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
 
 
 def sent(port: int, method: str, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:

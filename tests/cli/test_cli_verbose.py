@@ -7,24 +7,16 @@ import re
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, small
-from tests.support.processes import Nursery, nursery
+from tests.support.processes import Nursery
 
 pytestmark = pytest.mark.processes
 
 LINE = re.compile(r"\d\d:\d\d:\d\d (?P<what>.{13}) +(?:[\d,]+ ms|-) (?P<url>http://\S+)(?: - (?P<then>.*))?")
-
-
-@pytest.fixture
-def programs() -> Iterator[Nursery]:
-    with nursery() as programs:
-        yield programs
-        assert programs.left() == []
 
 
 def url_lines(err: str) -> dict[str, re.Match[str]]:

@@ -15,7 +15,7 @@ from crawler.worker.quotas import RaisedQuotasWatcher
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
 from tests.frontier.test_frontier_spilling_rows import ROW, defer
-from tests.pipeline.turn_lab import held_with
+from tests.worker.turn_lab import held_with
 
 EACH, LINKING = 50, 4
 

@@ -9,7 +9,7 @@ from crawler.settings import ArchiveSettings
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.watch import Activity
 from crawler.worker.work import CommitBacklog
-from tests.pipeline.turn_lab import content_steps, files_of, work_of
+from tests.worker.turn_lab import content_steps, files_of, work_of
 
 
 def entry(n: int) -> CommitEntry:

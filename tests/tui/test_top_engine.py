@@ -8,9 +8,9 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Actor, Via
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource
-from tests.service.service_lab import DOMAIN, seeded
 from tests.support.engine import Engine, running_engine
 from tests.tui.tui_lab import NEVER_S, screen_text
+from tests.views.views_lab import DOMAIN, seeded
 
 ANN = Actor(who="ann", via=Via.TOP)
 READS_MAX = 200

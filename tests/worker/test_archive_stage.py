@@ -1,0 +1,102 @@
+"""What the archive stage does to the event loop that it shares with heartbeats."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from crawler.errors import ArchiveError
+from crawler.settings import ArchiveSettings
+from crawler.worker.archive import BYTES_BEFORE_YIELD, DRAIN_BYTES, RECORDS_BEFORE_YIELD, ArchiveStage, Placed
+from crawler.worker.watch import Activity
+from crawler.worker.work import CommitBacklog
+from tests.worker.turn_lab import content_steps, files_of, work_of
+
+NOTHING: Any = None
+
+
+def stage() -> ArchiveStage:
+    archive = ArchiveSettings(warc=False)
+    work = work_of(backlog=CommitBacklog(), activity=Activity(1))
+    return ArchiveStage(NOTHING, work, files_of(), content_steps(), archive, log_entries_max=9)
+
+
+async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
+    """How many turns the loop had made when each record of a group was written."""
+    archive = stage()
+    turns, seen = 0, list[int]()
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def place(outcome: Any) -> Placed:
+        seen.append(turns)
+        return Placed(None, str(len(seen)))
+
+    archive._place = place  # type: ignore[method-assign]
+    outcome: Any = SimpleNamespace(
+        response=SimpleNamespace(raw_body=bytes(body_bytes)),
+        claim=SimpleNamespace(partition=1, fingerprint="1", url="http://a.test/"),
+    )
+    other = asyncio.create_task(turning())
+    await asyncio.sleep(0)
+    placed = await archive.store([outcome] * pages)
+    other.cancel()
+    assert [one.digest for one in placed] == [str(n + 1) for n in range(pages)], "in the order of the group"
+    return seen
+
+
+async def test_the_loop_has_a_turn_between_large_records() -> None:
+    """A page of 10 MB takes 25 to 45 ms of CPU here; a group of them would keep every heartbeat for the sum."""
+    seen = await turns_between_records(BYTES_BEFORE_YIELD, 3)
+    assert seen == sorted(set(seen))
+
+
+async def test_small_pages_are_written_in_batches() -> None:
+    seen = await turns_between_records(1000, 2 * RECORDS_BEFORE_YIELD + 1)
+    assert [seen.count(turn) for turn in sorted(set(seen))] == [RECORDS_BEFORE_YIELD, RECORDS_BEFORE_YIELD, 1]
+
+
+async def test_much_in_the_log_does_not_wait_for_the_next_drain() -> None:
+    """Thousands of pages a second with long names would fill the engine's memory in half a second."""
+    archive, drained = stage(), asyncio.Event()
+
+    async def write_index() -> None:
+        drained.set()
+
+    archive._write_index = write_index  # type: ignore[method-assign]
+    archive._clear_log = write_index  # type: ignore[method-assign]
+    entry: Any = SimpleNamespace(url="u" * (DRAIN_BYTES // 4), title="", redirect_to="")
+    running = asyncio.create_task(archive.run())
+    for _ in range(3):
+        archive.committed(1, entry)
+        await asyncio.sleep(0)
+    assert not drained.is_set(), "three quarters are not much"
+    archive.committed(1, entry)
+    async with asyncio.timeout(0.2):
+        await drained.wait()
+    running.cancel()
+
+
+async def test_the_error_of_a_write_is_not_lost_when_its_loop_is_cancelled() -> None:
+    """A crawl ends by cancelling its loops, maybe while a disk fails."""
+    archive, written, may_fail = stage(), threading.Event(), threading.Event()
+
+    def fail() -> None:
+        written.set()
+        may_fail.wait(5)
+        raise ArchiveError("can't write: No space left on device")
+
+    archive._writes_warc, archive._sync = True, fail  # type: ignore[method-assign]
+    storing = asyncio.create_task(archive.store([]))
+    assert await asyncio.to_thread(written.wait, 5)
+    storing.cancel()
+    await asyncio.sleep(0)
+    may_fail.set()
+    with pytest.raises(ArchiveError, match="No space left"):
+        await storing

@@ -1,0 +1,35 @@
+"""What an instance counts of its claims."""
+
+import pytest
+
+from crawler.errors import InvariantError
+from crawler.worker.watch import Counters, OpenClaims
+from tests.worker.test_schedule import claim
+
+
+def test_claims_are_counted_until_they_end() -> None:
+    counters = Counters(OpenClaims(20), pages_max=10)
+    claims = [claim(n, partition=3) for n in range(4)]
+    counters.open_claims.opened(claims)
+    for one in claims[:3]:
+        counters.open_claims.ended(one)
+    assert (counters.open_claims.total, counters.open_claims.room, counters.pages_left()) == (1, 19, 9)
+    assert counters.open_claims.has_any(3)
+    counters.open_claims.ended(claims[3])
+    assert not counters.open_claims.has_any(3)
+
+
+def test_a_claim_that_ends_twice_is_an_error_of_ours() -> None:
+    open_claims = OpenClaims(20)
+    open_claims.opened([claim(1)])
+    open_claims.ended(claim(1))
+    with pytest.raises(InvariantError, match="ended twice"):
+        open_claims.ended(claim(1))
+
+
+def test_claims_are_scarce_when_more_than_half_of_the_room_is_taken() -> None:
+    open_claims = OpenClaims(2)
+    open_claims.opened([claim(1)])
+    assert not open_claims.is_scarce
+    open_claims.opened([claim(2)])
+    assert open_claims.is_scarce
