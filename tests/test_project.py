@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -35,6 +37,13 @@ SCRIPTS = (
 def sources(*suffixes: str) -> list[Path]:
     folders = ("crawler", "tests", "scripts")
     return [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Neither at the top, nor where they are used, nor for types."""
+    graph = grimp.build_graph("crawler", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(list(TopologicalSorter(imports).static_order())) == len(graph.modules) > 200  # or a CycleError
 
 
 # Files that start tasks outside of a task group, and what awaits them.

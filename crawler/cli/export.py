@@ -25,7 +25,7 @@ from crawler.outputs.export import export
 from crawler.outputs.files import NAME_SHOWN
 from crawler.outputs.opening import check_target, targets_of
 from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, UndecodableError
-from crawler.outputs.target import Target, TargetKind
+from crawler.outputs.target import STDOUT, Target, TargetKind
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, out, out_json, say, warn
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from crawler.views.rehandling import RehandleResult
 
 
-STDOUT = "-"
 BODY_BYTES_MAX = 64 * 1024 * 1024
 RATIO_MAX = 1000
 

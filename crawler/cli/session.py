@@ -22,7 +22,6 @@ from crawler.cli.crawl_options import (
     low_disk,
     run_instance,
 )
-from crawler.cli.export import STDOUT
 from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.supervising import STOPPING, StopSignals, supervise
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
@@ -31,6 +30,7 @@ from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, complaints, is_plain_file, read_given
 from crawler.errors import ConflictError, CrawlerError, EngineError, Stopped, UsageError
 from crawler.membership.peers import living_holder
+from crawler.outputs.target import STDOUT
 from crawler.redaction import redact
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
