@@ -1,9 +1,10 @@
-"""`crawler users`, `token`, `crawls`, `dead` and `oplog`: who may do what, and what was given up."""
+"""The commands that steer a crawl: of domains, `users`, `token`, `crawls`, `dead` and `oplog`."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from msgspec import to_builtins
@@ -11,16 +12,17 @@ from msgspec.structs import asdict
 
 from crawler.cli.event_loop import run_async, run_on
 from crawler.cli.options import SHOWN, actor, settings_of
+from crawler.cli.parse_admin import AHEAD
 from crawler.crawl.opening import OpenCrawl, open_crawl, open_engine
 from crawler.crawl.url_input import url_of
-from crawler.errors import UsageError
+from crawler.errors import NotMetError, UsageError
 from crawler.frontier.api_store import ApiTokens, Role
 from crawler.frontier.operator import LogEntry
 from crawler.rules.jobs import CRAWL, check_user, check_weight
 from crawler.settings import Settings
 from crawler.terminal.text import NOTHING, counted, err, moment, number, out, out_json, say, show, table
-from crawler.views import report
-from crawler.views.commands import domain_of, letter_reason_of, list_users, set_weight
+from crawler.views import commands, report
+from crawler.views.commands import CommandResult, domain_of, letter_reason_of, list_users, set_weight
 from crawler.views.dead_letters import (
     LetterFilter,
     dead_letter,
@@ -281,3 +283,71 @@ def _text(found: Sequence[LogEntry], limit: int) -> str:
     headers = ("at", "who", "via", "command", "target", "detail")
     more = f"\n\nshown: the last {limit:,} of {len(found):,} (--limit N for more)" if len(found) > limit else ""
     return table(headers, rows, left=len(headers)) + more
+
+
+# `crawler pause`, `resume`, `block`, `unblock`, `delay`, `boost`, `purge`, `release`: an operator's hand.
+
+
+def operate(arguments: argparse.Namespace) -> int:
+    """Read what was given, before an engine is started, and act. Raises UsageError."""
+    given = arguments.domain
+    arguments.domain = commands.domain_of(given) if given else ""
+    if arguments.command == "delay":
+        arguments.delay = commands.delay_ms_of(arguments.delay)
+    elif arguments.command == "boost" and arguments.boost is not None:
+        arguments.boost = commands.boost_of(arguments.boost)
+    elif arguments.command == "boost" and given:
+        most = commands.BOOST_MAX
+        raise UsageError(f"boost {given}: give a boost from -{most} to {most}, 0 for none")
+    elif arguments.command == "release":
+        try:
+            commands.check_release(arguments.reason, arguments.urls)
+        except UsageError as error:
+            raise UsageError(f"--{error}") from None
+    return run_on(arguments, _operate)
+
+
+async def _operate(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+    if arguments.command == "boost" and not arguments.domain:
+        found = (await commands.boosts(crawl)).boosts
+        rows = [(domain, str(n)) for domain, n in found.items()]
+        text = table(("domain", "boost"), rows) if rows else "no domain has a boost"
+        show({"domain": None, "boosts": dict(found)}, text, as_json=arguments.json)
+        return
+    if arguments.domain and not await commands.is_met(crawl, arguments.domain):
+        await _check_unmet(crawl, arguments)
+    act, keys = ACTS[arguments.command]
+    given = {key: getattr(arguments, name) for key, name in keys.items()}
+    result = await act(crawl, arguments.domain, **given, actor=actor())
+    show(_json(result), result.text, as_json=arguments.json)
+
+
+async def _check_unmet(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+    """Raises NotMetError for a domain of which the crawl has no URL, as a misspelt one: unless it was given --ahead, or
+    another command holds for it, which this one may take back.
+    """
+    domain = arguments.domain
+    if getattr(arguments, "ahead", False) or (await crawl.operator.overrides()).has(domain):
+        return
+    later = "; correct the name, or add --ahead to store the command for later" if arguments.command in AHEAD else ""
+    raise NotMetError(f"this crawl never met {domain}: nothing is done{later}")
+
+
+def _json(result: CommandResult) -> dict[str, Any]:
+    """The result by the field of its kind; `urls` where there is no other number."""
+    found: dict[str, Any] = msgspec.to_builtins(result)
+    left_out = {"text", "is_changed"} | ({"urls"} if not {"paused", "blocked"} & found.keys() else set())
+    return {"domain": None} | {key: value for key, value in found.items() if key not in left_out}
+
+
+# What each command does, and which of its arguments go where.
+ACTS: Mapping[str, tuple[Callable[..., Awaitable[CommandResult]], Mapping[str, str]]] = {
+    "pause": (commands.pause, {}),
+    "resume": (commands.resume, {}),
+    "block": (commands.block, {}),
+    "unblock": (commands.unblock, {}),
+    "delay": (commands.set_delay, {"delay_ms": "delay"}),
+    "boost": (commands.set_boost, {"boost": "boost"}),
+    "purge": (commands.purge, {}),
+    "release": (commands.release, {"reason": "reason", "urls_max": "urls"}),
+}

@@ -55,7 +55,7 @@ def add_domain_command(p: argparse.ArgumentParser) -> None:
             help="only those deferred for this reason, like urls, pages or trap:RULE",
         )
         p.add_argument("--urls", metavar="N", type=whole_type, default=0, help="at most about N (default: all)")
-    p.set_defaults(run="crawler.cli.operate:operate", takes_urls=False)
+    p.set_defaults(run="crawler.cli.admin:operate", takes_urls=False)
 
 
 # `crawler users`: the users who share a crawl, and their weights.
