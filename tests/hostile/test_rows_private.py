@@ -13,6 +13,7 @@ import pytest
 from crawler.crawl.seed import SitemapReader
 from crawler.errors import NothingFetchedError
 from crawler.model import FailureKind
+from crawler.rules import addresses
 from crawler.web import resolver
 from tests.crawl.harness import crawl, settings_of
 from tests.hostile.crawled import links, moved, ok
@@ -39,7 +40,7 @@ def _one_public_address(monkeypatch: pytest.MonkeyPatch) -> None:
             return False
 
     monkeypatch.setattr(resolver, "is_public", is_public)
-    monkeypatch.setattr(resolver, "is_public", is_public)
+    monkeypatch.setattr(addresses, "is_public", is_public)
 
 
 @pytest.mark.parametrize("row", ["R02-by-links-redirects-and-robots.txt"])
