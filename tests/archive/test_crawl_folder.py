@@ -228,7 +228,7 @@ def test_a_session_can_be_judged_from_another_folder_of_this_machine(tmp_path: P
 
 
 ELSEWHERE = (
-    "cli/dev.py",
+    "cli/setup.py",
     "outputs/files.py",
     "engine/embedded.py",
     "testing/",

@@ -178,6 +178,7 @@ def test_what_a_killed_crawl_had_not_indexed_is_handled_too(lab: Lab) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.leaves_engines
 def test_an_instance_that_runs_is_left_alone(lab: Lab) -> None:
     assert lab.crawl("--app", "shop.py").code == 0
     process = lab.programs.crawler("run", "--app", "shop.py", "--allow-private")

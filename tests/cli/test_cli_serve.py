@@ -116,6 +116,7 @@ def test_wrong_options_are_one_line(options: list[str], complaint: str, programs
     assert complaint in ran.err
 
 
+@pytest.mark.leaves_engines
 def test_a_port_in_use_ends_it_with_4(programs: Nursery, tmp_path: Path) -> None:
     folder = ("--dir", str(tmp_path / "c"))
     assert in_process(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0

@@ -84,6 +84,7 @@ def test_with_several_instances_the_stalled_one_is_started_again(programs: Nurse
     assert paths(programs, tmp_path) == everything_but_bad()
 
 
+@pytest.mark.leaves_engines
 def test_ctrl_c_works_while_the_interpreter_is_stuck(programs: Nursery, site: Site, tmp_path: Path) -> None:
     command = begin(programs, site, tmp_path, "in C", "--set", "crawl.stall_cpu_s=0")
     program = programs.crawler(*command)
@@ -98,6 +99,7 @@ def test_ctrl_c_works_while_the_interpreter_is_stuck(programs: Nursery, site: Si
     assert "forced" in program.err
 
 
+@pytest.mark.leaves_engines
 def test_a_kill_of_the_command_ends_the_crawl(programs: Nursery, site: Site, tmp_path: Path) -> None:
     program = programs.crawler(*begin(programs, site, tmp_path, "in C", "--set", "crawl.stall_cpu_s=0"))
     deadline = time.monotonic() + 60
