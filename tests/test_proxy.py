@@ -9,6 +9,7 @@ import redis
 import redis.asyncio
 
 from tests.support.engine import Engine, running_engine
+from tests.support.patience import PATIENCE_S
 from tests.support.proxy import Messages, Proxy, tcp_proxy
 
 TIMEOUT_S = 0.3
@@ -93,7 +94,7 @@ def test_a_cut_ends_connections_and_refuses_new_ones_until_healed(proxy: Proxy) 
             connection.read_response()
         with pytest.raises(redis.ConnectionError, match="refused"):
             client.ping()
-        deadline = time.monotonic() + 5  # its thread may not have got to it yet
+        deadline = time.monotonic() + PATIENCE_S  # its thread may not have got to it yet
         while proxy.connections and time.monotonic() < deadline:
             time.sleep(0.01)
         assert proxy.connections == 0
@@ -135,7 +136,7 @@ def test_a_stalled_request_arrives_late_though_its_client_has_given_up(engine: E
             client.set("k", "late")
     assert value(engine, "k") is None
     proxy.heal()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while value(engine, "k") is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert value(engine, "k") == b"late"

@@ -14,6 +14,7 @@ import redis
 
 from tests.support.engine import Cluster, Engine
 from tests.support.guards import NetworkUsedError, leaked_tasks
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import nursery
 from tests.support.reach import links_of, reach_of_folder, search
 from tests.support.serving import Site, serve_directory, serve_resources, serve_traps, serve_web
@@ -189,7 +190,7 @@ def test_a_program_can_be_watched_paused_and_killed_and_leaves_nothing() -> None
         program.wait_for("oops")
         program.pause()
         assert program.process.poll() is None
-        end = time.monotonic() + 5
+        end = time.monotonic() + PATIENCE_S
         while len(programs.left()) < 2 and time.monotonic() < end:  # its environment comes a moment after its start
             time.sleep(0.01)
         assert len(programs.left()) == 2

@@ -12,6 +12,7 @@ from typing import Any
 from tests.cli.cli_lab import Ran, in_process
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, name_server
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, Program, nursery
 from tests.support.serving import GeneratedSite, Site, serve_web
 
@@ -65,7 +66,7 @@ def pid_of(found: dict[str, Any], node: str) -> int:
     return next(int(child["pid"]) for child in found["children"] if child["node"] == node)
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.cli_lab import in_process
 from tests.crawl.lab import QUICK, name_server
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import nursery
 from tests.support.serving import serve_web
 
@@ -22,7 +23,7 @@ def test_an_audit_of_a_running_crawl_is_clean_and_says_that_it_moves(tmp_path: P
     with name_server() as dns, serve_web(seed=6, domains=12, pages=24) as site, nursery(SETTINGS) as programs:
         crawl = programs.crawler("crawl", *folder, *site.web.seeds, CRAWLER_DNS_NAMESERVERS=dns)
         crawl.wait_for(r"\d pages")
-        moving, deadline = [], time.monotonic() + 30
+        moving, deadline = [], time.monotonic() + PATIENCE_S
         while crawl.process.poll() is None and time.monotonic() < deadline:
             audit = in_process(programs, "audit", "--json", *folder)
             assert audit.code == 0, audit.out + audit.err

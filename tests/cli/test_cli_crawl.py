@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, in_process, small, small_site
 from tests.support.engine import running_engine
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import Site, serve_resources
 from tests.support.web import Resource
@@ -286,7 +287,7 @@ def test_quiet_says_nothing(site: Site, programs: Nursery, tmp_path: Path) -> No
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline

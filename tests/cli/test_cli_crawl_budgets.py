@@ -17,6 +17,7 @@ from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import QUICK as ENVIRONMENT
 from tests.crawl.lab import name_server
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import GeneratedSite, Site, serve_resources, serve_web
 
@@ -164,7 +165,7 @@ def test_a_crawl_that_is_killed_and_begun_again_keeps_to_its_budget(tmp_path: Pa
 
 
 def wait_for_requests(site: GeneratedSite, n: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while len(site.requests()) < n:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -15,6 +15,7 @@ import pytest
 from crawler.cli.main import main
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, page, small
 from tests.support.engine import Engine, running_engine
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -269,7 +270,7 @@ def test_a_stream_of_seeds_is_taken_in_while_it_flows(programs: Nursery, tmp_pat
     assert seeding.stdin is not None
     seeding.stdin.write("http://a.test/\n")
     seeding.stdin.flush()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         found = in_process(programs, "stats", "--json", "--dir", folder)
         if found.code == 0 and json.loads(found.out)["totals"]["pending"] == 1:

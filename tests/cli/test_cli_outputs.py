@@ -13,6 +13,7 @@ import pytest
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.version import how_to_install
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, in_process, small
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Nursery
 
@@ -25,7 +26,7 @@ def lines(path: Path) -> list[str]:
     return [json.loads(line)["url"] for line in whole.splitlines()]
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline

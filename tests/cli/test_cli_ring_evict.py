@@ -10,6 +10,7 @@ import pytest
 
 from tests.crawl.lab import QUICK
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, nursery
 
 pytestmark = pytest.mark.processes
@@ -59,7 +60,7 @@ class Crawl:
 
     def wait_for_owners(self, *nodes: str) -> None:
         """Until the nodes own everything between them."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while set(self.owners()) != set(nodes):
             assert time.monotonic() < deadline, self.owners()
             time.sleep(0.1)

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from crawler.cli.supervising import StopSignals
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -19,7 +20,7 @@ def test_a_signal_that_comes_while_the_loop_stands_still_is_heard(number: signal
         with StopSignals() as signals:
             signals.on_stop = heard.set
             loop.call_soon(loop.stop)
-            await asyncio.wait_for(heard.wait(), 5)
+            await asyncio.wait_for(heard.wait(), PATIENCE_S)
         return "stopped"
 
     before = signal.getsignal(number)

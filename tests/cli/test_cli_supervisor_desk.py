@@ -17,6 +17,7 @@ from crawler.settings import MembershipSettings
 from crawler.supervisor.child import ChildState
 from crawler.supervisor.supervisor import SupervisorControl
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 
 HERE = host_id()
 
@@ -169,7 +170,7 @@ async def test_a_desk_takes_its_record_away_and_that_of_one_that_was_killed_here
     lock.touch()
     await office.supervisors.write(msgspec.structs.replace(record("killed"), lock=str(lock)))
     running = asyncio.create_task(office.control.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while list(await office.supervisors.read()) != ["s1"]:
             await asyncio.sleep(0.01)
     running.cancel()

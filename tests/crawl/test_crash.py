@@ -11,6 +11,7 @@ import pytest
 
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs, fetched_twice, name_server
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, Program, nursery
 from tests.support.serving import GeneratedSite, serve_web
 
@@ -32,7 +33,7 @@ def start(programs: Nursery, site: GeneratedSite, folder: Path) -> Program:
 
 
 def wait_for_requests(site: GeneratedSite, n: int, program: Program) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while len(site.requests()) < n:
         assert program.process.poll() is None, program.err
         assert time.monotonic() < deadline, f"only {len(site.requests())} requests"

@@ -20,6 +20,7 @@ from tests.crawl.failing_lab import KINDS, NAMES, SCALE, failing_servers
 from tests.crawl.harness import crawl, settings_of
 from tests.crawl.lab import QUICK
 from tests.support.dns_server import DnsServer
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -122,7 +123,7 @@ def test_the_numbers_are_exact_after_kills_and_all_commands_show_the_same(tmp_pa
     with serve_resources(lossy()) as site, nursery(QUICK) as programs:
         for requests in (6, 20, 40):
             program = programs.crawler("crawl", site.url(HOST), "--dir", folder, *OPTIONS, "--quiet")
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while len(site.requests()) < requests and time.monotonic() < deadline:
                 time.sleep(0.01)
             program.kill()

@@ -12,6 +12,7 @@ from crawler.crawl.build import Instance
 from crawler.worker import address_limit, fetch
 from tests.crawl.harness import Crawled, crawl, settings_of
 from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer
+from tests.support.patience import PATIENCE_S
 
 PAGES, DEAD = 12, 30
 DELAY_S = 0.02
@@ -80,7 +81,7 @@ async def crawled(
     port = int(listening.sockets[0].getsockname()[1])
 
     async def meanwhile(instances: list[Instance]) -> None:
-        patience = time.monotonic() + 40
+        patience = time.monotonic() + PATIENCE_S
         while not until(server) and time.monotonic() < patience:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.5)  # for the last ones to be committed

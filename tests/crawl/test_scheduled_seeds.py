@@ -18,6 +18,7 @@ from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import entries_of, settings_of
 from tests.crawl.rebuild_lab import audit, rebuild, totals
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.serving import Site, serve_resources
 
 NOON = 1_800_000_000.0
@@ -100,7 +101,7 @@ async def test_a_crawl_waits_for_scheduled_seeds_and_fetches_them_at_their_time(
             await committed(settings, 3)
             assert not running.done()
             wall.now_s = LAST + 3600
-            await asyncio.wait_for(running, 30)
+            await asyncio.wait_for(running, PATIENCE_S)
     assert await audit(settings) == 0
     done = sorted(entries_of(Path(settings.archive.dir)), key=lambda entry: entry.fetched_at)
     assert [entry.url.rpartition("/")[2] for entry in done] == ["now", "soon", "later", "last"]

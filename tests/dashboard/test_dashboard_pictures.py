@@ -25,6 +25,7 @@ from crawler.testing.web_server import environment_of, serve
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource
 from tests.dashboard.dashboard_lab import Dashboard, Watched, serve_crawl
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Program, nursery
 from tests.tui.tui_lab import screen_text
 
@@ -101,7 +102,7 @@ async def top(crawl: OpenCrawl, size: tuple[int, int]) -> str:
     """What `crawler top` shows of the crawl in a terminal of this size, as SVG."""
     app = TopApp(CrawlSource(crawl, Actor(who="ann", via=Via.TOP)))
     async with app.run_test(size=size) as pilot:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while ".test" not in (text := screen_text(app)):
                 await pilot.pause(0.1)
         assert "3 instances" in text

@@ -30,6 +30,7 @@ from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import closest_pairs
 from tests.support.engine import short_folder, wait_for
+from tests.support.patience import PATIENCE_S
 from tests.support.serving import GeneratedSite, serve_web
 
 PARTITIONS = 64
@@ -237,7 +238,7 @@ async def committed(instances: list[Instance], n: int, timeout_s: float = 60.0) 
         await asyncio.sleep(0.01)
 
 
-async def shared(instances: list[Instance], timeout_s: float = 30.0) -> None:
+async def shared(instances: list[Instance], timeout_s: float = PATIENCE_S) -> None:
     """Wait until the instances have shared the partitions, and none is on its way from one to another."""
     deadline, settled = time.monotonic() + timeout_s, 0
     while settled < 5:

@@ -15,6 +15,7 @@ from crawler.handlers.run import Handled, HandlerError, run_handler
 from crawler.handlers.tasks import CodeFailure, Threads, end_users_tasks, guard_tasks
 from tests.handlers.test_handlers_page import page
 from tests.handlers.users_code import LIMITS, run_code, silence
+from tests.support.patience import PATIENCE_S
 
 CPU_S = 1.5
 RUNS_MIN = 200
@@ -34,7 +35,7 @@ async def test_users_code_of_random_steps_comes_back_as_a_value() -> None:
             random_ = random.Random(seed)
             data = random_.randbytes(random_.choice((4, 20, 80)))
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     found = await run_code(data, threads)
             except BaseException as error:
                 raise AssertionError(f"seed {seed}, {data.hex()}: {type(error).__name__}: {error}") from error
@@ -83,7 +84,7 @@ async def test_code_that_lives_through_its_cancellations_is_left_behind_and_its_
         return await run.call_asynchronous(stream, (), lambda _: None, timeout_s)
 
     with silence():
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             failure = await call(0.02)
         assert failure is not None
         assert failure.is_late
@@ -91,7 +92,7 @@ async def test_code_that_lives_through_its_cancellations_is_left_behind_and_its_
         await asyncio.sleep(0.02)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 await caller
         is_over = True
         run._left_behind.clear()

@@ -15,6 +15,7 @@ from crawler.handlers.page import Followed
 from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import LOST_MAX, AllHangError, Threads
 from tests.handlers.test_handlers_page import page
+from tests.support.patience import PATIENCE_S
 
 LIMITS = Limits(items_max=50, bytes_max=10_000)
 
@@ -200,7 +201,7 @@ async def test_threads_that_hang_are_replaced_up_to_a_number() -> None:
     with pytest.raises(AllHangError):
         await threads.run(lambda: None, 1.0)
     over.set()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         await asyncio.sleep(0.01)
         try:

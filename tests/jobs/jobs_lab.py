@@ -26,6 +26,7 @@ from crawler.worker import runs as runs_of_jobs
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.frontier.raw import dump
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.serving import Site, serve_resources
 from tests.support.web import Resource
 
@@ -95,7 +96,7 @@ class Lab:
         return not runs and not named
 
 
-async def until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = 40.0) -> None:
+async def until(condition: Callable[[], Awaitable[object]], what: str, *, timeout_s: float = PATIENCE_S) -> None:
     """Wait for it; an engine that is too busy to answer is asked again."""
     try:
         async with asyncio.timeout(timeout_s):

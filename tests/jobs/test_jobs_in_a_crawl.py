@@ -23,6 +23,7 @@ from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit
 from tests.jobs.jobs_lab import ME, NAME, Lab, hasten, job_lab, job_web, linked, until
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
 
@@ -410,7 +411,7 @@ async def test_a_crawl_ends_beside_a_job_that_never_rests(
             await lab.add(lab.url("d0.test"), every="1", overlap="allow")
             await lab.run()
             await lab.run()
-        done = await asyncio.wait_for(crawl_all(settings, [site.url("d0.test")]), 30)
+        done = await asyncio.wait_for(crawl_all(settings, [site.url("d0.test")]), PATIENCE_S)
         own = [entry for entry in done.entries if not entry.run]
         assert len(own) == (2 if budget else 3)
         async with open_crawl(settings, create=False) as crawl:

@@ -17,6 +17,7 @@ from crawler.outputs.records import Pages
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.round_trip import unpacked
 from tests.outputs.samples import json_lines, target
+from tests.support.patience import PATIENCE_S
 
 FILES = ["pages.jsonl", "pages.csv", "pages.jsonl.gz", "pages.csv.zst", "pages.sqlite"]
 if find_spec("pyarrow"):
@@ -77,7 +78,7 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline

@@ -16,6 +16,7 @@ import zstandard
 
 from crawler.engine.embedded import EmbeddedEngine
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, small
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, nursery
 
@@ -48,7 +49,7 @@ def lines_of(path: Path) -> int:
 
 
 def wait_for(holds: Callable[[], bool], running: Program) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         assert running.process.poll() is None, running.err

@@ -4,6 +4,7 @@ import asyncio
 
 from crawler.errors import EngineDown
 from crawler.runtime.process import StopSignal, retry_until_stopped
+from tests.support.patience import PATIENCE_S
 
 
 async def test_a_starting_instance_waits_for_the_engine() -> None:
@@ -13,7 +14,9 @@ async def test_a_starting_instance_waits_for_the_engine() -> None:
         if left:
             raise left.pop()
 
-    await asyncio.wait_for(retry_until_stopped(step, StopSignal(drain_timeout_s=1), event="begin.engine_error"), 30)
+    await asyncio.wait_for(
+        retry_until_stopped(step, StopSignal(drain_timeout_s=1), event="begin.engine_error"), PATIENCE_S
+    )
     assert left == []
 
 
@@ -24,4 +27,4 @@ async def test_a_stopped_instance_does_not_wait_for_the_engine() -> None:
         stop.set("signal")
         raise EngineDown("gone")
 
-    await asyncio.wait_for(retry_until_stopped(step, stop, event="begin.engine_error"), 30)
+    await asyncio.wait_for(retry_until_stopped(step, stop, event="begin.engine_error"), PATIENCE_S)

@@ -21,6 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+from tests.support.patience import PATIENCE_S
+
 ROOT = Path(__file__).parent.parent.parent
 MARK = "TEST_NURSERY"
 DRAIN_S = 0.2
@@ -79,7 +81,7 @@ class Program:
         with self._said:
             return "\n".join(line for said_by, line in self._lines if said_by == name)
 
-    def wait_for(self, pattern: str, timeout_s: float = 20.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = PATIENCE_S) -> re.Match[str]:
         """The first line on either stream that `pattern` is found in. Raises TimeoutError showing all that was said."""
         deadline = time.monotonic() + timeout_s
         while True:

@@ -21,6 +21,7 @@ from crawler.views.overview import crawl_series, overview, snapshot, totals
 from crawler.worker import archive, watch
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.serving import Site, serve_resources
 from tests.views.views_lab import seeded
 
@@ -42,7 +43,7 @@ def site() -> Iterator[Site]:
 
 
 async def until(look: Any, is_there: Any) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not is_there(found := await look()):
             await asyncio.sleep(0.02)
     return found

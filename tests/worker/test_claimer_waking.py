@@ -8,6 +8,7 @@ from crawler.runtime.process import monotonic_ms
 from crawler.worker.claim import SWEEP_MS, Claimer
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import DuePartitions
+from tests.support.patience import PATIENCE_S
 from tests.worker.turn_lab import claimer_with, held_with
 
 NOW_MS = 1_000_000  # of the partition's clock
@@ -41,7 +42,7 @@ async def test_a_queue_due_while_the_claimer_sleeps_wakes_it() -> None:
     await asyncio.sleep(0.02)
     began = monotonic_ms()
     due.schedule(1, began + 50)
-    await asyncio.wait_for(frontier.asked.wait(), 2.0)
+    await asyncio.wait_for(frontier.asked.wait(), PATIENCE_S)
     assert 50 <= monotonic_ms() - began < SWEEP_MS / 2
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

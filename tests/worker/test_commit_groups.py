@@ -17,6 +17,7 @@ from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Activity, Counters, OpenClaims
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import claim
 from tests.worker.turn_lab import BUSY, content_steps, work_of
 
@@ -128,7 +129,7 @@ async def test_a_slow_engine_holds_up_the_archive_after_two_more_groups() -> Non
         assert [step for step, _ in stages.steps].count("archive") == 3
         for _ in range(9):
             stages.acked.release()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             while committer.uncommitted:
                 await asyncio.sleep(0.01)
         assert committer.claims == []

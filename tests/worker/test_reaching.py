@@ -16,6 +16,7 @@ from crawler.worker.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitReach, Requeue, Turn, TurnEnd
 from crawler.worker.watch import OpenClaims
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import runner_of, turn_of
 
@@ -58,7 +59,7 @@ class ReachLab:
 
     async def turn(self, *, connects: bool = False) -> Claim:
         """A turn of a worker; it waits for nothing."""
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_S):
             slot, claim = await self.scheduler.take()
 
         async def work(turn: Turn) -> TurnEnd:

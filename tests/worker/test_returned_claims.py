@@ -19,6 +19,7 @@ from crawler.worker.shared import PartitionRebalance
 from crawler.worker.turn import SetAside
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import UnsavedClocks
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import claims_open, held_with, work_of
 
@@ -109,7 +110,7 @@ async def test_recalls_that_the_engine_did_not_take_are_repeated(monkeypatch: py
     rebalance = rebalance_of(frontier, Scheduler(OpenClaims(1000), concurrency_per_queue=1), due)
     for what in (Recall("http://a.test", due_ms=5), Recall("http://a.test", is_good=True)):
         await rebalance.recall(claim(1), what)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         jobs = group.create_task(rebalance.run())
         while not frontier.recalled:
             await asyncio.sleep(0.001)

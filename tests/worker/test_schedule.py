@@ -13,6 +13,7 @@ from crawler.rules.health import AdaptiveDelay
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
 from crawler.worker.watch import OpenClaims
+from tests.support.patience import PATIENCE_S
 
 
 def claim(n: int, queue: str = "a.test", partition: int = 1) -> Claim:
@@ -80,7 +81,7 @@ async def test_a_worker_that_gives_up_waiting_leaves_its_turn_to_another() -> No
     await asyncio.sleep(0)
     scheduler.put(batch(1))
     impatient.cancel()
-    _, taken = await asyncio.wait_for(patient, 1)
+    _, taken = await asyncio.wait_for(patient, PATIENCE_S)
     assert taken.url == "http://a.test/1"
     assert impatient.cancelled() or impatient.done()
 
@@ -148,9 +149,9 @@ async def test_a_slot_whose_claims_were_all_taken_out_holds_up_nobody() -> None:
     scheduler.finished(slot, wait_ms=0)
     assert len(scheduler.take_of(slot, lambda _: True)) == 1
     scheduler.put(batch(3, queue="b.test"))
-    assert (await asyncio.wait_for(scheduler.take(), 1))[1].fingerprint == "3"
+    assert (await asyncio.wait_for(scheduler.take(), PATIENCE_S))[1].fingerprint == "3"
     scheduler.put(batch(4))
-    assert (await asyncio.wait_for(scheduler.take(), 1))[1].fingerprint == "4"
+    assert (await asyncio.wait_for(scheduler.take(), PATIENCE_S))[1].fingerprint == "4"
 
 
 async def test_a_delay_that_the_engine_does_not_know_any_more_is_learned_again() -> None:
@@ -183,7 +184,7 @@ async def test_a_turn_without_a_request_does_not_delay_its_queue() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2, delay_ms=60_000))
     for _ in range(3):
-        slot, taken = await asyncio.wait_for(scheduler.take(), 1)
+        slot, taken = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
         assert taken.fingerprint == "1"
         scheduler.finished(slot, wait_ms=0, started=False)
         scheduler.requeue(taken)
@@ -196,7 +197,7 @@ async def test_a_turn_without_a_request_keeps_a_running_requests_delay() -> None
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=2)
     scheduler.put(batch(1, 2, delay_ms=30))
     slot, _ = await scheduler.take()
-    _, second = await asyncio.wait_for(scheduler.take(), 1)
+    _, second = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
     scheduler.finished(slot, wait_ms=0, started=False)
     scheduler.requeue(second)
     with pytest.raises(TimeoutError):
@@ -225,7 +226,7 @@ async def test_waiting_workers_get_each_queue_when_it_is_due() -> None:
         scheduler.finished(slot, wait_ms=wait_ms)
     began = time.monotonic()
     for _, waited in zip(range(3), asyncio.as_completed([scheduler.take() for _ in range(3)]), strict=True):
-        await asyncio.wait_for(waited, 1)
+        await asyncio.wait_for(waited, PATIENCE_S)
     assert time.monotonic() - began < 0.5
 
 
@@ -239,7 +240,7 @@ async def test_a_shorter_delay_applies_at_once_and_a_longer_one_does_not() -> No
     scheduler.shorten_delay(slot, 90_000)
     assert slot.delay_ms == 60_000
     scheduler.shorten_delay(slot, 10)
-    _, taken = await asyncio.wait_for(waiter, 5)
+    _, taken = await asyncio.wait_for(waiter, PATIENCE_S)
     assert (taken.url, slot.delay_ms) == ("http://a.test/2", 10)
     scheduler.finished(slot, wait_ms=0)
     assert scheduler.wait_of("a.test") <= 11
@@ -258,7 +259,7 @@ async def test_an_early_claim_waits_until_its_queue_is_due() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     start_ms = monotonic_ms() + 60
     scheduler.put(batch(1, 2, delay_ms=60_000), start_ms=start_ms)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         slot, _ = await scheduler.take()
         assert start_ms <= monotonic_ms()
         scheduler.finished(slot, wait_ms=0, started=False)

@@ -7,6 +7,7 @@ import pytest
 
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import OpenClaims
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim
 
 QUEUES = 20
@@ -24,7 +25,7 @@ async def fetched(scheduler: Scheduler, n: int) -> list[str]:
     """The queues that one worker gets claims of, one after another."""
     queues = []
     for _ in range(n):
-        slot, taken = await asyncio.wait_for(scheduler.take(), 1)
+        slot, taken = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
         queues.append(taken.queue)
         scheduler.finished(slot, wait_ms=0)
     return queues
@@ -70,7 +71,7 @@ async def test_a_worker_that_waits_gets_whichever_queue_is_due_first() -> None:
         scheduler.put(batch(1, 2, queue=queue))
         slot, _ = await scheduler.take()
         scheduler.finished(slot, wait_ms=wait_ms)
-    _, taken = await asyncio.wait_for(scheduler.take(), 1)
+    _, taken = await asyncio.wait_for(scheduler.take(), PATIENCE_S)
     assert taken.queue == "low.test"
 
 
@@ -80,7 +81,7 @@ async def test_repeated_boost_changes_deliver_each_claim_once(last: dict[str, in
     for boosts in ({"q3.test": 2}, {}, {"q3.test": -2}, {"q3.test": 2}, last):
         scheduler.set_boosts(boosts)
     place = {0: 3, -2: QUEUES - 1, 2: 0}[last.get("q3.test", 0)]
-    slots = [(await asyncio.wait_for(scheduler.take(), 1))[1].queue for _ in range(QUEUES)]
+    slots = [(await asyncio.wait_for(scheduler.take(), PATIENCE_S))[1].queue for _ in range(QUEUES)]
     assert slots.index("q3.test") == place
     assert len(set(slots)) == QUEUES
 

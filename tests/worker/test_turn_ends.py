@@ -15,6 +15,7 @@ from crawler.worker.outcomes import Failed, Outcome, Refused
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import Turn, TurnEnd
 from crawler.worker.watch import OpenClaims
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import claims_open, runner_of, turn_of
 
@@ -97,7 +98,9 @@ async def test_an_origin_that_is_given_up_ends_its_waiting_claims_and_no_others(
     await harness.run(work)
     assert [outcome.claim.fingerprint for outcome in harness.delivered] == ["1", "2", "4"]
     assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
-    assert (await asyncio.wait_for(harness.scheduler.take(), 1))[1].fingerprint == "3", "the queue does not wait"
+    assert (await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S))[1].fingerprint == "3", (
+        "the queue does not wait"
+    )
 
 
 async def test_waiting_claims_of_an_origin_are_set_aside_together_and_no_others() -> None:
@@ -110,7 +113,9 @@ async def test_waiting_claims_of_an_origin_are_set_aside_together_and_no_others(
     await harness.run(work)
     assert [one.fingerprint for one in harness.aside] == ["1", "3", "4"]
     assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
-    assert (await asyncio.wait_for(harness.scheduler.take(), 1))[1].fingerprint == "2", "the queue does not wait"
+    assert (await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S))[1].fingerprint == "2", (
+        "the queue does not wait"
+    )
 
 
 async def test_an_engine_error_after_the_request_frees_the_slot_once(
@@ -146,11 +151,11 @@ async def test_others_of_its_queue_go_on_while_a_claim_waits_for_its_name() -> N
 
     await harness.run(work)
     assert (harness.scheduler.active, harness.scheduler.waiting) == (0, 1)
-    slot, second = await asyncio.wait_for(harness.scheduler.take(), 1)
+    slot, second = await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S)
     assert second.fingerprint == "2"
     answers[0]()
     harness.scheduler.finished(slot, wait_ms=0)
-    assert (await asyncio.wait_for(harness.scheduler.take(), 1))[1].fingerprint == "1"
+    assert (await asyncio.wait_for(harness.scheduler.take(), PATIENCE_S))[1].fingerprint == "1"
 
 
 async def test_a_queue_goes_on_once_a_request_that_is_apart_is_sent() -> None:

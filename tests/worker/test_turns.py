@@ -16,6 +16,7 @@ from crawler.settings import Settings, load
 from crawler.worker.fetch import FetchStage
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import claims_open, held_with, stage_with
 
@@ -90,7 +91,7 @@ async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> N
         settings, scheduler, counters, held=held_with(1), liveness=liveness, fetcher=fetcher, notes=notes, gate=gate
     )
     async with working(stage):
-        await asyncio.wait_for(begun.wait(), 5.0)
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
         await asyncio.sleep(0.5)
     assert counters.late == int(is_sent)
     assert noted == ["http://a.test/1"]
