@@ -1,13 +1,13 @@
 """No secret in text that people read or keep."""
 
 import logging
-import time
 from pathlib import Path
 
 import pytest
 
 from crawler.redaction import learn, redact, secrets_of_site, secrets_of_url, shown, shown_server
 from crawler.runtime.log_files import start_logging
+from tests.support.growth import LINEAR_MAX, growth
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,4 @@ def test_log_files_have_no_secret(tmp_path: Path) -> None:
     ["redis://:", "://a:", "://", ":", "@", "a", "?password=", "&token=", "password=", "redis://:a@", "postgres+a"],
 )
 def test_the_time_is_linear_in_the_text(part: str) -> None:
-    def seconds(n: int) -> float:
-        text = part * (n // len(part))
-        best = 10.0
-        for _ in range(3):
-            began = time.perf_counter()
-            shown(text)
-            best = min(best, time.perf_counter() - began)
-        return best
-
-    assert seconds(100_000) < 12 * seconds(25_000) + 0.05
+    assert growth(shown, part * (10_000 // len(part)), part * (100_000 // len(part))) < LINEAR_MAX

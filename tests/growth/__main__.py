@@ -15,10 +15,11 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.growth.growing import STEP_RATIO_MAX, seconds
+from tests.growth.growing import STEP_RATIO_MAX
 from tests.growth.mixing import input_of
 from tests.growth.target import Target
 from tests.growth.targets import CODE, TARGETS
+from tests.support.growth import cpu_s
 
 CALL_S_MAX = 1.5  # of CPU, for the longest input
 JUDGED_S = 0.05  # calls that take less are not measured again for their growth
@@ -85,14 +86,14 @@ def judged(target: Target, data: bytes, *, traced: bool) -> Finding | None:
             target.call(data)
             peak, allowed = tracemalloc.get_traced_memory()[1], MEMORY_BYTES_MAX + MEMORY_FACTOR * len(data)
             return Finding(target.name, f"memory: {peak:,} bytes for {len(data):,}", data) if peak > allowed else None
-        took_s = seconds(target.call, data)
+        took_s = cpu_s(target.call, data)
         if took_s > CALL_S_MAX:
-            took_s = seconds(target.call, data)
+            took_s = cpu_s(target.call, data)
         if took_s > CALL_S_MAX:
             return Finding(target.name, f"time: {took_s:.1f} s for {len(data):,} bytes", data)
         if target.is_timed and took_s > JUDGED_S and len(data) >= target.bytes_max // 2:
-            quarter_s = max(min(seconds(target.call, part) for _ in range(3)) for part in quarters_of(data))
-            took_s = min(seconds(target.call, data) for _ in range(3))
+            quarter_s = max(min(cpu_s(target.call, part) for _ in range(3)) for part in quarters_of(data))
+            took_s = min(cpu_s(target.call, data) for _ in range(3))
             if took_s > JUDGED_S and took_s / max(quarter_s, 1e-9) > STEP_RATIO_MAX:
                 said = f"growth: {quarter_s * 1000:.1f} ms for a quarter -> {took_s * 1000:.0f} ms"
                 return Finding(target.name, said, data)

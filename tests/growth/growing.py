@@ -6,11 +6,11 @@ measured at a quarter and the whole of it, in turn, the least of several tries e
 
 import itertools
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.growth.target import Target
+from tests.support.growth import cpu_s
 
 FLOOR_S = 0.004  # at the full length: noise and start-up costs are below it
 STEP_RATIO_MAX = 8.5  # of times at four times the length: 4 when linear, 16 when quadratic
@@ -70,25 +70,19 @@ def runs_of(target: Target) -> Iterator[Shape]:
             yield Shape(before, one, other, after)
 
 
-def seconds(function: Callable[[bytes], object], data: bytes) -> float:
-    began = time.thread_time()
-    function(data)
-    return time.thread_time() - began
-
-
 def growth_of(target: Target, shape: Shape, *, floor_s: float = FLOOR_S) -> Growth | None:
     """None for a function that grows no faster than its input."""
     size = target.bytes_max
-    while size > SIZE_MIN and seconds(target.call, shape.of(size // 16)) > floor_s / 4:
+    while size > SIZE_MIN and cpu_s(target.call, shape.of(size // 16)) > floor_s / 4:
         size //= 2  # what is already slow might take minutes at the full length
     whole = shape.of(size)
-    if seconds(target.call, whole) <= floor_s:
+    if cpu_s(target.call, whole) <= floor_s:
         return None
     quarter = shape.of(size // 4)
     quarter_s = whole_s = math.inf
     for tries in range(1, TRIES_MAX + 1):  # in turn, and again when it looks bad: others use this core, too
-        whole_s = min(whole_s, seconds(target.call, whole))
-        quarter_s = min(quarter_s, seconds(target.call, quarter))
+        whole_s = min(whole_s, cpu_s(target.call, whole))
+        quarter_s = min(quarter_s, cpu_s(target.call, quarter))
         found = Growth(target.name, shape, quarter_s, whole_s)
         if tries >= TRIES and (whole_s <= floor_s or found.ratio <= STEP_RATIO_MAX):
             return None

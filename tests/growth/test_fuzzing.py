@@ -39,11 +39,11 @@ def costing(monkeypatch: pytest.MonkeyPatch) -> Costing:
     """Targets whose calls take as many seconds as their function returns, on a machine of any speed."""
     spent: list[float] = []
 
-    def seconds(call: Callable[[bytes], None], data: bytes) -> float:
+    def cpu_s(call: Callable[[bytes], None], data: bytes) -> float:
         call(data)
         return spent.pop()
 
-    monkeypatch.setattr(fuzzer, "seconds", seconds)
+    monkeypatch.setattr(fuzzer, "cpu_s", cpu_s)
     return lambda function: target_of(lambda data: spent.append(function(data)))
 
 

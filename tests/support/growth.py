@@ -1,0 +1,30 @@
+"""How the CPU time of a function grows with its input: the only thing about time that a test may judge.
+
+CPU time of this thread, the least of several calls: what else runs on the machine can slow a call, never speed it up.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LINEAR_MAX = 30.0  # for ten times the input: 10 when linear, 100 when quadratic; a busy machine may double the former
+TRIES = 4
+
+
+def cpu_s(function: Callable[[T], object], given: T) -> float:
+    """CPU seconds of one call."""
+    began = time.thread_time()
+    function(given)
+    return time.thread_time() - began
+
+
+def growth(function: Callable[[T], object], small: T, large: T) -> float:
+    """How many times as much CPU time the large input takes as the small one."""
+    small_s = large_s = math.inf
+    for _ in range(TRIES):  # in turn: a slow moment of the machine meets both
+        small_s = min(small_s, cpu_s(function, small))
+        large_s = min(large_s, cpu_s(function, large))
+    return large_s / max(small_s, 1e-6)
