@@ -3,16 +3,15 @@
 import contextlib
 import json
 import socket
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.cli.cli_lab import Ran, in_process
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, name_server
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import wait_until
 from tests.support.processes import Nursery, Program, nursery
 from tests.support.serving import GeneratedSite, Site, serve_web
 
@@ -64,13 +63,6 @@ def children(found: dict[str, Any]) -> dict[str, str]:
 
 def pid_of(found: dict[str, Any], node: str) -> int:
     return next(int(child["pid"]) for child in found["children"] if child["node"] == node)
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def wait_for_requests(site: Site, n: int) -> None:

@@ -4,7 +4,6 @@ import csv
 import json
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.version import how_to_install
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, in_process, small
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import wait_until
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Nursery
 
@@ -24,13 +23,6 @@ def lines(path: Path) -> list[str]:
     """URLs of a file of JSON lines; a line that is just being written does not count yet."""
     whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
     return [json.loads(line)["url"] for line in whole.splitlines()]
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def said_last(ran: Ran) -> str:

@@ -21,11 +21,11 @@ from tests.cli.scale_lab import (
     scale,
     status,
     wait_for_requests,
-    wait_until,
     web_for,
 )
 from tests.crawl.lab import closest_pairs, fetched_twice
 from tests.support.engine import Engine
+from tests.support.patience import wait_until
 from tests.support.processes import Nursery
 from tests.support.serving import GeneratedSite, serve_resources
 

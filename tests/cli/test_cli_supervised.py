@@ -24,11 +24,11 @@ from tests.cli.scale_lab import (
     scale,
     status,
     wait_for_requests,
-    wait_until,
     web_for,
 )
 from tests.crawl.lab import closest_pairs
 from tests.support.engine import Engine
+from tests.support.patience import wait_until
 from tests.support.processes import Nursery
 from tests.support.serving import GeneratedSite, serve_resources
 
@@ -63,7 +63,6 @@ def test_a_crashed_instance_is_started_again_and_the_crawl_is_exact(
     running = crawl(programs, lab, folder, 2)
     wait_for_requests(lab, 60)
     os.kill(pid_of(status(programs, "--dir", str(folder)), NODES[1]), signal.SIGKILL)
-    killed_at = time.monotonic()
     running.wait_for(rf"instance {NODES[1]} was killed \(SIGKILL\); starting it again in 1 s")
     again = {}
 
@@ -73,7 +72,6 @@ def test_a_crashed_instance_is_started_again_and_the_crawl_is_exact(
         return (again.get("restarts"), again.get("state")) == (1, "running")
 
     wait_until(runs_again)
-    assert time.monotonic() - killed_at < 15  # a second of pause, a start, two looks on a machine that may be busy
     assert again["last_words"] == "was killed (SIGKILL)"
     assert running.wait(90) == 0, running.err
     assert_exact(lab, folder)
@@ -176,18 +174,17 @@ def test_a_terminal_that_goes_away_stops_all_in_order_and_the_same_command_resum
 
 def test_a_second_signal_kills_the_instances_and_stops_the_engine(programs: Nursery, tmp_path: Path) -> None:
     web = small_site(4)
-    web[HOST, "/p0"].delay_s = 4
+    web[HOST, "/p0"].delay_s = 3600
     with serve_resources(web) as slow:
         running = programs.crawler("crawl", slow.url(HOST), *AT_ONCE, "--dir", str(tmp_path / "c"), "-n", "2")
-        wait_for_requests(slow, 2)
-        time.sleep(0.3)
+        wait_until(slow.delayed)
         running.interrupt()
         running.wait_for("Stopping")
         time.sleep(0.35)  # less would count as the same press
         running.interrupt()
-        assert running.wait(2) == 11
+        assert running.wait() == 11
         assert "forced; the same command resumes" in running.err
-        wait_until(lambda: not programs.left(), 2)
+        wait_until(lambda: not programs.left())
 
 
 def test_after_kill_9_of_the_supervisor_nothing_is_left_and_no_page_is_asked_for_twice(

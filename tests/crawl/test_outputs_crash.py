@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.scale_lab import NODES, clean_nursery, pid_of, status, wait_for_requests, wait_until, web_for
+from tests.cli.scale_lab import NODES, clean_nursery, pid_of, status, wait_for_requests, web_for
 from tests.crawl.lab import QUICK, name_server
 from tests.crawl.test_handlers_crash import APP
+from tests.support.patience import wait_until
 from tests.support.postgres import PostgresServer
 from tests.support.processes import nursery
 from tests.support.serving import GeneratedSite, serve_web

@@ -4,8 +4,7 @@ import csv
 import io
 import json
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,6 @@ from crawler.outputs.records import Pages
 from tests.archive.archive_samples import entry, folder_in
 from tests.outputs.round_trip import unpacked
 from tests.outputs.samples import json_lines, target
-from tests.support.patience import PATIENCE_S
 
 FILES = ["pages.jsonl", "pages.csv", "pages.jsonl.gz", "pages.csv.zst", "pages.sqlite"]
 if find_spec("pyarrow"):
@@ -76,10 +74,3 @@ def sorted_urls(path: Path) -> list[str]:
 def lines_of(path: Path) -> int:
     """How many lines are whole: a reader of a growing file may find the last one half written."""
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -19,8 +19,9 @@ from crawler.outputs.files import CsvLines, writing
 from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import open_growing, open_whole, targets_of
 from crawler.outputs.records import Pages
-from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
+from tests.outputs.growing import Crawl, lines_of, running, urls
 from tests.outputs.samples import ITEMS, rows, target
+from tests.support.patience import wait_until
 
 FOREIGN = b'{"url": "somebody else\'s"}\nhalf a li'
 

@@ -18,8 +18,9 @@ from crawler.outputs.follow import Follower, Outputs
 from crawler.outputs.records import Items, OutputAway, Pages, Row
 from crawler.outputs.sql import SqliteSink
 from tests.archive.archive_samples import entry
-from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
+from tests.outputs.growing import Crawl, lines_of, running, urls
 from tests.outputs.samples import json_lines, target
+from tests.support.patience import wait_until
 
 
 def test_a_file_has_each_page_soon_after_its_commit_in_the_order_of_commits(crawl: Crawl, tmp_path: Path) -> None:

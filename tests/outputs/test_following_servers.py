@@ -15,8 +15,9 @@ from crawler.errors import OutputError
 from crawler.outputs import follow
 from crawler.outputs.follow import Outputs
 from crawler.outputs.records import OutputAway, Pages
-from tests.outputs.growing import Crawl, running, urls, wait_until
+from tests.outputs.growing import Crawl, running, urls
 from tests.outputs.samples import target
+from tests.support.patience import wait_until
 from tests.support.postgres import PostgresServer
 from tests.support.processes import nursery
 

@@ -12,9 +12,10 @@ from crawler.outputs.export import export
 from crawler.outputs.follow import Outputs
 from crawler.outputs.records import Pages
 from crawler.outputs.sql import SqliteSink
-from tests.outputs.growing import FILES, Crawl, running, sorted_urls, wait_until
+from tests.outputs.growing import FILES, Crawl, running, sorted_urls
 from tests.outputs.samples import target
 from tests.support.disks import PAGE_BYTES, fill
+from tests.support.patience import wait_until
 
 PAGES = 1500
 DISK_FULL = 5

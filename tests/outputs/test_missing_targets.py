@@ -12,8 +12,9 @@ from crawler.outputs.export import export
 from crawler.outputs.follow import Outputs
 from crawler.outputs.opening import check_target
 from crawler.outputs.records import PAGES, Pages
-from tests.outputs.growing import FILES, Crawl, sorted_urls, wait_until
+from tests.outputs.growing import FILES, Crawl, sorted_urls
 from tests.outputs.samples import target
+from tests.support.patience import wait_until
 from tests.support.postgres import PostgresServer
 
 KINDS = (*FILES, "a table of pages.sqlite", "postgresql")

@@ -12,8 +12,9 @@ from crawler.outputs.export import compare, export
 from crawler.outputs.records import Items, Pages
 from tests.archive.archive_samples import AT, folder_in
 from tests.archive.prune_lab import Page, archive, prune
-from tests.outputs.growing import Crawl, lines_of, running, urls, wait_until
+from tests.outputs.growing import Crawl, lines_of, running, urls
 from tests.outputs.samples import json_lines, target
+from tests.support.patience import wait_until
 
 EVERYTHING = PruneRule(before=AT + 10_000)
 

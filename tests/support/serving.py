@@ -9,6 +9,7 @@ The names resolve with crawler/testing/dns_server.py, the port is in the URLs.
 
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -55,8 +56,19 @@ class Site:
 
     def requests(self) -> list[Request]:
         """Everything answered so far, by start time."""
-        lines = self._log.read_text(encoding="utf-8").splitlines()
-        return sorted((Request(**json.loads(line)) for line in lines), key=lambda request: request.start)
+        answered = [Request(**entry) for entry in self._entries() if "end" in entry]
+        return sorted(answered, key=lambda request: request.start)
+
+    def delayed(self) -> list[str]:
+        """The target of each request that was or is answered with a delay, from its start on."""
+        return [entry["waits"] for entry in self._entries() if "waits" in entry]
+
+    def end_delays(self) -> None:
+        """Answer what waits, and all that comes, at once."""
+        self.process.send_signal(signal.SIGUSR1)
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        return map(json.loads, self._log.read_text(encoding="utf-8").splitlines())
 
 
 class GeneratedSite(Site):

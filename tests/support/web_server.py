@@ -1,14 +1,16 @@
 """The server behind serving.py: HTTP/1.1 with keep-alive on an inherited socket, routed by the Host header.
 
 Run as `python -I web_server.py FD SOURCE LOG` with SOURCE a folder, a JSON table of resources, or a module whose
-answer_anywhere(host, target, port) makes them; ends with its stdin, so that it outlives no test. Standard library only:
-it starts in 0.1 s and knows nothing of the crawler.
+answer_anywhere(host, target, port) makes them; ends with its stdin, so that it outlives no test. SIGUSR1 ends all
+delays for good. Standard library only: it starts in 0.1 s and knows nothing of the crawler.
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import mimetypes
+import signal
 import socket
 import sys
 import time
@@ -84,8 +86,8 @@ Source = Table | Folder | Made
 class Connection(asyncio.Protocol):
     """One client's connection: requests one after another, pipelined ones too."""
 
-    def __init__(self, source: Source, log: TextIO) -> None:
-        self._source, self._log = source, log
+    def __init__(self, source: Source, log: TextIO, undelayed: asyncio.Event) -> None:
+        self._source, self._log, self._undelayed = source, log, undelayed
         self._pending = b""
         self._busy = False
         self._transport: asyncio.Transport | None = None
@@ -114,13 +116,16 @@ class Connection(asyncio.Protocol):
         entry = {"start": started, "host": host, "target": target, "agent": headers.get("user-agent", "")}
         entry["headers"] = {name: value for name, value in headers.items() if name not in USUAL}
         self._busy = True
-        if found.get("delay_s"):
-            loop = asyncio.get_running_loop()
-            loop.call_later(found["delay_s"], self._respond_and_go_on, method, found, entry)
+        if found.get("delay_s") and not self._undelayed.is_set():
+            self._log.write(json.dumps({"waits": target}) + "\n")
+            self._late = asyncio.create_task(self._respond_late(method, found, entry))
         else:
             self._respond(method, found, entry)
 
-    def _respond_and_go_on(self, method: str, found: dict[str, Any], entry: dict[str, Any]) -> None:
+    async def _respond_late(self, method: str, found: dict[str, Any], entry: dict[str, Any]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(found["delay_s"]):
+                await self._undelayed.wait()
         self._respond(method, found, entry)
         self._next()
 
@@ -139,8 +144,9 @@ class Connection(asyncio.Protocol):
 
 async def serve(listener: socket.socket, source: Source, log: TextIO) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(source, log), sock=listener)
-    over = asyncio.Event()
+    over, undelayed = asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, undelayed.set)
+    server = await loop.create_server(lambda: Connection(source, log, undelayed), sock=listener)
     loop.add_reader(sys.stdin.fileno(), over.set)
     await over.wait()
     server.close()

@@ -10,7 +10,7 @@ from crawler.worker.turn import Turn, TurnEnd
 from crawler.worker.watch import OpenClaims
 from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch
-from tests.worker.turn_lab import runner_of, turn_of
+from tests.worker.turn_lab import StoppedClock, runner_of, turn_of
 
 LIMIT = 2
 LINE = LIMIT * LINE_PER_REQUEST
@@ -18,7 +18,8 @@ ADDRESS = "192.0.2.1"
 
 
 @pytest.fixture
-def scheduler() -> Scheduler:
+def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
+    StoppedClock(monkeypatch)
     return Scheduler(OpenClaims(1000), concurrency_per_queue=1)
 
 
@@ -74,8 +75,8 @@ async def test_claims_at_a_full_address_get_successive_times(scheduler: Schedule
     waits = [scheduler.wait_of(f"q{n}.test") for n in range(LIMIT + LINE, LIMIT + LINE + late)]
     each_ms = GUESS_MS / LIMIT
     assert waits == sorted(waits)
-    assert waits[0] == pytest.approx((LINE + 1) * each_ms, abs=30)
-    assert waits[-1] - waits[0] == pytest.approx((late - 1) * each_ms, abs=30)
+    assert waits[0] == pytest.approx((LINE + 1) * each_ms, abs=1)
+    assert waits[-1] - waits[0] == pytest.approx((late - 1) * each_ms, abs=1)
     assert scheduler.waiting == LINE + late, "their claims are in memory, so that they can be returned"
 
 

@@ -7,11 +7,14 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.owner import Acquired
 from crawler.membership.ownership import Dependent, HeldPartitions
 from crawler.model import Claim
 from crawler.settings import Settings
+from crawler.worker import address_limit, schedule
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import Files
 from crawler.worker.claim import Claimer
@@ -25,6 +28,15 @@ from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import DuePartitions, Work
 
 BUSY: Any = SimpleNamespace(active=1)  # a scheduler, of which a request is in flight
+
+
+class StoppedClock:
+    """The clock of schedulers, ms: it goes on when the test says so, however slow the machine is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000_000
+        for module in (schedule, address_limit):
+            monkeypatch.setattr(module, "monotonic_ms", lambda: self.now)
 
 
 def mark() -> InflightMark:
