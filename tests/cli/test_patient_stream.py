@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ def test_a_full_pipe_drops_lines_and_later_tells_how_many(monkeypatch: pytest.Mo
     with os.fdopen(writing, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         with patient_stderr():
-            began, line = time.monotonic(), "x" * 999 + "\n"
+            line = "x" * 999 + "\n"
             for _ in range(1000):
                 sys.stderr.write(line)
-            assert time.monotonic() - began < 5
             taken = b""
             while len(taken) % 4096 == 0 and (some := os.read(reading, 1 << 20)):
                 taken += some

@@ -40,6 +40,22 @@ class Hold:
     """Say nothing more and keep the connection open."""
 
 
+@dataclass
+class AllArrived:
+    """Go on once so many requests have come to this step."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        self._are_here = asyncio.Event()
+
+    async def wait(self) -> None:
+        self.count -= 1
+        if self.count == 0:
+            self._are_here.set()
+        await self._are_here.wait()
+
+
 @dataclass(frozen=True)
 class Repeat:
     """Send the same bytes until the client goes away."""
@@ -48,7 +64,7 @@ class Repeat:
     pause_s: float = 0.0
 
 
-Step = bytes | float | Close | Cut | Reset | Hold | Repeat
+Step = bytes | float | Close | Cut | Reset | Hold | Repeat | AllArrived
 
 
 class HostileServer:
@@ -158,6 +174,8 @@ class HostileServer:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     writer.transport.abort()
                     return False
+                case AllArrived():
+                    await step.wait()
                 case Hold():
                     await reader.read()
                     return False
