@@ -121,7 +121,7 @@ class SimFetcher:
     async def reach(self, url: str) -> Failure | None:
         await asyncio.sleep(self._net.connect_s())
         dead = self._net.web.dead.get(host_of(url))
-        if dead is None or not dead.refuses():
+        if dead is None or not dead.refuses(asyncio.get_running_loop().time()):
             return None
         await asyncio.sleep(dead.seconds)
         return Failure(kind=FailureKind.CONNECT, detail="refused")

@@ -82,6 +82,7 @@ SCHEDULED_MAX_S = 20.0
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
 JOBBED = 0.3  # share of runs with jobs; these have no quotas, and short delays
 JOB_DELAY_S = 0.3
+GIVE_UP_S = 60.0  # a host that is silent for so long
 SLOW_CALLS_S = 0.05  # each way: changes of a job come between the two calls of another one
 BUDGETS: tuple[dict[str, int], ...] = (
     {"urls": 3},
@@ -216,6 +217,6 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         **{f"retry.{kind}.backoff_s": 0.5 for kind in ("dns_error", "connect")},
         "hosts.failures": 3,
         "internals.hosts.probe_s": 2.0,
-        "hosts.give_up_s": 60.0,
+        "hosts.give_up_s": GIVE_UP_S,
     }
     return load(environment={}, options=options)

@@ -16,6 +16,7 @@ from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Call
 from crawler.rules.health import GIVEN_UP_AT
+from crawler.rules.urls import host_of
 from tests.simulation.audits import Auditor
 from tests.simulation.browsing import Internet, Request
 from tests.simulation.census import Census, exported
@@ -31,7 +32,7 @@ from tests.simulation.judge import LEAVE_S, Judge
 from tests.simulation.loop import NS, PROCESS, Process, StuckError, VirtualLoop
 from tests.simulation.machines import Fleet, Life, replaced, simulated_doors
 from tests.simulation.overflow import FOLDER, USED, Files, overflowing, with_files
-from tests.simulation.plan import Plan, plan_of, rng_of
+from tests.simulation.plan import GIVE_UP_S, Plan, plan_of, rng_of
 from tests.simulation.weather import CALM, Weather
 from tests.simulation.wire import RealEngine
 
@@ -289,7 +290,7 @@ class Simulation:
         for fault in self.census.faults():
             judge.blame("I3", fault)
         letters = self.census.dead_letters()
-        truth = self.plan.web.truth(frozenset(filter(self._is_poison_url, letters)))
+        truth = self.plan.web.truth(frozenset(url for url in letters if self._is_poison_url(url) or self._is_late(url)))
         committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed" and not e.run}
         self._compare("committed", committed, truth.committed)
         self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
@@ -310,6 +311,11 @@ class Simulation:
     def _is_poison_url(self, url: str) -> bool:
         """The rule against poison URLs may hit an innocent page that was in progress at three crashes."""
         return self.judge.deaths[url] >= GIVEN_UP_AT
+
+    def _is_late(self, url: str) -> bool:
+        """A host that comes back is given up when nobody asked it often enough in time, as while all are paused."""
+        dead = self.plan.web.dead.get(host_of(url))
+        return dead is not None and dead.silent_s >= GIVE_UP_S - 1
 
     def _compare(self, what: str, found: dict[str, int], wanted: dict[str, int]) -> None:
         if lost := sorted(set(wanted) - set(found)):

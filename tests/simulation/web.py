@@ -70,12 +70,19 @@ class DeadHost:
     gone: Gone
     seconds: float  # until that is known
     failures: int = 0
-    took: int = 0
+    refused_s: list[float] = field(default_factory=list)
 
-    def refuses(self) -> bool:
+    def refuses(self, now_s: float) -> bool:
         """One attempt to connect."""
-        self.took += 1
-        return self.gone is not Gone.BACK or self.took <= self.failures
+        if self.gone is Gone.BACK and len(self.refused_s) >= self.failures:
+            return False
+        self.refused_s.append(now_s)
+        return True
+
+    @property
+    def silent_s(self) -> float:
+        """How long nothing was heard of it, as far as it was asked."""
+        return self.refused_s[-1] - self.refused_s[0] if self.refused_s else 0.0
 
 
 @dataclass(slots=True)
