@@ -19,6 +19,7 @@ from crawler.errors import ConflictError, UsageError
 from crawler.frontier.api_store import ApiTokens, Role
 from tests.api.api_lab import PROBLEM, QUICK, Served, served, served_crawl
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.views.views_lab import all_keys, seeded
 
 READS = ("/v1/overview", "/v1/domains", "/healthz", "/readyz", "/openapi.json", "/", "/nothing", "/v1/events")
@@ -276,7 +277,7 @@ async def test_a_revoked_token_ends_its_stream_of_events_and_no_other(
     api: Served, revoke: Callable[[Served], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         token = await api.token(Role.READ)
         nobodys, anns = [await api.http.get(api.url("/v1/events"), headers=one) for one in ({}, token)]
         assert (await anns.content.readline()).startswith(b"id: ")
@@ -289,7 +290,7 @@ async def test_a_revoked_token_ends_its_stream_of_events_and_no_other(
 
 async def test_a_narrowed_token_goes_on_to_listen(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
-    async with asyncio.timeout(20), api.http.get(api.url("/v1/events"), headers=await api.token()) as response:
+    async with asyncio.timeout(PATIENCE_S), api.http.get(api.url("/v1/events"), headers=await api.token()) as response:
         await narrowed(api)
         for _ in range(40):
             assert await response.content.readline()
@@ -321,7 +322,7 @@ async def test_a_revoked_token_ends_its_upload_of_seeds(
         await asyncio.Event().wait()
 
     limits = msgspec.structs.replace(QUICK, linger_s=0.05)
-    async with asyncio.timeout(20), served_crawl(tmp_path, engine, limits=limits) as api:
+    async with asyncio.timeout(PATIENCE_S), served_crawl(tmp_path, engine, limits=limits) as api:
         headers = await api.token() | {"Content-Type": "application/x-ndjson", "Idempotency-Key": "k"}
         found_status, found, _ = await api.send("POST", "/v1/seeds", headers, data=lines(api))
         assert (found_status, is_revoked.is_set()) == (status, True), found
@@ -356,7 +357,7 @@ async def test_a_token_revoked_while_its_body_comes_changes_nothing(
 async def test_a_browsers_session_that_ended_ends_its_streams(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
     monkeypatch.setattr("crawler.api.access.SESSIONS_MAX", 1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         response = await api.http.get(api.url("/v1/events"), headers={"Cookie": await cookie_of(api)})
         assert (await response.content.readline()).startswith(b"id: ")
         await cookie_of(api)  # the oldest has to go for it

@@ -18,6 +18,7 @@ from crawler.frontier.operator import Actor, Via
 from crawler.frontier.owner import Takeover, Takeovers
 from tests.api.api_lab import QUICK, CountedReads, Served, served
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.views.views_lab import ANN, seeded
 
 Event = tuple[str, str, dict[str, object]]  # id, kind, data
@@ -45,7 +46,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Event]:
 
 
 async def first(events: AsyncIterator[Event], kind: str) -> Event:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             if event[1] == kind:
                 return event
@@ -77,7 +78,7 @@ async def test_entries_of_logs_come_once_each(api: Served) -> None:
             await takeovers.note(takeover(2 + n))
         log = [await first(events, "log")]
         both = [log[0]]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len([one for one in both if one[1] != "overview"]) < 6:
                 both.append(await anext(events))
     assert [one[2]["target"] for one in both if one[1] == "log"] == ["d0.example", "d1.example", "d2.example"]
@@ -132,7 +133,7 @@ async def test_one_reader_serves_all_and_rests_when_nobody_listens(
         for _ in range(3):
             await asyncio.gather(*(first(events, "overview") for events in clients))
         assert 3 <= reads.count < 20
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         before = -1
         while before != reads.count:
             before = reads.count
@@ -182,7 +183,7 @@ async def test_a_bug_in_reading_ends_neither_stream_nor_server(
 async def test_heartbeats_come_while_nothing_happens(tmp_path: Path, engine: Engine) -> None:
     limits = Limits(events_every_s=30, heartbeat_s=0.02, shutdown_s=0.5)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(PATIENCE_S),
         seeded(tmp_path / "c", engine) as crawl,
         served(crawl, limits=limits) as api,
         api.http.get(api.url("/v1/events")) as response,
@@ -217,7 +218,7 @@ async def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, engine: En
             await loop.sock_connect(sock, ("127.0.0.1", api.port))
             head = f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nLast-Event-ID: 0.0\r\n\r\n"
             await loop.sock_sendall(sock, head.encode())
-            async with asyncio.timeout(30), listening(api) as events:
+            async with asyncio.timeout(PATIENCE_S), listening(api) as events:
                 for _ in itertools.count():
                     await first(events, "overview")
                     if len(sockets_of(api)) == 1:
@@ -232,7 +233,7 @@ def sockets_of(api: Served) -> list[int]:
 
 
 async def test_the_end_of_the_server_ends_the_streams(tmp_path: Path, engine: Engine) -> None:
-    async with seeded(tmp_path / "c", engine) as crawl, aiohttp.ClientSession() as http, asyncio.timeout(5):
+    async with seeded(tmp_path / "c", engine) as crawl, aiohttp.ClientSession() as http, asyncio.timeout(PATIENCE_S):
         async with served(crawl, limits=Limits(shutdown_s=60)) as api:
             response = await http.get(api.url("/v1/events"))
             assert (await response.content.readline()).startswith(b"id: ")

@@ -15,6 +15,7 @@ from crawler.errors import EngineDown
 from crawler.views import overview as overview_service
 from tests.api.api_lab import PROBLEM, Served, served, served_crawl
 from tests.support.engine import Engine, running_engine
+from tests.support.patience import PATIENCE_S
 from tests.views.views_lab import DOMAIN, URLS, give_up, seeded
 
 
@@ -123,7 +124,7 @@ async def test_a_wrong_method_is_405_with_those_that_there_are(api: Served) -> N
     ],
 )
 async def test_what_is_not_http_is_a_problem_and_the_end(api: Served, text: bytes) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         head, _, body = (await api.raw(text)).partition(b"\r\n\r\n")
     assert b" 400 " in head.splitlines()[0]
     checked(msgspec.json.decode(body), 400)
@@ -143,7 +144,7 @@ async def test_what_is_not_http_is_a_problem_and_the_end(api: Served, text: byte
 )
 async def test_unusual_requests_are_answered_in_order(api: Served, line: str, extra: str, status: int) -> None:
     lines = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n{extra}\r\n" + "\r\n" * bool(extra)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         head = await api.raw(lines.encode(), until_closed=False)
     assert head.split()[1] == str(status).encode(), head
     assert b"Content-Security-Policy" in head
@@ -196,7 +197,7 @@ async def test_readyz_does_not_wait_for_a_silent_engine(api: Served, monkeypatch
         await asyncio.sleep(60)
 
     monkeypatch.setattr(type(api.crawl.crawls), "still", silent)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         checked((await api.get("/readyz"))[1], 503, "in time")
 
 

@@ -13,6 +13,7 @@ from crawler.frontier.api_store import ANSWERS_MAX, Role
 from crawler.frontier.operator import ENTRIES_MAX, Actor, Via
 from tests.api.api_lab import QUICK, Served, served, served_crawl
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.views.views_lab import DOMAIN, seeded
 
 PAUSE = f"/v1/domains/{DOMAIN}/pause"
@@ -109,7 +110,7 @@ async def test_nobody_reads_names_of_other_users_in_the_log(api: Served) -> None
 async def test_one_user_takes_no_more_streams_than_stay_free(tmp_path: Path, engine: Engine) -> None:
     limits = replace(QUICK, event_clients=8)
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(PATIENCE_S),
         seeded(tmp_path / "c", engine) as crawl,
         served(crawl, limits=limits) as api,
         contextlib.AsyncExitStack() as stack,
@@ -138,7 +139,11 @@ async def test_one_user_can_not_take_all_uploads_of_seeds(tmp_path: Path, engine
         await is_over.wait()
 
     limits = replace(QUICK, linger_s=0.05)
-    async with asyncio.timeout(30), served_crawl(tmp_path, engine, limits=limits) as api, asyncio.TaskGroup() as group:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        served_crawl(tmp_path, engine, limits=limits) as api,
+        asyncio.TaskGroup() as group,
+    ):
         ann, eve = await api.token(), await api.token(user="eve")
         for count in (1, 2):
             group.create_task(api.send("POST", "/v1/seeds", eve | NDJSON, data=hanging()))

@@ -14,6 +14,7 @@ from crawler.frontier.api_store import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers
 from crawler.views import commands
 from tests.api.api_lab import Served, served
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.views.views_lab import DOMAIN, URLS, give_up, seeded
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -199,7 +200,7 @@ async def test_a_key_whose_request_runs_is_409_and_one_that_failed_is_free(
     monkeypatch.setattr(commands, "pause", slow)
     async with asyncio.TaskGroup() as group:
         first = group.create_task(api.send("POST", PAUSE, keyed))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not await api.crawl.engine.command("EXISTS", api.crawl.keys.api_answers):
                 await asyncio.sleep(0.001)
         assert (await api.send("POST", PAUSE, keyed))[0] == 409

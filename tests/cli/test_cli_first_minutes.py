@@ -17,6 +17,7 @@ from crawler.errors import InvalidUrl
 from crawler.terminal.text import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
 from tests.support.engine import Engine, running_engine
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -442,7 +443,7 @@ def test_a_second_crawl_of_a_folder_is_refused_before_it_adds_anything(programs:
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
         words = ("crawl", site.url(HOST), *QUICK, "--dir", "d", "-q", "--pages", "1")
-        deadline = time.monotonic() + 5  # the process that it had started ends a moment later
+        deadline = time.monotonic() + PATIENCE_S  # the process that it had started ends a moment later
         while (again := in_process(programs, *words, cwd=here)).code == CONFLICT and time.monotonic() < deadline:
             time.sleep(0.02)
         assert again.code == 0, again.err  # the lock went with its process

@@ -51,7 +51,7 @@ def test_a_server_lives_beside_crawls_and_ends_in_order(programs: Nursery, tmp_p
     events = stream.getresponse()
     assert events.readline().startswith(b"id: ")
     server.terminate()
-    assert server.wait(10) == 0, server.err
+    assert server.wait() == 0, server.err
     assert b"event: overview" in events.read()
     stream.close()
     assert programs.left() == [], "the engine has ended with its last user"
@@ -72,7 +72,7 @@ def test_the_printed_link_begins_a_browsers_session(programs: Nursery, tmp_path:
     assert sent(port, "GET", path)[0] == 403
     assert len(set(re.findall(r"/login\?code=\S+", server.err))) == 2, "the next one is printed"
     server.interrupt()
-    assert server.wait(10) == 0
+    assert server.wait() == 0
     assert "browser" in in_process(programs, "oplog", *folder).out
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.cli_lab import HOST, QUICK, crawler, in_process, small_site
+from tests.support.patience import wait_until
 from tests.support.processes import ROOT, Nursery, is_running
 from tests.support.serving import Site, serve_resources
 
@@ -88,31 +89,24 @@ def test_with_several_instances_the_stalled_one_is_started_again(programs: Nurse
 def test_ctrl_c_works_while_the_interpreter_is_stuck(programs: Nursery, site: Site, tmp_path: Path) -> None:
     command = begin(programs, site, tmp_path, "in C", "--set", "crawl.stall_cpu_s=0")
     program = programs.crawler(*command)
-    deadline = time.monotonic() + 20
-    while not any(request.target == BAD for request in site.requests()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: any(request.target == BAD for request in site.requests()))
     time.sleep(0.5)
     program.interrupt()
     time.sleep(0.4)
     program.interrupt()
-    assert program.wait(10) == 11
+    assert program.wait() == 11
     assert "forced" in program.err
 
 
 @pytest.mark.leaves_engines
 def test_a_kill_of_the_command_ends_the_crawl(programs: Nursery, site: Site, tmp_path: Path) -> None:
     program = programs.crawler(*begin(programs, site, tmp_path, "in C", "--set", "crawl.stall_cpu_s=0"))
-    deadline = time.monotonic() + 60
-    while not site.requests() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(site.requests)
     worker = program.pid
     assert worker != program.process.pid
     program.process.kill()
     assert program.wait() == -signal.SIGKILL
-    deadline = time.monotonic() + 30
-    while is_running(worker) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_running(worker)
+    wait_until(lambda: not is_running(worker))
 
 
 SLEEPS = """

@@ -67,7 +67,7 @@ class OverflowLab:
         seeded = self.programs.crawler(
             "seed", "--redis", self.engine.url, "--dir", str(self.folder / "s"), self.site.url(HOST)
         )
-        assert seeded.wait(30) == 0, seeded.err
+        assert seeded.wait() == 0, seeded.err
 
     def used_bytes(self) -> int:
         with contextlib.closing(self.engine.client()) as client:
@@ -82,7 +82,7 @@ class OverflowLab:
         time.sleep(1.0)  # its own look at the memory, and a sweep
         used = self.used_bytes()
         program.terminate()
-        program.wait(20)
+        program.wait()
         return used
 
     @contextlib.contextmanager

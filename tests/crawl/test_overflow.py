@@ -36,13 +36,13 @@ def test_a_frontier_ten_times_its_memory_is_crawled_despite_crashes(lab: Overflo
     first = lab.start(budget, **SLOWLY, SHARDCRAWL_CRASH_POINT="spill.written=kill")
     first.wait_for("waits for work")
     lab.seed()
-    assert first.wait(30) == KILLED
-    assert lab.start(budget, **SLOWLY, SHARDCRAWL_CRASH_POINT="spill.told=kill").wait(30) == KILLED
+    assert first.wait() == KILLED
+    assert lab.start(budget, **SLOWLY, SHARDCRAWL_CRASH_POINT="spill.told=kill").wait() == KILLED
     third = lab.start(budget, **SLOWLY, SHARDCRAWL_CRASH_POINT="unspill.answered#4=kill")
     with lab.view() as view:
         wait_until(lambda: spilled_share(view) > 0.8, "the frontier to lie on disk")
         wait_until(lambda: lab.used_bytes() < budget, "room in the engine", timeout_s=5)
-        assert third.wait(40) == KILLED
+        assert third.wait() == KILLED
         fourth = lab.start(budget, **SLOWLY)
         before = view.totals("done")[0]
         wait_until(lambda: view.totals("done")[0] > before + 500, "work of its own")
@@ -54,7 +54,7 @@ def test_a_frontier_ten_times_its_memory_is_crawled_despite_crashes(lab: Overflo
         assert view.totals("spilled") == [0]
     assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD  # the queue, claims, and commits to be indexed
     last.terminate()
-    last.wait(30)
+    last.wait()
     assert lab.statuses() == lab.expected()
 
 
@@ -71,5 +71,5 @@ def test_without_a_folder_it_goes_slowly_within_the_budget_and_loses_nothing(lab
         wait_until(view.is_done, "the end")
         assert view.totals("spilled") == [0]
     lab.started[-1].terminate()
-    lab.started[-1].wait(30)
+    lab.started[-1].wait()
     assert lab.statuses() == lab.expected()

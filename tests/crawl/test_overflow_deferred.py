@@ -38,8 +38,8 @@ def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
     first = lab.start(budget, SHARDCRAWL_CRASH_POINT="spill.written=kill", **small)
     first.wait_for("waits for work")
     lab.seed()
-    assert first.wait(30) == KILLED
-    assert lab.start(budget, SHARDCRAWL_CRASH_POINT="spill.told=kill", **small).wait(30) == KILLED
+    assert first.wait() == KILLED
+    assert lab.start(budget, SHARDCRAWL_CRASH_POINT="spill.told=kill", **small).wait() == KILLED
     third = lab.start(budget, **small)
     with lab.view() as view:
         assert not view.is_done()
@@ -60,5 +60,5 @@ def test_deferred_urls_beyond_memory_come_back_with_a_larger_budget(
         assert view.totals("spilled", "spilled_parked") == [0, 0]
     assert max(used) < idle + 2 * FRONTIER_BYTES // TENFOLD
     last.terminate()
-    last.wait(30)
+    last.wait()
     assert lab.statuses() == lab.expected()

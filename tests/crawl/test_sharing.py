@@ -30,11 +30,11 @@ def test_three_instances_share_the_domains_and_fetch_each_url_once(tmp_path: Pat
                 program.wait_for("waits for work")
             time.sleep(2)  # joins are applied together after a short debounce
             seed = programs.crawler("seed", "--redis", engine.url, "--dir", str(tmp_path / "s"), *site.web.seeds)
-            assert seed.wait(30) == 0, seed.err
+            assert seed.wait() == 0, seed.err
             wait_until_done(programs, engine, tmp_path)
             for program in running:
                 program.terminate()
-            assert [program.wait(40) for program in running] == [INTERRUPTED] * 3, running[0].err
+            assert [program.wait() for program in running] == [INTERRUPTED] * 3, running[0].err
         requests = site.requests()
     entries = [entry for n in range(3) for entry in entries_of(tmp_path / f"c{n}")]
     assert [url for url, n in Counter(e.url for e in entries).items() if n > 1] == []
@@ -50,7 +50,7 @@ def test_instances_that_start_at_the_same_moment_get_slots_of_their_own(tmp_path
         slots = {program.wait_for(r"Instance \S+-(\d) of crawl")[1] for program in running}
         for program in running:
             program.terminate()
-        assert [program.wait(40) for program in running] == [INTERRUPTED] * 4, [program.err for program in running]
+        assert [program.wait() for program in running] == [INTERRUPTED] * 4, [program.err for program in running]
     assert slots == {"0", "1", "2", "3"}
 
 
@@ -64,7 +64,7 @@ def wait_until_done(programs: Nursery, engine: Engine, folder: Path) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         asked = programs.crawler("stats", "--json", "--redis", engine.url, "--dir", str(folder / "s"))
-        assert asked.wait(20) == 0, asked.err
+        assert asked.wait() == 0, asked.err
         totals = json.loads(asked.out)["totals"]
         if totals["added"] and totals["added"] == totals["done"]:
             return

@@ -89,7 +89,7 @@ def crawling(place: Path, app: str, *options: str, **environment: str) -> Iterat
 @pytest.mark.parametrize("instances", [pytest.param((), marks=pytest.mark.slow), ("-n", "3")])
 def test_hooks_neither_end_a_crawl_nor_hold_up_its_end(tmp_path: Path, instances: tuple[str, ...]) -> None:
     with crawling(tmp_path, APP, *instances) as (program, site):
-        assert program.wait(40) == 0, program.err
+        assert program.wait() == 0, program.err
         assert "this is a bug" not in program.err
         assert re.search(r"the hook exits \(on_fetch\) failed \d+ times; the log says why", program.err)
         expected = site.web.expected(site.web.seeds, "any").committed
@@ -126,7 +126,7 @@ def test_ctrl_c_ends_a_crawl_whose_hooks_live_through_it(tmp_path: Path) -> None
         while not any(not request.is_robots for request in site.requests()):
             time.sleep(0.02)
         program.process.send_signal(signal.SIGINT)
-        assert program.wait(30) == 10, program.err
+        assert program.wait() == 10, program.err
 
 
 READS_AND_DIES = """

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Overrides
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(180)]
 SHOP = "shop0.test"
@@ -124,13 +125,13 @@ def test_dead_letters_are_retried_by_reason(dashboard: Dashboard, writer: Watche
     page = writer.page
     writer.open("dead-letters")
     row = page.locator("#dead-reasons tr", has_text="server error")
-    expect(row).to_be_visible(timeout=20_000)
+    expect(row).to_be_visible(timeout=1000 * PATIENCE_S)
     row.get_by_role("button", name="Retry all").click()
     confirm(writer, "Retry")
     expect(page.locator("#toast-text")).to_have_text("1 URL put back.")
     expect(row).to_have_count(0)
     writer.open("domain/broken.test")
-    expect(page.locator("#domain-sentence")).to_contain_text("(1 page)", timeout=20_000)
+    expect(page.locator("#domain-sentence")).to_contain_text("(1 page)", timeout=1000 * PATIENCE_S)
 
 
 def test_a_seed_is_added_and_what_is_wrong_is_told(dashboard: Dashboard, writer: Watched) -> None:
@@ -143,7 +144,7 @@ def test_a_seed_is_added_and_what_is_wrong_is_told(dashboard: Dashboard, writer:
     expect(page.locator("#log li").first).to_contain_text("browser (api): seed, 2 URLs")
     writer.open("domains")
     page.get_by_role("searchbox", name="Search").fill("new")
-    expect(page.get_by_role("row", name="new.test")).to_contain_text("done", timeout=20_000)
+    expect(page.get_by_role("row", name="new.test")).to_contain_text("done", timeout=1000 * PATIENCE_S)
 
 
 def test_one_url_is_explained(reader: Watched) -> None:
@@ -151,7 +152,7 @@ def test_one_url_is_explained(reader: Watched) -> None:
     reader.open("domains")
     page.get_by_label("URL", exact=True).fill("http://shop3.test/")
     page.get_by_role("button", name="Explain").click()
-    expect(page.locator("#explain-verdict")).to_contain_text("Crawled: status 200", timeout=20_000)
+    expect(page.locator("#explain-verdict")).to_contain_text("Crawled: status 200", timeout=1000 * PATIENCE_S)
     expect(page.locator("#explain-facts")).to_contain_text("in: domain shop3.test of a seed")
     page.get_by_label("URL", exact=True).fill("http://elsewhere.test/")
     page.keyboard.press("Enter")
@@ -160,8 +161,8 @@ def test_one_url_is_explained(reader: Watched) -> None:
 
 def test_text_of_sites_stays_text(dashboard: Dashboard, reader: Watched) -> None:
     reader.open("domain/evil.test")
-    expect(reader.page.locator("#domain-dead")).to_contain_text(HOSTILE, timeout=20_000)
-    expect(reader.page.locator("#domain-attempts")).to_contain_text(HOSTILE, timeout=20_000)
+    expect(reader.page.locator("#domain-dead")).to_contain_text(HOSTILE, timeout=1000 * PATIENCE_S)
+    expect(reader.page.locator("#domain-attempts")).to_contain_text(HOSTILE, timeout=1000 * PATIENCE_S)
     reader.open("dead-letters")
     expect(reader.page.locator("#dead-list")).to_contain_text(HOSTILE)
     assert reader.page.locator("main img").count() == 0

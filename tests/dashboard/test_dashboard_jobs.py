@@ -25,6 +25,7 @@ from tests.dashboard.jobs_lab import JOBS, ROWS, fill_many, served_jobs
 from tests.dashboard.test_dashboard_clicks import confirm
 from tests.dashboard.test_dashboard_pictures import take
 from tests.dashboard.test_dashboard_view import CUT, HIDE
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -251,12 +252,12 @@ def test_a_run_is_triggered_by_a_click_and_seen_until_it_has_finished(dashboard:
     page.get_by_role("button", name="Run now").click()
     confirm(writer, "Run now")
     expect(page.locator("#job-running")).to_contain_text(
-        re.compile(r"[1-9]\d* pages?, .* pending, for "), timeout=20_000
+        re.compile(r"[1-9]\d* pages?, .* pending, for "), timeout=1000 * PATIENCE_S
     )
     page.locator("#job-running").get_by_role("link").click()
     expect(page.locator("#run-state")).to_have_text("running, manual")
     expect(page.locator("#run-facts")).to_contain_text(re.compile(rf"{JOB_PAGES}, of them \d+ pending"))
-    expect(page.locator("#run-state")).to_have_text("finished, manual", timeout=40_000)
+    expect(page.locator("#run-state")).to_have_text("finished, manual", timeout=1000 * PATIENCE_S)
     expect(page.locator("#run-sentence")).to_contain_text(f"It finished: {JOB_PAGES} pages in ")
 
 

@@ -60,16 +60,16 @@ def test_a_killed_instance_and_the_pictures_of_it(
     watched = look(dashboard.base, viewport={"width": 1280, "height": 1030})
     page = watched.page
     page.goto(dashboard.login_link())
-    expect(page.locator("#n-instances")).to_have_text(str(len(NODES)), timeout=30_000)
-    expect(page.locator("#busiest tbody tr").first).to_be_visible(timeout=30_000)
+    expect(page.locator("#n-instances")).to_have_text(str(len(NODES)), timeout=1000 * PATIENCE_S)
+    expect(page.locator("#busiest tbody tr").first).to_be_visible(timeout=1000 * PATIENCE_S)
     if FOLDER:
         page.wait_for_timeout(1000 * RUNS_S)
     ring = page.locator("#ring-small svg")
-    expect(ring).to_have_attribute("aria-label", holds_of(NODES[2]), timeout=30_000)
+    expect(ring).to_have_attribute("aria-label", holds_of(NODES[2]), timeout=1000 * PATIENCE_S)
     instances[2].kill()
     chords = page.locator("#ring-small .chord")  # of others too, which may still be joining; each is there for seconds
-    chords.filter(has_text=f"{NODES[2]} → ").first.wait_for(state="attached", timeout=30_000)
-    expect(ring).not_to_have_attribute("aria-label", holds_of(NODES[2]), timeout=30_000)
+    chords.filter(has_text=f"{NODES[2]} → ").first.wait_for(state="attached", timeout=1000 * PATIENCE_S)
+    expect(ring).not_to_have_attribute("aria-label", holds_of(NODES[2]), timeout=1000 * PATIENCE_S)
     expect(page.locator("#n-instances")).to_have_text("3")
     take(page, folder / "dashboard-desktop.png")
     page.goto(f"{dashboard.base}/#/instances")
@@ -80,9 +80,9 @@ def test_a_killed_instance_and_the_pictures_of_it(
     dark = look(dashboard.base, viewport={"width": 1280, "height": 1030}, color_scheme="dark")
     dark.page.goto(dashboard.login_link())
     busiest = dark.page.locator("#busiest tbody tr a").first
-    dark.open(f"domain/{busiest.inner_text(timeout=30_000)}")
+    dark.open(f"domain/{busiest.inner_text(timeout=1000 * PATIENCE_S)}")
     expect(dark.page.locator("#domain-sentence")).not_to_be_empty()
-    expect(dark.page.locator("#domain-attempts tbody tr").first).to_be_visible(timeout=30_000)
+    expect(dark.page.locator("#domain-attempts tbody tr").first).to_be_visible(timeout=1000 * PATIENCE_S)
     take(dark.page, folder / "dashboard-dark.png")
     phone = look(dashboard.base, viewport={"width": 390, "height": 844}, device_scale_factor=2)
     phone.page.goto(dashboard.login_link())

@@ -15,6 +15,7 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.views.losses import Kind, Loss
 from crawler.views.overview import losses
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched, serve_crawl
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -58,11 +59,11 @@ def test_an_outage_of_the_server_shows_and_ends_by_itself(dashboard: Dashboard, 
     expect(watched.page.locator("#connection-text")).to_have_text("live")
     watched.expected.append("net::ERR_")
     first.server.kill()
-    expect(watched.page.locator("#banner")).to_contain_text("No connection to crawler serve", timeout=10_000)
+    expect(watched.page.locator("#banner")).to_contain_text("No connection to crawler serve", timeout=1000 * PATIENCE_S)
     serve_crawl(dashboard.programs, dashboard.folder, port)
-    expect(watched.page.locator("#banner")).to_be_hidden(timeout=20_000)
+    expect(watched.page.locator("#banner")).to_be_hidden(timeout=1000 * PATIENCE_S)
     pages = watched.page.locator("#n-pages").inner_text()
-    expect(watched.page.locator("#n-pages")).not_to_have_text(pages, timeout=20_000)
+    expect(watched.page.locator("#n-pages")).not_to_have_text(pages, timeout=1000 * PATIENCE_S)
 
 
 def test_without_events_the_page_polls(reader: Watched) -> None:
@@ -71,7 +72,7 @@ def test_without_events_the_page_polls(reader: Watched) -> None:
     reader.open()
     expect(reader.page.locator("#connection-text")).to_have_text("polling")
     pages = reader.page.locator("#n-pages").inner_text()
-    expect(reader.page.locator("#n-pages")).not_to_have_text(pages, timeout=20_000)
+    expect(reader.page.locator("#n-pages")).not_to_have_text(pages, timeout=1000 * PATIENCE_S)
 
 
 def test_an_outage_of_the_engine_shows_with_its_reason(reader: Watched) -> None:
@@ -87,12 +88,12 @@ def test_an_outage_of_the_engine_shows_with_its_reason(reader: Watched) -> None:
     green = reader.page.evaluate(COLOUR, "#state")
     reader.page.route("**/v1/**", refuse)
     told = "The engine does not answer. This page shows what was known last"
-    expect(reader.page.locator("#banner")).to_contain_text(told, timeout=20_000)
+    expect(reader.page.locator("#banner")).to_contain_text(told, timeout=1000 * PATIENCE_S)
     expect(reader.page.locator("#connection-text")).to_have_text("no answer")
     assert reader.page.evaluate(COLOUR, "#state") == reader.page.evaluate(COLOUR, "#connection") != green
     reader.page.unroute("**/v1/**")
-    expect(reader.page.locator("#banner")).to_be_hidden(timeout=20_000)
-    expect(reader.page.locator("#state")).to_have_text("running", timeout=20_000)
+    expect(reader.page.locator("#banner")).to_be_hidden(timeout=1000 * PATIENCE_S)
+    expect(reader.page.locator("#state")).to_have_text("running", timeout=1000 * PATIENCE_S)
     assert reader.page.evaluate(COLOUR, "#state") == green
 
 
@@ -150,8 +151,10 @@ def test_everything_works_by_keyboard(dashboard: Dashboard, writer: Watched) -> 
     expect(page.locator("#state")).to_have_text("running")
     page.reload()
     chart = page.get_by_role("slider").first
-    expect(chart).to_have_attribute("aria-label", re.compile("at most"), timeout=20_000)
-    expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^[1-9]"), timeout=20_000)  # two points at least
+    expect(chart).to_have_attribute("aria-label", re.compile("at most"), timeout=1000 * PATIENCE_S)
+    expect(chart).to_have_attribute(
+        "aria-valuemax", re.compile(r"^[1-9]"), timeout=1000 * PATIENCE_S
+    )  # two points at least
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
@@ -263,7 +266,7 @@ def test_hostile_text_in_every_field_stays_text(reader: Watched) -> None:
     for view in VIEWS:
         reader.open(view)
         expect(reader.page.locator("#crawl-name")).to_have_text(HOSTILE)
-        expect(reader.page.locator("main")).to_contain_text("<img", timeout=20_000)
+        expect(reader.page.locator("main")).to_contain_text("<img", timeout=1000 * PATIENCE_S)
     assert reader.page.locator("body img").count() == 0
     assert reader.page.evaluate("document.title") != "owned"
 

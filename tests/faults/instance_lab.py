@@ -131,7 +131,7 @@ def seed(programs: Nursery, folder: Path, urls: Iterable[str], *options: str) ->
     """Give running instances work. Seeds may be given again: a machine too busy to answer in time gets a second try."""
     for _ in range(3):
         program = programs.crawler("seed", *urls, "--dir", str(folder / "seeder"), *options)
-        if program.wait(40) != EngineDown.exit_code:
+        if program.wait() != EngineDown.exit_code:
             break
     assert program.process.returncode == 0, program.err
 

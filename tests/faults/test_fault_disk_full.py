@@ -76,7 +76,7 @@ def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path,
         crawling.wait_for("waits for free disk space")
         assert 0 < len(EngineView(client).log()) + len(entries_of(folder)) < PAGES
         stats = programs.crawler("stats", "--json", *where)
-        assert stats.wait(30) == 0
+        assert stats.wait() == 0
         assert json.loads(stats.out)["totals"]["disk_full"]
         resize(disk, "64m")
         assert crawling.wait(60) == 0, crawling.err

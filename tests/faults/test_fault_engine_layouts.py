@@ -22,7 +22,7 @@ COMMANDS = (["crawl", "http://a.test/", "--quiet"], ["run"], ["seed", "http://a.
 def test_every_command_refuses_a_crawl_of_another_layout(tmp_path: Path, engine: Engine, other: int) -> None:
     with contextlib.closing(engine.client()) as client, nursery(QUICK) as programs:
         first = programs.crawler("seed", "http://b.test/", "--redis", engine.url, "--dir", str(tmp_path / "first"))
-        assert first.wait(20) == 0, first.err
+        assert first.wait() == 0, first.err
         record = json.loads(client.hget("{main}:crawl", "record"))
         client.hset("{main}:crawl", "record", json.dumps(record | {"layout": other}))
         before = dump(client, "*")
@@ -31,7 +31,7 @@ def test_every_command_refuses_a_crawl_of_another_layout(tmp_path: Path, engine:
             for n, command in enumerate(COMMANDS)
         ]
         for command, program in zip(COMMANDS, started, strict=True):
-            assert program.wait(20) == CONFLICT, (command, program.err)
+            assert program.wait() == CONFLICT, (command, program.err)
             assert program.err.count("\n") == 0, program.err
             assert f"layout {other}, this release needs layout {LAYOUT}" in program.err
         assert dump(client, "*") == before

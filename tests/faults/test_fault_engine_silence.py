@@ -13,6 +13,7 @@ from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs, name_server
 from tests.faults.engine_lab import HASTY
 from tests.support.engine import Engine
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, Program, nursery
 from tests.support.proxy import Proxy, tcp_proxy
 from tests.support.serving import GeneratedSite, serve_web
@@ -82,7 +83,7 @@ def start(stack: contextlib.ExitStack, programs: Nursery, engine: Engine, folder
 
 
 def wait_for_requests(patient: Patient, n: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while len(patient.site.requests()) < n:
         assert patient.program.process.poll() is None, patient.program.err
         assert time.monotonic() < deadline

@@ -66,7 +66,7 @@ def test_an_instance_whose_wall_clock_jumps_by_hours_crawls_as_any_other(tmp_pat
             assert view.leases() == leases
             for program in running:
                 program.terminate()
-            assert [program.wait(40) for program in running] == [STOPPED, STOPPED]
+            assert [program.wait() for program in running] == [STOPPED, STOPPED]
         requests = web.requests()
     entries = [entry for n in range(2) for entry in entries_of(tmp_path / f"c{n}")]
     off = {round((e.fetched_at - time.time()) / HOUR_S) for e in entries if e.node == "node-0"}

@@ -61,7 +61,7 @@ def test_a_node_that_flaps_moves_no_lease_of_those_that_are_well(tmp_path: Path,
             wait_until(view.is_done, "the end of the crawl")
             for program in (*well, ill):
                 program.terminate()
-            assert [program.wait(40) for program in (*well, ill)] == [STOPPED] * 3
+            assert [program.wait() for program in (*well, ill)] == [STOPPED] * 3
         requests = web.requests()
     assert waited_s + joined_s >= HELD_S - 1.0
     assert [line["seconds"] for line in events(tmp_path, 2) if line["event"] == "member.quarantined"] == [HELD_S] * 5
@@ -85,13 +85,13 @@ def test_two_instances_that_follow_different_rings_say_so_and_share_nothing(tmp_
             said = [lambda n=n: any(e["event"] == "ring.disagreement" for e in events(tmp_path, n)) for n in range(2)]
             wait_until(lambda: all(s() for s in said), "both to say that they disagree", timeout_s=20)
             shown = programs.crawler("ring", "--redis", engine.url, "--dir", str(tmp_path / "seeder"))
-            assert shown.wait(20) == 0, shown.err
+            assert shown.wait() == 0, shown.err
             leases = view.leases()
             odd.terminate()
-            assert odd.wait(40) == STOPPED
+            assert odd.wait() == STOPPED
             wait_until(view.is_done, "the end of the crawl")
             usual.terminate()
-            assert usual.wait(40) == STOPPED
+            assert usual.wait() == STOPPED
         requests = web.requests()
     assert "node-1  alive, disagrees" in shown.out
     assert "2 different rings are followed" in shown.out

@@ -33,7 +33,7 @@ def test_links_added_before_a_crash_come_once_and_their_page_again(tmp_path: Pat
         with nursery(SETTINGS | {"CRAWLER_DNS_NAMESERVERS": dns}) as programs:
             place = ("--redis", engine.url, "--dir", str(home), "--delay", str(DELAY_S), "--quiet")
             dying = programs.crawler("crawl", web.seed, *place, **{VARIABLE: "route.added=kill"})
-            assert dying.wait(30) == KILLED
+            assert dying.wait() == KILLED
             parent, child = "http://d0.test/", "http://d1.test/"
             assert fetched(web.requests()) == {parent: 1}
             assert view.added_of(partition_of("d1.test", PARTITIONS)) == 1, "the child had not been added"

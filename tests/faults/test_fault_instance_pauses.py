@@ -100,7 +100,7 @@ class Lab:
             wait_until(view.is_done, "the end of what came later")
             for program in (sleeper, other):
                 program.terminate()
-            assert [program.wait(40) for program in (sleeper, other)] == [STOPPED, STOPPED]
+            assert [program.wait() for program in (sleeper, other)] == [STOPPED, STOPPED]
         seen.logs = [events(self._home, n) for n in range(2)]
         seen.entries = [entry for n in range(2) for entry in entries_of(self._home / f"c{n}")]
         seen.requests = [r for r in self._web.requests() if r.agent in (self._agent(0), self._agent(1))]

@@ -57,11 +57,11 @@ def test_scaling_from_one_to_four_to_two_fetches_nothing_twice(tmp_path: Path, e
             wait_until(lambda: view.held_by("node-1") | view.held_by("node-3") == set(range(view.partitions)), "two")
             released_at = time.monotonic()
             assert not view.is_done(), "the crawl was too short: this test tests nothing"
-            assert [running[n].wait(20) for n in leavers] == [STOPPED, STOPPED]
+            assert [running[n].wait() for n in leavers] == [STOPPED, STOPPED]
             wait_until(view.is_done, "the end of the crawl")
             for n in (1, 3):
                 running[n].terminate()
-            assert [running[n].wait(20) for n in (1, 3)] == [STOPPED, STOPPED]
+            assert [running[n].wait() for n in (1, 3)] == [STOPPED, STOPPED]
         requests = web.requests()
     last_fetch = max(by_agent(requests)[agents[n]][-1].end for n in leavers)
     assert released_at - max(asked_at, last_fetch) < RELEASE_S
@@ -89,13 +89,13 @@ def test_a_node_name_in_use_is_refused_without_harm_to_its_holder(
             command = [sys.executable, "-m", "crawler", "run", "--dir", str(tmp_path / "twin"), "--node", "node-0"]
             twin = programs.start(*(ELSEWHERE if elsewhere else ()), *command, *place)
             seed(programs, tmp_path, [web.seed], *place)
-            assert twin.wait(30) == TAKEN
+            assert twin.wait() == TAKEN
             assert twin.err.splitlines()[-1].startswith("crawler: node 'node-0' is already running (session ")
             assert "Traceback" not in twin.err
             wait_until(view.is_done, "the end of the crawl")
             assert view.leases() == leases
             first.terminate()
-            assert first.wait(20) == STOPPED, first.err
+            assert first.wait() == STOPPED, first.err
         requests = web.requests()
     assert_exact(web, entries_of(tmp_path / "c0"))
     assert asked_twice(requests) == set()

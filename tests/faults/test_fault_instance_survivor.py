@@ -100,7 +100,7 @@ class Pair:
             taken_at = time.monotonic()
             wait_until(view.is_done, "the end of the crawl")
             other.terminate()
-            assert other.wait(40) == STOPPED, other.err
+            assert other.wait() == STOPPED, other.err
         agents = agent_of(self._label(0)), agent_of(self._label(1))
         return Taken(
             code, taken_at - died_at, without_port(committed, self._web), died_at, agents,

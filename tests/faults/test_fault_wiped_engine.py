@@ -114,13 +114,13 @@ def test_a_flushed_embedded_engine_stops_the_crawl_and_rebuild_restores_it(progr
         wait_for_requests(site, 120, crawling)
         with contextlib.closing(redis.Redis.from_url(EmbeddedEngine(folder / "engine").url)) as client:
             client.flushall()
-        assert crawling.wait(20) == 4
+        assert crawling.wait() == 4
         assert "the engine lost the crawl 'main'" in said(crawling)
         assert "'crawler rebuild'" in said(crawling)
         time.sleep(0.5)  # the site notes a request when it has answered: one was under way, maybe
         asked = len(site.requests())
         again = start(programs, site, folder)
-        assert again.wait(20) == 4
+        assert again.wait() == 4
         assert "'crawler rebuild'" in said(again)
         assert len(site.requests()) == asked
         assert "not fetched again" in rebuilt(programs, folder).out
@@ -128,10 +128,10 @@ def test_a_flushed_embedded_engine_stops_the_crawl_and_rebuild_restores_it(progr
         crawling = start(programs, site, folder)
         wait_for_requests(site, asked + 60, crawling)
         crawling.interrupt()
-        assert crawling.wait(40) == 10
+        assert crawling.wait() == 10
         shutil.rmtree(folder / "engine")
         again = start(programs, site, folder)
-        assert again.wait(20) == 4
+        assert again.wait() == 4
         assert "'crawler rebuild'" in said(again)
         rebuilt(programs, folder)
         last = start(programs, site, folder)
@@ -151,14 +151,14 @@ def test_a_wiped_engine_stops_supervised_instances_and_seeders_with_one_line(
         running.wait_for("Starting 2 instances")
         seeding = ("seed", "--dir", str(tmp_path / "s"), *here, *site.web.seeds)
         seeded = programs.crawler(*seeding)
-        assert seeded.wait(30) == 0, seeded.err
+        assert seeded.wait() == 0, seeded.err
         wait_for_requests(site, 100, running)
         with contextlib.closing(engine.client()) as client:
             client.flushall()
-        assert running.wait(40) == 4, running.err
+        assert running.wait() == 4, running.err
         assert "'crawler rebuild'" in said(running)
         late = programs.crawler(*seeding)
-        assert late.wait(20) == 4
+        assert late.wait() == 4
         assert "'crawler rebuild'" in said(late)
         with contextlib.closing(engine.client()) as client:
             assert not client.exists("{main}:crawl")

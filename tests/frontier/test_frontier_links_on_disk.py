@@ -15,6 +15,7 @@ from crawler.worker.quotas import RaisedQuotasWatcher
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import Spill
 from tests.frontier.test_frontier_spilling_rows import ROW, defer
+from tests.support.patience import PATIENCE_S
 from tests.worker.turn_lab import held_with
 
 EACH, LINKING = 50, 4
@@ -25,7 +26,7 @@ async def pending(door: Door, row: Spill) -> int:
 
 
 async def until(count: int, door: Door, row: Spill) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await pending(door, row) != count:
             await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ from crawler.frontier.reads import UrlLookup
 from crawler.frontier.waiting import PendingUrls
 from crawler.model import AckOutcome, AddOutcome, Claim, CommitEntry, RefusalReason
 from tests.frontier.door import DELAY_MS, Door, fingerprint, found
+from tests.support.patience import PATIENCE_S
 
 NEW, SEEN, LOWERED = AddOutcome.NEW, AddOutcome.SEEN, AddOutcome.LOWERED
 
@@ -132,7 +133,7 @@ async def test_a_hint_goes_to_the_owner_only_when_a_queue_woke(door: Door) -> No
         await other.add(found(1))  # not new
         await door.add(found(1, host="b.test"))  # by the owner itself
         await other.add(found(1, host="c.test"))  # wakes
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while len(heard) < 2:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
@@ -146,7 +147,7 @@ async def test_a_hint_goes_to_the_owner_only_when_a_queue_woke(door: Door) -> No
 async def wait_until_subscribed(door: Door) -> None:
     clients = door.nodes()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not any(client.pubsub_channels() for client in clients):
                 await asyncio.sleep(0.01)
     finally:

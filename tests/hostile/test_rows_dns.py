@@ -17,6 +17,7 @@ from crawler.web.resolver import CachingResolver
 from tests.hostile.crawled import Site, crawl_all, ok
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer
 from tests.support.hostile_server import HostileServer
+from tests.support.patience import PATIENCE_S
 from tests.web.fetching import HELLO, kind_of, response_of
 
 HERE = "127.0.0.1"
@@ -178,7 +179,7 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_row(row: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await ROWS[row]()
 
 

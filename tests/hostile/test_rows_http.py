@@ -19,6 +19,7 @@ from crawler.settings import DnsSettings, FetchSettings, Settings
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.support.hostile_server import Close, Hold, HostileServer, Repeat, Reset, Step
+from tests.support.patience import PATIENCE_S
 from tests.web.fetching import fetching, kind_of
 from tests.web.test_fetcher_connecting import black_hole
 
@@ -279,6 +280,6 @@ async def test_nothing_is_sent_again_when_the_connection_ends_after_the_headers(
 async def test_row_of_connecting(row: str) -> None:
     """Packets to it are lost: the time to connect ends the attempt."""
     with black_hole("127.0.0.1") as port:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             async with fetching(connect_timeout_s=0.2) as fetcher:
                 assert kind_of(await fetcher.fetch(f"http://127.0.0.1:{port}/")) is FailureKind.CONNECT

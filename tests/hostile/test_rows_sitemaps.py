@@ -13,6 +13,7 @@ from crawler.crawl import seed
 from crawler.crawl.seed import SitemapReader
 from tests.hostile.crawled import NOT_FOUND, ok
 from tests.support.hostile_server import Close, HostileServer, Repeat, Step
+from tests.support.patience import PATIENCE_S
 from tests.web.fetching import fetching
 
 HOST = "http://127.0.0.1:%d"
@@ -97,7 +98,7 @@ async def external_entities() -> None:
 async def laughs() -> None:
     entities = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 30))
     body = f'<!DOCTYPE x [<!ENTITY a0 "ha">{entities}]><urlset><url><loc>HOST/&a29;</loc></url></urlset>'.encode()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         found = await read({"/map.xml": body + urlset("HOST/b")})
     assert all(len(url) < 100 for url in found.urls)
 
@@ -167,5 +168,5 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_row(row: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await ROWS[row]()

@@ -9,6 +9,7 @@ import pytest
 from crawler.model import FailureKind, FetchResult
 from crawler.settings import SiteSettings
 from tests.support.hostile_server import Close, Hold, HostileServer, Step
+from tests.support.patience import PATIENCE_S
 from tests.support.tls import Authority
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
@@ -24,7 +25,7 @@ async def fetched(context: ssl.SSLContext | None, *steps: Step, scheme: str = "h
     async with (
         HostileServer(*steps or (HELLO,), tls=context, wait_for_request=not told) as server,
         fetching(table=NAMES, connect_timeout_s=patience_s, idle_timeout_s=patience_s, **fetch) as fetcher,
-        asyncio.timeout(8),
+        asyncio.timeout(PATIENCE_S),
     ):
         result = await fetcher.fetch(f"{scheme}://h.test:{server.port}/")
         if result.failure is not None:
@@ -175,7 +176,7 @@ async def renegotiation(authority: Authority) -> None:
         await server.stdin.drain()
         await asyncio.sleep(0.05)
         server.stdin.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello\n")
-        result = await asyncio.wait_for(fetching_it, 3)
+        result = await asyncio.wait_for(fetching_it, PATIENCE_S)
         assert result.response is not None or kind_of(result) in (FailureKind.DISCONNECTED, FailureKind.TIMEOUT)
 
 

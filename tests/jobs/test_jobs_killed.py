@@ -61,7 +61,7 @@ def test_an_instance_killed_at_a_step_leaves_one_complete_run(
     with job_lab(tmp_path, engine, capsys, pages=PAGES if step in MANY_SEEDS else 4) as lab:
         lab.add_soon("once", seeds=list(lab.expected) if step in MANY_SEEDS else ())
         first = lab.instance(0, **killed(step, end))
-        assert first.wait(30) == -signal.SIGKILL, first.err
+        assert first.wait() == -signal.SIGKILL, first.err
         lab.keep(0 if end == "before" else 1)  # itself again, or another one takes over
         assert_one_complete_run(lab)
         lab.stop()

@@ -22,3 +22,9 @@ async def until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it never came"
         await asyncio.sleep(_LOOK_S)
+
+
+async def others_run() -> None:
+    """All other tasks of the event loop go as far as they can without waiting for time, threads or sockets."""
+    for _ in range(100):
+        await asyncio.sleep(0)

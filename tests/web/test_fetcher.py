@@ -180,27 +180,29 @@ async def test_a_larger_limit_than_the_usual_one_holds_too() -> None:
 
 
 async def test_silence_ends_a_fetch_long_before_its_total_time() -> None:
-    async with HostileServer(HELLO[:-2], Hold()) as server, fetching(idle_timeout_s=0.1, total_timeout_s=30) as fetcher:
-        async with asyncio.timeout(2):
+    async with (
+        HostileServer(HELLO[:-2], Hold()) as server,
+        fetching(idle_timeout_s=0.1, total_timeout_s=600) as fetcher,
+    ):
+        async with asyncio.timeout(PATIENCE_S):
             response = response_of(await fetcher.fetch(server.url))
         assert (response.body, response.truncated) == (b"hel", "time")
 
 
 async def test_a_slow_but_steady_body_is_not_taken_for_silence() -> None:
-    steps = [step for n in range(5) for step in (b"hello"[n : n + 1], 0.05)]
-    async with HostileServer(HELLO[:-5], *steps) as server, fetching(idle_timeout_s=0.12) as fetcher:
+    steps = [step for n in range(5) for step in (b"hello"[n : n + 1], 0.3)]
+    async with HostileServer(HELLO[:-5], *steps) as server, fetching(idle_timeout_s=1.0, total_timeout_s=60) as fetcher:
         assert response_of(await fetcher.fetch(server.url)).body == b"hello"
 
 
 async def test_a_cancelled_fetch_closes_its_connection() -> None:
     async with HostileServer(Hold()) as server, fetching() as fetcher:
         task = asyncio.create_task(fetcher.fetch(server.url))
-        await asyncio.sleep(0.05)
+        await until(lambda: server.requests)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.05)
-        assert all(serving.done() for serving in server._tasks)
+        await until(lambda: all(serving.done() for serving in server._tasks))
         assert not fetcher._running
 
 

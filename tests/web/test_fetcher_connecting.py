@@ -20,6 +20,7 @@ from crawler.web.connection import Connection
 from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import NXDOMAIN, SERVFAIL, DnsAnswer
 from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
+from tests.support.patience import PATIENCE_S
 from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
 
@@ -61,7 +62,7 @@ def black_hole(host: str, port: int = 0) -> Iterator[int]:
 
 async def test_an_address_that_never_answers_ends_at_the_connect_time_out() -> None:
     with black_hole("127.0.0.1") as port:
-        async with asyncio.timeout(3), fetching(connect_timeout_s=0.2, total_timeout_s=30) as fetcher:
+        async with asyncio.timeout(PATIENCE_S), fetching(connect_timeout_s=0.2, total_timeout_s=600) as fetcher:
             assert kind_of(await fetcher.fetch(f"http://127.0.0.1:{port}/")) is FailureKind.CONNECT
 
 
@@ -160,8 +161,8 @@ async def test_an_endless_body_over_tls_is_cut_at_the_limit(tls: ssl.SSLContext)
 
 
 async def test_a_handshake_that_never_ends_is_a_tls_failure() -> None:
-    async with HostileServer(Hold(), wait_for_request=False) as server, fetching() as fetcher:
-        async with asyncio.timeout(2):
+    async with HostileServer(Hold(), wait_for_request=False) as server, fetching(connect_timeout_s=0.3) as fetcher:
+        async with asyncio.timeout(PATIENCE_S):
             result = await fetcher.fetch(f"https://127.0.0.1:{server.port}/")
         assert kind_of(result) is FailureKind.TLS
 

@@ -14,6 +14,7 @@ import pytest
 from crawler.web import connection_pool
 from crawler.web.connection_pool import OTHER_FILES, SOCKETS_MIN, Sockets, sockets_max
 from tests.crawl.lab import QUICK, name_server
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import nursery
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -94,7 +95,7 @@ async def test_places_of_refused_and_cancelled_requests_come_back() -> None:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             server.hold.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await fetcher.fetch(urls[9])).failure is None
 
 

@@ -9,6 +9,7 @@ from crawler.frontier.owner import ClaimRequest, Fence
 from crawler.worker.claim import Claimer
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import DuePartitions
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import claimer_with, held_with
 
@@ -51,7 +52,7 @@ async def claimer_of(frontier: BoostedFrontier, *, rounds: int) -> tuple[Claimer
     for partition in frontier.left:
         due.schedule(partition)
     for _ in range(1 + rounds):
-        await asyncio.wait_for(claimer._round(), 1)
+        await asyncio.wait_for(claimer._round(), PATIENCE_S)
     return claimer, due
 
 

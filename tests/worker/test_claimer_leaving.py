@@ -10,6 +10,7 @@ from crawler.frontier.messages import ClaimReply
 from crawler.worker.claim import Claimer
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters, OpenClaims
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import claimer_with, held_with
 
@@ -40,7 +41,7 @@ async def leaving() -> AsyncIterator[tuple[SlowFrontier, Scheduler, Claimer]]:
     claimer, due = claimer_with(frontier, held_with(1), counters, scheduler=scheduler)
     due.schedule(1)
     running = asyncio.create_task(claimer.run())
-    await asyncio.sleep(0.01)
+    await others_run()
     counters.is_stopping = True
     try:
         yield frontier, scheduler, claimer
@@ -52,14 +53,14 @@ async def leaving() -> AsyncIterator[tuple[SlowFrontier, Scheduler, Claimer]]:
 async def test_settling_waits_for_the_claims_of_the_last_call() -> None:
     async with leaving() as (frontier, scheduler, claimer):
         settled = asyncio.create_task(claimer.settle())
-        await asyncio.sleep(0.05)
+        await others_run()
         assert not settled.done()
         frontier.answer.set_result([ClaimReply(status="OK", batches=(batch(1),))])
-        await asyncio.wait_for(settled, 1.0)
+        await asyncio.wait_for(settled, PATIENCE_S)
         assert scheduler.waiting == 1
 
 
 async def test_settling_ends_when_the_engine_does_not_answer() -> None:
     async with leaving() as (frontier, _, claimer):
         frontier.answer.set_exception(EngineDown("no answer"))
-        await asyncio.wait_for(claimer.settle(), 1.0)
+        await asyncio.wait_for(claimer.settle(), PATIENCE_S)

@@ -14,6 +14,7 @@ from crawler.worker import claim as claimer_module
 from crawler.worker.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import LEAD_MS, DuePartitions
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import claimer_with, held_with
 
@@ -59,7 +60,7 @@ async def rounds(frontier: OverdueFrontier, counters: Counters, *, n: int) -> tu
     for partition in frontier.overdue_ms:
         due.schedule(partition)
     for _ in range(n):
-        await asyncio.wait_for(claimer._round(), 1)
+        await asyncio.wait_for(claimer._round(), PATIENCE_S)
     return claimer, due
 
 
@@ -86,11 +87,11 @@ async def test_a_queue_is_claimed_early_unless_there_is_little_room() -> None:
     began_ms = monotonic_ms()
     claimer, due = await rounds(frontier, counters, n=1)
     due.queue_due(1, began_ms + LEAD_MS)
-    await asyncio.wait_for(claimer._round(), 1)
+    await asyncio.wait_for(claimer._round(), PATIENCE_S)
     assert len(frontier.requests) == 2
     fill(counters, 900)
     due.queue_due(1, began_ms + LEAD_MS)
-    await asyncio.wait_for(claimer._round(), 1)
+    await asyncio.wait_for(claimer._round(), PATIENCE_S)
     assert len(frontier.requests) == 2, "not when there is so little room"
 
 

@@ -14,6 +14,7 @@ from crawler.runtime.process import monotonic_ms
 from crawler.worker.claim import URLS_PER_CALL, Claimer
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import DuePartitions
+from tests.support.patience import PATIENCE_S
 from tests.worker.test_claimer_order import fill
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import claimer_with, held_with
@@ -78,7 +79,7 @@ async def one_round(claimer: Claimer, counters: Counters) -> None:
     claimer._work.scheduler.remove_all()
     counters.open_claims = OpenClaims(1000)
     fill(counters, 1000 - URLS_PER_CALL)
-    await asyncio.wait_for(claimer._round(), 1)
+    await asyncio.wait_for(claimer._round(), PATIENCE_S)
 
 
 async def test_few_urls_are_claimed_though_a_hundred_partitions_have_been_due_for_longer() -> None:

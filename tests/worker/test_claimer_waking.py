@@ -11,7 +11,7 @@ from crawler.worker import claim
 from crawler.worker.claim import Claimer
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import DuePartitions
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.turn_lab import claimer_with, held_with
 
 NOW_MS = 1_000_000  # of the partition's clock
@@ -43,7 +43,7 @@ async def test_a_queue_due_while_the_claimer_sleeps_wakes_it(monkeypatch: pytest
     claimer, due = claimer_with(frontier, held, Counters(OpenClaims(1000)))
     monkeypatch.setattr(claim, "SWEEP_MS", 10**9)  # no sweep wakes it
     running = asyncio.create_task(claimer.run())
-    await asyncio.sleep(0.02)
+    await others_run()
     began = monotonic_ms()
     due.schedule(1, began + 50)
     await asyncio.wait_for(frontier.asked.wait(), PATIENCE_S)

@@ -17,7 +17,7 @@ from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Activity, Counters, OpenClaims
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import claim
 from tests.worker.turn_lab import BUSY, content_steps, work_of
 
@@ -103,7 +103,7 @@ async def committing(stages: Stages, pages: int) -> AsyncIterator[Committer]:
         for number, one in enumerate(outcomes, 1):
             committer.deliver(one)
             if number % GROUP == 0:
-                await asyncio.sleep(0.02)
+                await others_run()
         yield committer
     finally:
         for loop in loops:
@@ -155,7 +155,7 @@ async def test_what_was_archived_and_not_acked_when_the_loops_ended_is_committed
     async with committing(stages, GROUP + 1) as committer:
         assert committer.uncommitted == GROUP + 1
         stages.acked.release()
-        await asyncio.sleep(0.02)
+        await others_run()
     stages.acked.release()
     await committer.flush()
     assert (committer.uncommitted, committer.claims) == (0, [])

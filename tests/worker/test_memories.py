@@ -47,6 +47,7 @@ from crawler.worker.router import URL_CHARS_MAX, RecentUrls, Router, RunBook, Tr
 from crawler.worker.schedule import QueueSlot, Scheduler
 from crawler.worker.turn import Answered, AwaitReach, PageRequest, StaleRequests, Step
 from crawler.worker.watch import OpenClaims
+from tests.support.patience import others_run
 from tests.worker.policy_lab import SETTLED, answer, claim_at, failure
 from tests.worker.test_bounded_memory import response
 from tests.worker.test_links_of_a_group import RECORD
@@ -690,7 +691,7 @@ async def test_look_ups_of_attackers_keep_others_waiting_only_until_some_end(mon
     assert sum(waiting(reaching, host_claim(n)) for n in range(MANY)) == BOUND
     assert not waiting(reaching, host_claim(MANY))
     fake.may_answer.set()
-    await asyncio.sleep(0.01)
+    await others_run()
     assert waiting(reaching, host_claim(MANY))
     await reaching.close()
 

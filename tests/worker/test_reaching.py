@@ -16,7 +16,7 @@ from crawler.worker.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitReach, Requeue, Turn, TurnEnd
 from crawler.worker.watch import OpenClaims
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import runner_of, turn_of
 
@@ -142,7 +142,7 @@ async def test_claims_of_one_host_wait_for_one_look_up_and_keep_their_order(labs
     lab = labs(*(claim(n) for n in range(5)))
     assert await lab.turns(5) == list("01234")
     lab.fetcher.names["a.test"].set_result(ADDRESS)
-    await asyncio.sleep(0.01)
+    await others_run()
     assert await lab.turns(5) == list("01234")
     assert lab.fetcher.asked == ["a.test"]
     assert [one for one, _ in lab.reached] == list("01234")
@@ -167,7 +167,7 @@ async def test_what_comes_late_counts_for_those_that_come_again(
     await asyncio.sleep(2 * late_s)
     await lab.turn()
     lab.fetcher.names["a.test"].set_result(answer)
-    await asyncio.sleep(0.01)
+    await others_run()
     await lab.turn()
     wanted = Reached(answer) if isinstance(answer, str) else Reached(failure=answer)
     assert lab.reached == [("1", LATE), ("1", wanted)]
@@ -214,7 +214,7 @@ async def test_an_error_of_ours_that_comes_late_is_met_by_the_next(labs: Labs, l
     await asyncio.sleep(2 * late_s)
     await lab.turn()
     lab.fetcher.names["a.test"].set_exception(UsageError("dns.nameservers: not a list of IP addresses"))
-    await asyncio.sleep(0.01)
+    await others_run()
     await lab.turn()
     with pytest.raises(UsageError):
         await lab.turn()
@@ -260,7 +260,7 @@ async def test_only_so_many_connections_are_tried_at_a_time(labs: Labs) -> None:
         await asyncio.sleep(0)
     assert not lab.reaching.may_connect
     lab.fetcher.origins["http://a.test"].set_result(REFUSED)
-    await asyncio.sleep(0.01)
+    await others_run()
     assert lab.reaching.may_connect
 
 
@@ -271,7 +271,7 @@ async def test_a_late_connection_counts_for_those_that_come_again(labs: Labs, la
     await asyncio.sleep(2 * late_s)
     assert lab.scheduler.waiting == 1
     lab.fetcher.origins["http://a.test"].set_result(REFUSED)
-    await asyncio.sleep(0.01)
+    await others_run()
     slot, one = await lab.scheduler.take()
     assert lab.reaching.of(one) == LATE
     assert lab.reaching.of(one) == Reached(ADDRESS, REFUSED)
@@ -315,5 +315,5 @@ async def test_what_is_kept_for_claims_and_hosts_is_bounded(
     await asyncio.sleep(2 * late_s)
     for answer in list(lab.fetcher.names.values()):
         answer.set_result(ADDRESS)
-    await asyncio.sleep(0.01)
+    await others_run()
     assert (len(lab.reaching._results), len(lab.reaching._late), lab.reaching._attempts) == (3, 3, {})

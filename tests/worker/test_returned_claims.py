@@ -19,7 +19,7 @@ from crawler.worker.shared import PartitionRebalance
 from crawler.worker.turn import SetAside
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import UnsavedClocks
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import claims_open, held_with, work_of
 
@@ -114,7 +114,7 @@ async def test_recalls_that_the_engine_did_not_take_are_repeated(monkeypatch: py
         jobs = group.create_task(rebalance.run())
         while not frontier.recalled:
             await asyncio.sleep(0.001)
-        await asyncio.sleep(0.01)
+        await others_run()
         jobs.cancel()
     assert (frontier.recalled, rebalance._recalls) == ([("http://a.test", True)], {})
     assert 1 in due
@@ -216,7 +216,7 @@ async def test_queue_clocks_are_saved_when_a_partition_is_acquired_again() -> No
     rebalance = await lost_partition(frontier)
     running = asyncio.create_task(rebalance.run())
     rebalance.acquired(1, log_entries=0, pending=0)
-    await asyncio.sleep(0.01)
+    await others_run()
     running.cancel()
     assert [queue for queue, *_ in frontier.booked] == ["a.test"]
 

@@ -12,7 +12,7 @@ from crawler.rules.health import TICK_MS, AdaptiveDelay
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
 from crawler.worker.watch import OpenClaims
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.turn_lab import StoppedClock
 
 
@@ -306,7 +306,7 @@ async def test_a_queue_goes_on_at_once_after_a_page_that_took_nothing() -> None:
     scheduler.put(batch(1))
     scheduler.hold("a.test")
     taking = asyncio.create_task(scheduler.take())
-    await asyncio.sleep(0.01)
+    await others_run()
     assert not taking.done()
     scheduler.release("a.test", wait_ms=0)
     assert (await taking)[1].url == "http://a.test/1"

@@ -7,7 +7,7 @@ import pytest
 from crawler.rules.health import TICK_MS
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import OpenClaims
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import StoppedClock
 
@@ -94,7 +94,7 @@ async def test_a_boost_wakes_no_worker_for_a_queue_that_is_not_due() -> None:
     waiter = asyncio.create_task(scheduler.take())
     await asyncio.sleep(0)
     scheduler.set_boosts({"a.test": 9})
-    await asyncio.sleep(0.02)
+    await others_run()
     assert not waiter.done()
     waiter.cancel()
 

@@ -11,6 +11,7 @@ from crawler.worker.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WA
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitAddress, OpenRequests, Requeue, Turn, TurnEnd
 from crawler.worker.watch import OpenClaims
+from tests.support.patience import others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import runner_of, turn_of
 
@@ -93,12 +94,12 @@ async def test_a_quick_origin_always_finds_a_worker_among_ten_times_as_many_atta
 
     workers = [asyncio.create_task(worker()) for _ in range(WORKERS)]
     try:
-        await asyncio.sleep(0.05)
+        await others_run()
         assert len(held) == hosts.most < WORKERS
         for queue in good:
             hosts.note(f"http://{queue}", answered=True, took_ms=20)
             scheduler.put(batch(1, queue=queue))
-            await asyncio.sleep(0.02)
+            await others_run()
         assert served == good
     finally:
         for one in workers:

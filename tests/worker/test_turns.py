@@ -16,7 +16,7 @@ from crawler.settings import Settings, load
 from crawler.worker.fetch import FetchStage
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import claims_open, held_with, stage_with
 
@@ -66,8 +66,7 @@ async def test_a_claim_requeued_while_the_heartbeat_is_late_ends_no_worker() -> 
     late: Any = SimpleNamespace(may_start=lambda: False, must_abort=lambda: False)
     held: Any = SimpleNamespace(holds=lambda _: time.monotonic() < held_until)
     async with working(stage_of(settings, scheduler, counters, held=held, liveness=late)):
-        await asyncio.sleep(0.5)
-    assert counters.open_claims.total == 0
+        await until(lambda: counters.open_claims.total == 0)
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
@@ -92,7 +91,7 @@ async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> N
     )
     async with working(stage):
         await asyncio.wait_for(begun.wait(), PATIENCE_S)
-        await asyncio.sleep(0.5)
+        await until(lambda: noted)
     assert counters.late == int(is_sent)
     assert noted == ["http://a.test/1"]
 
@@ -111,8 +110,8 @@ async def test_no_page_is_requested_when_its_lease_ended_during_preparation() ->
     held: Any = SimpleNamespace(holds=lambda _: is_held[0], fence_of=lambda _: None)
     gate: Any = SimpleNamespace(delay_of=lambda *_: 0, min_delay_ms=0)
     async with working(stage_of(settings, scheduler, counters, held=held, liveness=AWAKE, fetcher=fetcher, gate=gate)):
-        await asyncio.sleep(0.2)
-    assert (sent, counters.open_claims.total, counters.late) == ([], 0, 0)
+        await until(lambda: counters.open_claims.total == 0)
+    assert (sent, counters.late) == ([], 0)
 
 
 @pytest.mark.parametrize("overrides", [Overrides(blocked=frozenset({"a.test"})), Overrides(paused=frozenset({"*"}))])
@@ -125,5 +124,5 @@ async def test_a_claim_of_a_stopped_domain_is_returned_without_a_request(overrid
         away.append(claim.fingerprint)
 
     async with working(stage_of(settings, scheduler, counters, return_stopped, held=held_with(1), liveness=AWAKE)):
-        await asyncio.sleep(0.1)
-    assert (away, scheduler.active) == (["1", "2"], 0)
+        await until(lambda: len(away) == 2 and not scheduler.active)
+    assert away == ["1", "2"]
