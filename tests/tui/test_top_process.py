@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.cli_lab import crawler, in_process
+from tests.support.patience import PATIENCE_S
 from tests.support.processes import Nursery, nursery
 
 pytestmark = pytest.mark.processes
 
 HOST = "docs.example"
 COLOUR = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
-WAIT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ class Terminal:
         self.seen = b""
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while text.encode() not in self.seen:
             assert self._read(), f"it ended: {self.seen!r}"
             assert time.monotonic() < deadline, f"{text!r} is not in {self.seen!r}"
@@ -68,12 +68,12 @@ class Terminal:
         while self._read():
             pass
         os.close(self._ours)
-        return self.process.wait(WAIT_S)
+        return self.process.wait(PATIENCE_S)
 
     def _read(self) -> bool:
         poll = select.poll()  # takes numbers beyond 1,024, which select does not
         poll.register(self._ours, select.POLLIN)
-        if not poll.poll(WAIT_S * 1000):
+        if not poll.poll(PATIENCE_S * 1000):
             return True
         with contextlib.suppress(OSError):  # the other side is closed
             if data := os.read(self._ours, 65_536):
