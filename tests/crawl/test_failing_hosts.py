@@ -111,7 +111,7 @@ async def test_a_host_that_is_down_is_probed_by_one_url(tmp_path: Path, at_once:
     assert kinds["disconnected"] == site.connections_while_down
     assert min(in_memory) == 0, "claims were kept although their queue is set aside"
     later = [at for at in site.answered if at > back_at]
-    assert later[-1] - later[0] < 3, "one answer did not bring the queue back"
+    assert later[-1] - later[0] < 2 * len(later), "one answer brought the queue back: a probe for each takes longer"
 
 
 async def test_urls_of_a_silent_host_are_given_up_and_the_crawl_ends(tmp_path: Path) -> None:

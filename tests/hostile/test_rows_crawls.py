@@ -54,8 +54,8 @@ def test_row(row: str, crawled: Crawled) -> None:
     if row.startswith("W01"):
         check_archive(crawled)
     if row.startswith("T09"):
-        # Eighteen of them at a time hold the workers that they may: 60 of them take four rounds of 1.5 s.
-        assert crawled.outcome.took_s < 45  # one after the other: 90 s
+        # Eighteen of them at a time hold the workers that they may; all other sites have few pages.
+        assert crawled.outcome.answered_at_once >= 12
 
 
 FILTERS = ("brand", "color", "price", "size", "stock", "sort")

@@ -82,6 +82,7 @@ class HostileServer:
     ) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
+        self.answering = self.answering_max = 0  # requests that are being answered, and the most at a time
         self.host = host
         self.port = port
         self._steps = steps
@@ -132,8 +133,13 @@ class HostileServer:
                 while True:
                     if self._wait_for_request:
                         self.requests.append(await reader.readuntil(b"\r\n\r\n"))
-                    if not await self._play(self._steps_now(), reader, writer):
-                        return
+                    self.answering += 1
+                    self.answering_max = max(self.answering_max, self.answering)
+                    try:
+                        if not await self._play(self._steps_now(), reader, writer):
+                            return
+                    finally:
+                        self.answering -= 1
         finally:
             writer.transport.abort()
 
