@@ -8,6 +8,7 @@ import pytest
 
 from crawler.engine.client import Call, Gathering
 from crawler.errors import EngineDown, EngineError
+from tests.support.patience import others_run
 
 
 class Line:
@@ -36,9 +37,9 @@ async def test_calls_of_one_moment_and_those_made_meanwhile_go_together() -> Non
     gathering = Gathering(line)  # type: ignore[arg-type]
     line.open.clear()
     first = [asyncio.create_task(gathering.run(call(name))) for name in "abc"]
-    await asyncio.sleep(0.01)
+    await others_run()
     later = [asyncio.create_task(gathering.run(call(name))) for name in "de"]
-    await asyncio.sleep(0.01)
+    await others_run()
     assert line.pipelines == [["a", "b", "c"]]
     line.open.set()
     assert await asyncio.gather(*first, *later) == ["<a>", "<b>", "<c>", "<d>", "<e>"]
@@ -65,7 +66,7 @@ async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     gathering = Gathering(line)  # type: ignore[arg-type]
     line.open.clear()
     tasks = [asyncio.create_task(gathering.run(call(name))) for name in "ab"]
-    await asyncio.sleep(0.01)
+    await others_run()
     tasks[0].cancel()
     with pytest.raises(asyncio.CancelledError):
         await tasks[0]

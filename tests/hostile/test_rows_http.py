@@ -176,7 +176,7 @@ def test_row_on_uvloop(row: Row) -> None:
 
 
 async def check(row: Row) -> None:
-    async with HostileServer(*row.steps) as server, asyncio.timeout(TOTAL_S + 1.5):
+    async with HostileServer(*row.steps) as server, asyncio.timeout(PATIENCE_S):
         (result,) = await fetch(server.url)
     if row.failure is not None:
         assert result.response is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.worker.process import WorkerPool, WorkerProcess
+from tests.support.patience import until
 
 
 class Worker(WorkerProcess):
@@ -116,5 +117,4 @@ async def test_processes_without_pages_for_long_are_ended() -> None:
     await asyncio.sleep(0.03)
     assert [worker.kills for worker in lab.workers] == [0, 0], "one has a page"
     await lab.done()
-    await asyncio.sleep(0.03)
-    assert [worker.kills for worker in lab.workers] == [1, 1]
+    await until(lambda: [worker.kills for worker in lab.workers] == [1, 1])
