@@ -12,6 +12,7 @@ from tests.crawl.harness import entries_of
 from tests.crawl.lab import QUICK, closest_pairs, fetched_twice, name_server
 from tests.crawl.test_sharing import start, wait_until_done
 from tests.support.engine import Engine
+from tests.support.patience import wait_until
 from tests.support.processes import Nursery, nursery
 from tests.support.serving import serve_web
 
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.processes
 DELAY_S = 0.1
 DOMAINS = 8
 PAUSE_S = 10.0
-TAKEOVER_S = 10.0
 
 
 def held(programs: Nursery, engine: Engine, folder: Path) -> dict[str, int]:
@@ -45,7 +45,7 @@ def test_a_paused_instance_is_taken_over_and_its_late_writes_are_refused(tmp_pat
                 time.sleep(0.02)
             running[0].pause()
             paused_at = time.monotonic()
-            taken_after_s = wait_for_takeover(programs, engine, tmp_path, paused_at)
+            wait_until(lambda: held(programs, engine, tmp_path).get("node-1") == 64)
             time.sleep(max(0.0, PAUSE_S - (time.monotonic() - paused_at)))
             running[0].resume()
             wait_until_done(programs, engine, tmp_path)
@@ -54,7 +54,6 @@ def test_a_paused_instance_is_taken_over_and_its_late_writes_are_refused(tmp_pat
             assert [program.wait() for program in running] == [10, 10]
         requests = site.requests()
     entries = [entry for n in range(2) for entry in entries_of(tmp_path / f"c{n}")]
-    assert taken_after_s < TAKEOVER_S
     assert_committed_once(entries)
     assert {e.url: e.status for e in entries} == site.web.expected(site.web.seeds, "any").committed
     assert len(fetched_twice(requests)) <= DOMAINS * 5  # what was in flight at the pause, unacked groups included
@@ -71,11 +70,3 @@ def assert_committed_once(entries: list[CommitEntry]) -> None:
     for e in entries:
         commits[e.url, e.visit].add((e.session, e.epoch, e.fetched_at, e.digest, e.warc))
     assert {key: lines for key, lines in commits.items() if len(lines) > 1} == {}
-
-
-def wait_for_takeover(programs: Nursery, engine: Engine, folder: Path, since: float) -> float:
-    while time.monotonic() - since < 2 * TAKEOVER_S:
-        if held(programs, engine, folder).get("node-1") == 64:
-            return time.monotonic() - since
-        time.sleep(0.1)
-    raise TimeoutError("nobody took over")
