@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tests.support.engine import Cluster, Engine
+from tests.support.growth import LINEAR_MAX, growth
 from tests.support.guards import NetworkUsedError, leaked_tasks
 from tests.support.patience import PATIENCE_S
 from tests.support.processes import nursery
@@ -220,3 +221,14 @@ def test_slices_have_each_test_once_and_take_about_the_same_time() -> None:
     assert sorted(test for one in slices for test in one) == sorted(seconds)
     totals = {one: sum(seconds[test] for test in one) for one in slices}
     assert max(total for one, total in totals.items() if len(one) > 1) - min(totals.values()) <= 5.0
+
+
+def test_growth_tells_linear_time_from_quadratic() -> None:
+    def linear(n: int) -> None:
+        sum(range(100 * n))
+
+    def quadratic(n: int) -> None:
+        for _ in range(n):
+            sum(range(n))
+
+    assert growth(linear, 100, 1000) < LINEAR_MAX < growth(quadratic, 100, 1000)
