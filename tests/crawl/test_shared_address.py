@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -81,10 +82,12 @@ async def test_domains_on_one_address_are_limited_without_delaying_others(tmp_pa
     assert busy > LIMIT * (instances - 1), "the limit is each instance's own"
     span_s = max(r.end for r in at_shared) - min(r.start for r in at_shared)
     share = sum(r.end - r.start for r in at_shared) / span_s / (LIMIT * instances)
-    late = [turn.late for mine in turns_of(at_own, delay_s=DELAY_S).values() for turn in mine[1:]]
-    # On a busy machine, too: behind the crowd, others would be late by four delays.
+    crowded, alone = [
+        median(turn.late for mine in turns_of(requests, delay_s=DELAY_S).values() for turn in mine[1:])
+        for requests in (at_shared, at_own)
+    ]
     assert share > 0.2, "its time was used"
-    assert sorted(late)[len(late) // 2] < 2 * DELAY_S, "no other host is delayed"
+    assert alone < crowded / 2, "no other host is delayed"
 
 
 @pytest.mark.slow
