@@ -29,7 +29,7 @@ class Engine:
 
     def client(self) -> "redis.Redis[bytes]":
         """A client of its own connection; the caller closes it."""
-        return redis.Redis.from_url(self.url, retry=None)
+        return redis.Redis.from_url(self.url, retry=None, socket_timeout=PATIENCE_S)
 
     def flush(self) -> None:
         """Empty as after the start: no keys, no scripts, no counted statistics."""
