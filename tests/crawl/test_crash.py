@@ -27,10 +27,10 @@ def lab(dns: str) -> contextlib.AbstractContextManager[Nursery]:
     return nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns})
 
 
-def start(programs: Nursery, site: GeneratedSite, folder: Path) -> Program:
-    """Who resumes does not wait until those that were killed count as dead: that takes ten minutes."""
+def start(programs: Nursery, site: GeneratedSite, folder: Path, *, dead_s: float = 600.0) -> Program:
+    """Who resumes does not wait until those that were killed count as dead: that takes `dead_s`."""
     options = ["--dir", str(folder), "--scope", "any", "--delay", str(DELAY_S), "--concurrency", str(CONCURRENCY)]
-    return programs.crawler("crawl", *site.web.seeds, *options, "--quiet", "--set", "membership.dead_s=600")
+    return programs.crawler("crawl", *site.web.seeds, *options, "--quiet", "--set", f"membership.dead_s={dead_s}")
 
 
 def wait_for_requests(site: GeneratedSite, n: int, program: Program) -> None:
@@ -81,7 +81,7 @@ def test_an_engine_killed_with_its_crawler_loses_nothing(tmp_path: Path) -> None
 def test_an_engine_that_dies_during_the_crawl_is_started_again(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     with name_server() as dns, serve_web(seed=7, domains=5, pages=5) as site, lab(dns) as programs:
-        program = start(programs, site, folder)
+        program = start(programs, site, folder, dead_s=10.0)  # after which leases of a lost engine are taken again
         for n in (40, 110):
             wait_for_requests(site, n, program)
             kill_engine(folder)
