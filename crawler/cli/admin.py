@@ -89,7 +89,6 @@ async def _add(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
 
 
 async def _list_tokens(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
-
     found = (await ApiTokens(crawl.engine, crawl.keys).read()).values()
     known = [{"id": one.id, "user": one.user, "role": one.role, "created_at": one.created_at} for one in found]
     made = [datetime.fromtimestamp(one.created_at, UTC).strftime("%Y-%m-%d %H:%M") for one in found]
@@ -194,7 +193,7 @@ def _note(row: CrawlRow) -> str:
 def run_dead(arguments: argparse.Namespace) -> int:
     """Do it. Raises UsageError for an invalid or ambiguous choice of dead letters."""
     _check(arguments)
-    return run_async(_dead(arguments, settings_of(arguments)))
+    return run_on(arguments, _dead)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -219,14 +218,12 @@ def _check(arguments: argparse.Namespace) -> None:
     arguments.urls = [url_of(url) for url in urls]
 
 
-async def _dead(arguments: argparse.Namespace, settings: Settings) -> int:
-    async with open_crawl(settings, create=False) as crawl:
-        wanted = LetterFilter(
-            domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls, run=arguments.of_run or ""
-        )
-        act = {"list": _list_letters, "show": _show, "retry": _retry, "purge": _purge}[arguments.action]
-        await act(crawl, wanted, arguments)
-    return 0
+async def _dead(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
+    wanted = LetterFilter(
+        domain=arguments.domain, reason=arguments.reason or "", urls=arguments.urls, run=arguments.of_run or ""
+    )
+    act = {"list": _list_letters, "show": _show, "retry": _retry, "purge": _purge}[arguments.action]
+    await act(crawl, wanted, arguments)
 
 
 async def _list_letters(crawl: OpenCrawl, wanted: LetterFilter, arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from crawler.archive.folder import CrawlFolder, open_existing
 from crawler.archive.history import Attempt, attempts, kept_since
 from crawler.cli.crawl_options import KEYS
-from crawler.cli.event_loop import raise_file_limit, run_async
+from crawler.cli.event_loop import raise_file_limit, run_async, run_on
 from crawler.cli.options import SHOWN, actor, settings_of
 from crawler.cli.parse_inspect import HISTORY_SHOWN
 from crawler.crawl.opening import OpenCrawl, open_crawl
@@ -249,28 +249,26 @@ def run_seeds(arguments: argparse.Namespace) -> int:
     """Print. Raises UsageError for a crawl that is not there."""
     if arguments.limit is not None and arguments.limit < 1:
         raise UsageError(f"--limit {arguments.limit}: expected a number of seeds")
-    return run_async(_seeds(arguments, settings_of(arguments)))
+    return run_on(arguments, _seeds)
 
 
-async def _seeds(arguments: argparse.Namespace, settings: Settings) -> int:
+async def _seeds(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
     shown: list[SeedCounts] = []
     limit = arguments.limit if arguments.json or arguments.limit else SHOWN
     total = finished = printed = 0
-    async with open_crawl(settings, create=False) as crawl:
-        async for some in crawl.seeds.read():
-            total += len(some)
-            finished += sum(not seed.waiting for seed in some)
-            wanted = [seed for seed in some if seed.waiting or not arguments.waiting]
-            wanted = wanted if limit is None else wanted[: limit - printed]
-            printed += len(wanted)
-            if arguments.json:
-                for seed in wanted:
-                    out_json(asdict(seed) | {"waiting": seed.waiting})
-            else:
-                shown += wanted
+    async for some in crawl.seeds.read():
+        total += len(some)
+        finished += sum(not seed.waiting for seed in some)
+        wanted = [seed for seed in some if seed.waiting or not arguments.waiting]
+        wanted = wanted if limit is None else wanted[: limit - printed]
+        printed += len(wanted)
+        if arguments.json:
+            for seed in wanted:
+                out_json(asdict(seed) | {"waiting": seed.waiting})
+        else:
+            shown += wanted
     if not arguments.json:
         out(_seeds_text(shown, total=total, finished=finished))
-    return 0
 
 
 def _seeds_text(shown: "list[SeedCounts]", *, total: int, finished: int) -> str:
@@ -289,18 +287,16 @@ def run_top(arguments: argparse.Namespace) -> int:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("top needs a terminal; use 'crawler stats --watch'")
-    return run_async(_top(settings_of(arguments)))
+    return run_on(arguments, _top)
 
 
-async def _top(settings: Settings) -> int:
-    async with open_crawl(settings, create=False) as crawl:
-        from crawler.tui.app import TopApp
-        from crawler.tui.source import CrawlSource
+async def _top(crawl: OpenCrawl, _: argparse.Namespace) -> None:
+    from crawler.tui.app import TopApp
+    from crawler.tui.source import CrawlSource
 
-        app = TopApp(CrawlSource(crawl, actor("top")))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, app.exit)
-        await app.run_async()
-        if app.bug is not None:
-            raise app.bug
-    return 0
+    app = TopApp(CrawlSource(crawl, actor("top")))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, app.exit)
+    await app.run_async()
+    if app.bug is not None:
+        raise app.bug

@@ -313,7 +313,7 @@ def _run(arguments: Sequence[str], *, is_program: bool) -> int:
         command = getattr(known, "parser", commands[known.command])
         command.error(_complaint(rest, command))
     known.is_program = is_program
-    return int((_named(known.run) if isinstance(known.run, str) else known.run)(known))
+    return int(_named(known.run)(known))
 
 
 def _named(name: str) -> Callable[[Any], Any]:

@@ -304,7 +304,7 @@ def add_replay(p: argparse.ArgumentParser) -> None:
         "loopback only. The newest response of each URL is given, as it was recorded."
     )
     p.epilog = REPLAY_EPILOG
-    p.set_defaults(run=_without_action)
+    p.set_defaults(run="crawler.cli.parse_folder:replay_without_action")
     actions = p.add_subparsers(metavar="ACTION", title="actions")
     text = "serve until Ctrl-C, and print the settings that lead there"
     one = actions.add_parser("serve", help=text, description=f"{text.capitalize()}.", epilog=REPLAY_EPILOG)
@@ -326,5 +326,6 @@ def _add_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--port", type=whole_type, default=0, metavar="N", help="of the web server (default: a free one)")
 
 
-def _without_action(_: argparse.Namespace) -> int:
+def replay_without_action(_: argparse.Namespace) -> int:
+    """Raises UsageError."""
     raise UsageError("use 'crawler replay serve' or 'crawler replay run' (see 'crawler replay --help')")

@@ -1,6 +1,6 @@
 """Builds an instance: first the shared state, then the stages, then the loops. Each gets what it uses.
 
-Apart from crawl.py because its imports take longer than most commands: only commands that crawl import it.
+Apart from opening.py because its imports take longer than most commands: only commands that crawl import it.
 """
 
 import asyncio
@@ -60,9 +60,8 @@ from crawler.worker.turn import TurnRunner
 from crawler.worker.watch import Counters, Sampler, Vitals
 from crawler.worker.work import Work
 
-# One running instance: joins the crawl, runs all loops until the end, and stops them in order.
-#
-# `build.py` builds it; each part is documented in its own file.
+# One running instance: joins the crawl, runs all loops until the end, and stops them in order. Each part is documented
+# in its own file.
 
 log = logging.getLogger(__name__)
 

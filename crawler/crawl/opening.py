@@ -1,7 +1,6 @@
 """Opens a crawl and closes it in order: its folder, its session, its engine.
 
-Imports little: the rest of the composition root (crawl.py), with the client of engines, is imported while an embedded
-engine starts, which takes as long.
+What only an instance needs is imported by build.py.
 """
 
 import asyncio

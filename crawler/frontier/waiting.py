@@ -258,7 +258,7 @@ class PendingUrls:
     async def deferred(self, partition: int) -> AsyncIterator[list[Found]]:
         """All deferred URLs of a partition, in rows and in stopped queues."""
         names = [n.decode() for n in await self._engine.command("HKEYS", self._keys.of(partition, "parks"))]
-        stops = await self._stops(partition)
+        stops = _deferring(await self._engine.command("HGETALL", self._keys.of(partition, "stops")))
         stopped = sorted({name.partition("|")[0] for name in names} & stops.keys())
         whole = await self.with_users(partition, [queue for queue in stopped if stops[queue] not in BUDGETS])
         rows = [*names, *(queue for queue in stopped if stops[queue] in BUDGETS), *whole]
@@ -355,8 +355,8 @@ class PendingUrls:
 
     async def _rows(self, partition: int) -> list[str]:
         """All queues and rows with pending URLs in blocks."""
-        stops = await self._stops(partition)
-        queues = [queue for queue in await self._queues(partition) if stops.get(queue) in (None, *BUDGETS)]
+        names, stops = await self._queues(partition)
+        queues = [queue for queue in names if stops.get(queue) in (None, *BUDGETS)]
         rows = [row for row in await self.with_users(partition, queues) if row not in stops]
         silent = [
             name.decode() for name in await self._engine.command("ZRANGE", self._keys.of(partition, "aside"), 0, -1)
@@ -415,25 +415,20 @@ class PendingUrls:
 
     # --- the partition's keys ---
 
-    async def _stops(self, partition: int) -> dict[str, str]:
-        """Queues of which URLs are deferred because they are stopped, and why."""
-        stops = await self._engine.command("HGETALL", self._keys.of(partition, "stops"))
-        return {queue.decode(): r.decode() for queue, r in pairs_of(stops) if r.decode() != PAUSED}
-
-    async def _queues(self, partition: int) -> list[str]:
-        """Queues that may have URLs: ready, stopped, or asleep because of claims out or blocks in files.
-
-        All queues with a boost are among them.
+    async def _queues(self, partition: int) -> tuple[list[str], dict[str, str]]:
+        """Queues that may have URLs (ready, stopped, boosted, or asleep because of claims out or blocks in files), and
+        which of them defer URLs, and why.
         """
         of = self._keys.of
         users = await self._engine.command("HKEYS", of(partition, "users"))
         ready = ["ready", *(f"ready@{user.decode()}" for user in users)]
         asked = [("ZRANGE", of(partition, name), 0, -1) for name in (*ready, "short", "boosts")]
-        found = await self._engine.commands([*asked, ("HKEYS", of(partition, "stops"))])
+        *found, stops = await self._engine.commands([*asked, ("HGETALL", of(partition, "stops"))])
         names = {split_row(name.decode())[0] for some in found for name in some}
+        names.update(queue.decode() for queue, _ in pairs_of(stops))
         async for some in self.deliveries(partition):
             names.update(found.url.queue for found in some)
-        return sorted(names)
+        return sorted(names), _deferring(stops)
 
     async def _queued(self, partition: int, rows: Sequence[str]) -> AsyncIterator[list[Found]]:
         """The URLs in the blocks of queues and of rows QUEUE|REASON and QUEUE|@USER."""
@@ -507,6 +502,13 @@ RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 CHANGES_MAX = 64  # a call
 ADMIT_MAX = 128
 HOSTS_MAX = 256
+
+
+def _deferring(stops: Any) -> dict[str, str]:
+    """Queues of which URLs are deferred because they are stopped, and why."""
+    return {queue.decode(): why.decode() for queue, why in pairs_of(stops) if why.decode() != PAUSED}
+
+
 PAUSED = "paused"  # a stop that defers nothing: the URLs stay pending
 BUDGETS = ("pages", "bytes")  # stops that defer only what belongs to no job
 BLOCKED = "blocked"

@@ -141,7 +141,7 @@ def check_seed_options(depth: int, priority: float | None) -> None:
 
 # Operator commands on domains, or on the whole crawl: pause, block, delay, boost, purge, release.
 #
-# Each is written to the operator log before it acts. A domain is one that `command_input.domain_of` returned; "" is the
+# Each is written to the operator log before it acts. A domain is one that `domain_of` returned; "" is the
 # whole crawl, where that is allowed. All raise EngineError; `purge` and `release` also ArchiveError.
 
 

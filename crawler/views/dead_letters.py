@@ -90,8 +90,8 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     `run`: those of this run of a job. URLs without a run are those of the crawl itself.
     """
 
-    domain: str = ""  # as `command_input.domain_of` returns it
-    reason: str = ""  # as `command_input.letter_reason_of` returns it
+    domain: str = ""  # as `domain_of` of views/commands.py returns it
+    reason: str = ""  # as `letter_reason_of` there returns it
     urls: Sequence[str] = ()  # canonical
     run: str = ""
 

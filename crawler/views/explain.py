@@ -521,7 +521,7 @@ SITEMAPS_READ = 50  # of a host, to find the one that names a URL
 
 
 async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "", fetch_robots: bool = False) -> Facts:
-    """The facts about a canonical URL, which `reports.explanation` makes a text or a record of.
+    """The facts about a canonical URL, of which `explanation` makes a text, and `record_of` a record.
 
     `given` is the URL as it was written. `run`: an active run of a job, for which the URL is looked at, by its scope
     and depth; "" for the crawl itself. With `fetch_robots`, the site is asked for a robots.txt that nobody has read

@@ -243,7 +243,7 @@ async def find_job(crawl: OpenCrawl, user: str, name: str) -> JobView:
 
 async def _view_of(crawl: OpenCrawl, job: Job, now_s: float) -> JobView:
     (failed,) = await crawl.jobs.failed_counts([job.id])
-    history = (await history_of(crawl, job.user, job.name, limit=ROWS_SHOWN)).rows
+    history = (await _history(crawl, job, limit=ROWS_SHOWN)).rows
     runs = [row.run for row in job.active[:RUNS_COUNTED]]
     counts = {run: run_counts(one) for run, one in zip(runs, await _counts(crawl, runs), strict=True)}
     return with_facts(replace(job_view(job, now_s, failed), last_rows=history), now_s, counts)
@@ -310,7 +310,10 @@ async def history_of(
     crawl: OpenCrawl, user: str, name: str, *, before: int | None = None, limit: int = 100
 ) -> HistoryPage:
     """What became of a job's nominal times, newest first; a row or two more than `limit` may come."""
-    job = (await crawl.jobs.find(user, name)).job
+    return await _history(crawl, (await crawl.jobs.find(user, name)).job, before=before, limit=limit)
+
+
+async def _history(crawl: OpenCrawl, job: Job, *, before: int | None = None, limit: int) -> HistoryPage:
     found = await crawl.jobs.history(job.id, before=before, limit=limit + 2)
     page = found[:limit]
     if len(found) > limit and found[limit].nominal == page[-1].nominal:
