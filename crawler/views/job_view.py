@@ -313,7 +313,7 @@ def jobs_table(views: Sequence[JobView], now_s: float) -> str:
 def with_facts(view: JobView, now_s: float, running: Mapping[str, RunCountsView]) -> JobView:
     """The same, with its sentence and facts. `running`: what has become of the URLs of its runs."""
     waiting = f"; {counted(view.waiting, 'run')} wait{'s' * (view.waiting == 1)}" if view.waiting else ""
-    failed = f"; {counted(view.failed, 'failed run')} ('crawler jobs failed {view.name}')" if view.failed else ""
+    failed = f"; {counted(view.failed, 'failed run')} ('crawler jobs failed' tells why)" if view.failed else ""
     going_on = [(f"run {run}", _live_text(counts)) for run, counts in running.items()]
     more = len(view.running) - len(running)
     found = [

@@ -369,7 +369,7 @@ def test_failed_runs_are_listed_repeated_and_dismissed(desk: Desk) -> None:
     assert [one["run"] for one in desk.json("failed", "docs")["failed"]] == ["d.1.1"]
     assert desk.say("failed", "news", "--limit", "1").splitlines()[-1] == "the last 1 of 3; --limit 0 lists all"
     assert [row.split()[-1] for row in desk.say("list").splitlines()] == ["failed", "1", "3"]
-    assert "; 3 failed runs ('crawler jobs failed news').\n" in desk.say("show", "news")
+    assert "; 3 failed runs ('crawler jobs failed' tells why).\n" in desk.say("show", "news")
     said = desk.say("retry", "news", "n.1.2")
     assert (
         said == "1 failed run of job news to be repeated: each starts when an instance runs: 'crawler run' starts one"
