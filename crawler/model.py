@@ -5,6 +5,8 @@ epoch (float, UTC) and serve for dates only; `*_ms` are integers on the clock th
 """
 
 import enum
+from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -24,6 +26,76 @@ class UrlParts(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     origin: str
     target: str
+
+
+GET = "GET"
+IDEMPOTENT = frozenset({GET, "HEAD", "OPTIONS", "PUT", "DELETE"})  # RFC 9110 9.2.2: a lost answer leaves no doubt
+BODY_DIGEST_BYTES = 16
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a request carries besides its URL. One form: in the frontier, in dead letters, journals and index lines.
+
+    `body_digest` stands for a body that is not kept there. `key` tells requests apart that are alike otherwise.
+    `is_sent`: it may have reached the server, so it is not sent again unless somebody says so.
+    """
+
+    method: str = GET
+    headers: dict[str, str] = {}  # without secrets: these never get here
+    body: bytes = b""
+    meta: dict[str, Any] = {}  # the handler's own, JSON
+    key: str = ""
+    session: str = ""  # whose cookies it has
+    is_repeatable: bool = msgspec.field(name="idempotent", default=False)  # as somebody said
+    goes_anywhere: bool = msgspec.field(name="cross_origin", default=False)  # a redirect takes its body elsewhere
+    is_secret: bool = msgspec.field(name="secret", default=False)  # its body is not archived
+    body_digest: str = ""
+    is_sent: bool = msgspec.field(name="sent", default=False)
+
+    @property
+    def identity(self) -> str:
+        """What tells it apart from a GET of its URL; "" for nothing."""
+        if self.method == GET and not (self.body or self.body_digest or self.key or self.session):
+            return ""
+        return f"{self.method} {self.digest} {self.session} {self.key}"
+
+    @property
+    def digest(self) -> str:
+        """Of its body; "" without one."""
+        if self.body_digest or not self.body:
+            return self.body_digest
+        return blake2b(self.body, digest_size=BODY_DIGEST_BYTES).hexdigest()
+
+    @property
+    def may_repeat(self) -> bool:
+        """May it be sent again when nobody knows what became of it?"""
+        return self.is_repeatable or self.method in IDEMPOTENT
+
+    @property
+    def is_withheld(self) -> bool:
+        """Is its body not here, so that it can't be sent?"""
+        return bool(self.body_digest) and not self.body
+
+    def without_body(self) -> "Request":
+        """The same, with the digest in place of the body."""
+        return msgspec.structs.replace(self, body=b"", body_digest=self.digest) if self.body else self
+
+
+PLAIN = Request()
+
+
+class Followed(msgspec.Struct, frozen=True, array_like=True, repr_omit_defaults=True):
+    """A URL that a handler wants to be crawled. `priority` is added to its order: higher is fetched first."""
+
+    url: str
+    label: str = ""
+    priority: float = 0.0
+    request: Request | None = None  # None: a plain GET
+
+    @property
+    def is_plain(self) -> bool:
+        """Does its URL alone say what is requested?"""
+        return self.request is None or not self.request.identity
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -49,6 +121,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     label: str = ""  # of the handler for its page
     user: str = ""  # whose job it was found for; "": the crawl itself
     linked_from: int | None = None  # place of the other domain that links to its own, where these are counted
+    request: Request | None = None  # None: a plain GET
+
+    @property
+    def name(self) -> str:
+        """What tells it apart from others of its run."""
+        return self.fingerprint if self.request is not None and self.request.identity else self.url
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -75,6 +153,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     score: float = 0.0
     label: str = ""  # of the handler for its page
     user: str = ""  # whose job it was found for; "": the crawl itself
+    request: Request | None = None  # None: a plain GET
 
 
 class FailureKind(enum.StrEnum):
@@ -97,7 +176,10 @@ class FailureKind(enum.StrEnum):
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
     HANDLER = "handler"  # the user's own function failed on the page
+    HANDLER_RETRY = "handler_retry"  # it asked for another attempt
     INTERNAL = "internal"  # an unexpected error of ours while its content was processed
+    OUTCOME_UNKNOWN = "outcome_unknown"  # a request that must not be repeated blindly, and may have been served
+    REDIRECT_WITH_BODY = "redirect_with_body"  # to another origin, which must not get the body
     POISON_URL = "poison_url"  # processes that worked on it died repeatedly, the last one while it was fetched alone
 
 
@@ -161,6 +243,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     decode_error: str = ""
     decoded: Decoded = Decoded.CLEAN
     request_head: bytes  # request line and headers as sent but for secrets, ending in an empty line
+    request_body: bytes = b""  # likewise
     remote_ip: str
     started_at: float  # wall clock, seconds
     fetch_ms: int  # from the start of the request to the last byte
@@ -264,7 +347,7 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     warc_length: str = msgspec.field(name="length", default="")
     warc_offset: str = msgspec.field(name="offset", default="")
     warc_file: str = msgspec.field(name="filename", default="")
-    method: str = ""  # of the request; "": GET. No release sends another yet
+    request: Request | None = None  # without its body; None: a plain GET
     body_bytes: int = msgspec.field(name="bytes", default=0)
     title: str = ""
     depth: int = 0

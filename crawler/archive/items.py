@@ -19,13 +19,13 @@ from crawler.archive.appender import OPEN_SUFFIX, Appender, finish_all
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.errors import ArchiveError
-from crawler.model import CommitEntry, ItemsLocation
+from crawler.model import CommitEntry, Followed, ItemsLocation
 
 SUFFIX = ".items.gz"
 FILE_BYTES_MAX = 1_000_000_000
 OPEN_MAX = 32  # files read at a time: the index is in the order of URLs, which jumps between files of all sessions
 _GZIP = 31  # window bits that ask for a gzip member
-_decode_followed = msgspec.json.Decoder(tuple[str, str, float]).decode
+_decode_followed = msgspec.json.Decoder(Followed).decode
 
 
 class ItemWriter:
@@ -105,8 +105,8 @@ class ItemFiles:
         """The items of one page, each as JSON text of an object. Raises ArchiveError when they can't be read."""
         return self._lines(where)[: where.count]
 
-    def followed(self, where: ItemsLocation) -> list[tuple[str, str, float]]:
-        """The links that the page's handler followed: URL, label, priority. Raises ArchiveError."""
+    def followed(self, where: ItemsLocation) -> list[Followed]:
+        """The links that the page's handler followed. Raises ArchiveError."""
         try:
             return [_decode_followed(line) for line in self._lines(where)[where.count :]]
         except msgspec.MsgspecError:

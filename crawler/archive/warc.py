@@ -29,6 +29,7 @@ _LINE_BREAKS = re.compile(rb"[\r\n\0]+")
 _CREDENTIALS = re.compile(r"^(https?://)[^/?#]*@", re.IGNORECASE)
 _IP_ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
+FINGERPRINT = "Crawler-Fingerprint"  # a field of our own (ISO 28500 5.1): requests of one URL may differ
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 
 
@@ -54,15 +55,19 @@ def warcinfo(identity: str, *, filename: str, at: float, software: str, fields: 
     return b"%b%b\r\n\r\n" % (head.encode(), block)
 
 
-def response_record(response: Response, identity: str) -> tuple[bytes, str]:
-    """The record of the response, and the digest of its payload ("sha1:BASE32", of the content-coded body)."""
+def response_record(response: Response, identity: str, fingerprint: str = "") -> tuple[bytes, str]:
+    """The record of the response, and the digest of its payload ("sha1:BASE32", of the content-coded body).
+
+    `fingerprint`: of a request that its URL alone does not tell.
+    """
     body = response.raw_body
     http = _http_head(response)
     payload = payload_digest(body)
     truncated = f"WARC-Truncated: {_truncation(response.truncated)}\r\n" if response.truncated else ""
+    named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: response\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
-        f"WARC-Block-Digest: {payload_digest(body, after=http)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}"
+        f"WARC-Block-Digest: {payload_digest(body, after=http)}\r\nWARC-Payload-Digest: {payload}\r\n{truncated}{named}"
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
     )
     return b"".join((head.encode("ascii"), http, body, b"\r\n\r\n")), payload
@@ -70,7 +75,7 @@ def response_record(response: Response, identity: str) -> tuple[bytes, str]:
 
 def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:
     """The record of the request for that response."""
-    block = response.request_head
+    block = response.request_head + response.request_body
     head = (
         f"WARC/1.1\r\nWARC-Type: request\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
         f"WARC-Concurrent-To: {concurrent_to}\r\n"
@@ -210,13 +215,14 @@ class WarcWriter:
         self._lock = threading.Lock()
         self._failed = False
 
-    def add(self, response: Response) -> tuple[WarcLocation, str]:
-        """Append the exchange; returns the location of the response record and its payload digest.
+    def add(self, response: Response, fingerprint: str = "") -> tuple[WarcLocation, str]:
+        """Append the exchange; returns the location of the response record and its payload digest. `fingerprint`: of a
+        request that its URL alone does not tell.
 
         It is durable when `sync` has returned. Raises ArchiveError when an earlier sync failed.
         """
         identity = next(self._ids)
-        record, digest = response_record(response, identity)
+        record, digest = response_record(response, identity, fingerprint)
         member: bytes = isal_zlib.compress(record, self._settings.compression_level, _GZIP)
         length = len(member)
         if self._settings.request_records and response.request_head:
@@ -296,6 +302,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     digest: str = ""  # of the payload, from the record
     truncated: str = ""  # the value of WARC-Truncated
+    fingerprint: str = ""  # of a request that its URL alone does not tell; "": a plain GET
 
     @property
     def status(self) -> int:
@@ -352,7 +359,13 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
         payload=payload,
         digest=fields.get("WARC-Payload-Digest", ""),
         truncated=fields.get("WARC-Truncated", ""),
+        fingerprint=_number_of(fields.get(FINGERPRINT, "")),
     )
+
+
+def _number_of(text: str) -> str:
+    digits = text.removeprefix("-")
+    return text if is_length(digits) else ""
 
 
 def is_length(text: str) -> bool:

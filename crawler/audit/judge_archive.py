@@ -24,8 +24,7 @@ from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
-from crawler.handlers.page import Followed
-from crawler.model import CommitEntry
+from crawler.model import CommitEntry, Followed
 from crawler.rules.text import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.text import counted
@@ -85,7 +84,7 @@ class ArchiveJudge:
         for files in item_files:
             try:
                 files.items(entry.items)
-                followed = [Followed(*one) for one in files.followed(entry.items)]
+                followed = files.followed(entry.items)
             except ArchiveError as error:
                 reasons.append(str(error).partition(": ")[2])
             else:
@@ -99,7 +98,7 @@ class ArchiveJudge:
         """URLs to which the page's handler led, or its origin's robots.txt, must be in a known state, too."""
         commits = self._ledger.commits_at(entry.warc) if followed and entry.warc else []
         for commit in commits:
-            links = tuple(one.url for one in followed)
+            links = tuple(one.url for one in followed if one.is_plain)
             self._ledger.add_links(self._reader.rules.required(commit, links, None, followed), commit)
 
     def read_journals(self) -> None:

@@ -12,9 +12,9 @@ import msgspec
 from crawler.archive.warc import StoredResponse
 from crawler.audit.ledger import Commit
 from crawler.crawl.reparse import Rereader
+from crawler.frontier.codec import unpack_request
 from crawler.frontier.record import CrawlRecord, ScopeHistory
-from crawler.handlers.page import Followed
-from crawler.model import SITEMAP, Candidate, Claim
+from crawler.model import SITEMAP, Candidate, Claim, Followed
 from crawler.rules.jobs import RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of, registrable_domain
@@ -68,12 +68,12 @@ class LinkRules:
         judged = router.links(claim, links, refused, followed=followed)
         found = [c for c in judged if self._was_open(c.url, commit.scope)]
         if target:
-            candidate = router.redirect(claim, target, refused)
+            candidate = router.redirect(claim, target, commit.status, refused)
             # A seed's redirect opens the scope for its target by itself.
             if candidate is not None and (commit.depth == 0 or self._was_open(target, commit.scope)):
                 found.append(candidate)
         for candidate in found:
-            self._recent.add(candidate.url, candidate.depth)
+            self._recent.add(candidate.name, candidate.depth)
         return found
 
     def _required_of_run(
@@ -90,11 +90,11 @@ class LinkRules:
         own = scope.of_run(scope.mode, [scope.root_of(commit.url)], scope.depth_max)
         found = [c for c in router.links(claim, links, refused, followed=followed) if own.allows(c.url)]
         if target:
-            candidate = router.redirect(claim, target, refused)
+            candidate = router.redirect(claim, target, commit.status, refused)
             if candidate is not None and (commit.depth == 0 or own.allows(target)):
                 found.append(candidate)
         for candidate in found:
-            router.recent.add(candidate.url, candidate.depth)
+            router.recent.add(candidate.name, candidate.depth)
         return found
 
     def _router_of(self, record: RunRecord, version: int) -> Router:
@@ -147,4 +147,5 @@ class LinkReader:
 
 def _claim_of(commit: Commit) -> Claim:
     depth, redirects = commit.depth, commit.redirects
-    return parent_of(commit.url, depth, redirects, seed=False, run=commit.run, label=commit.label)
+    request = unpack_request(commit.request) if commit.request else None
+    return parent_of(commit.url, depth, redirects, seed=False, run=commit.run, label=commit.label, request=request)

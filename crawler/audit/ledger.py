@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from crawler.frontier.codec import pack_request
 from crawler.model import Candidate, CommitEntry, WarcLocation
 
 BATCH = 1000
@@ -26,6 +27,7 @@ CREATE TABLE commits (
     session TEXT NOT NULL, node TEXT NOT NULL, epoch INTEGER NOT NULL, fetched REAL NOT NULL, archived REAL NOT NULL,
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
     late INTEGER NOT NULL, run TEXT NOT NULL, pruned INTEGER NOT NULL, label TEXT NOT NULL,
+    request TEXT NOT NULL,
     found INTEGER NOT NULL DEFAULT 0,
     UNIQUE (fp, visit, session, epoch, fetched, digest, file, offset)
 );
@@ -62,6 +64,7 @@ class Commit(NamedTuple):
     length: int
     run: str  # of a job, "": of the crawl itself
     label: str = ""
+    request: str = ""  # JSON; "": a plain GET
 
 
 class Link(NamedTuple):
@@ -98,11 +101,12 @@ class LoggedRequest(NamedTuple):
 _ADD_COMMIT = """
 INSERT OR IGNORE INTO commits (
     fp, visit, partition, page, url, status, depth, redirects, scope, digest, truncated, session, node, epoch, fetched,
-    archived, file, offset, length, late, run, pruned, label
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    archived, file, offset, length, late, run, pruned, label, request
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COMMITS_AT = """
-SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run, label
+SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run, label,
+    request
 FROM commits WHERE file = ? AND offset = ?
 """
 _COUNT_RUN_PAGES = """
@@ -160,7 +164,7 @@ class Ledger:
             entry.redirects, entry.scope_version, entry.digest, entry.truncated, entry.session, entry.node,
             entry.epoch, entry.fetched_at, entry.times.get("archived", entry.fetched_at),
             self.file_id(where.file) if entry.warc else 0, where.offset, where.length, is_late,
-            entry.run, entry.pruned, entry.label,
+            entry.run, entry.pruned, entry.label, pack_request(entry.request) if entry.request else "",
         )  # fmt: skip
         self.db.execute(_ADD_COMMIT, row)
 

@@ -31,9 +31,10 @@ from crawler.errors import CrawlerError, DoctorError, NothingFetchedError, Usage
 from crawler.frontier.record import CrawlRecord
 from crawler.frontier.scripts import library
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.page import Followed, Page
+from crawler.handlers.page import Page
 from crawler.handlers.run import Limits, run_handler
 from crawler.handlers.tasks import Threads
+from crawler.model import Followed
 from crawler.rules.health import delay_ms
 from crawler.rules.scope import SiteRules, of_queues
 from crawler.rules.text import one_line, printable

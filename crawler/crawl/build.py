@@ -296,6 +296,7 @@ def _build(
         liveness=SessionLiveness(s.membership),
         inflight_log=files.inflight_log,
         notes=AttemptNotes(files.history, node=node, session=crawl.session),
+        note_sent=frontier.note_sent,
     )
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))

@@ -34,6 +34,8 @@ from crawler.worker.robots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.worker.router import Router, parent_of
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
+# A page that ended processes, and what may have been served.
+NOT_AGAIN = frozenset({FailureKind.POISON_URL, FailureKind.OUTCOME_UNKNOWN})
 SEEDS_KEPT_MAX = 1_000  # of a report, to see at the end what became of them
 
 # Where a committed page leads: its links and the target of its redirect; None if its record is not here.
@@ -167,7 +169,7 @@ class Seeder:
         return [c for mine in by_partition.values() for c in mine if states[c.fingerprint] is state]
 
     async def _retry(self, failed: Iterable[Candidate]) -> None:
-        """Put seeds that were given up back into their queues. One that ended the process waits for 'dead retry'."""
+        """Put seeds that were given up back into their queues, but for those that wait for 'dead retry'."""
         wanted: dict[int, list[str]] = {}
         visible_at = dict[str, float]()
         for one in failed:
@@ -176,7 +178,7 @@ class Seeder:
         if not wanted:
             return
         found = await self._books.letters.find_all(wanted)
-        again = [one for one in found if one.letter.reason != FailureKind.POISON_URL]
+        again = [one for one in found if one.letter.reason not in NOT_AGAIN]
         retried = await self._books.letters.requeue(again, visible_at)
         self.report.retried += retried
         self.report.seen -= retried

@@ -5,7 +5,8 @@ Stored values are text inside msgpack arguments, because the engine's cmsgpack h
 A member contains a stamp: when the URL was queued, to the second, the number of the seed it descends from, and the
 label of the handler that its page is for. It is four characters of base 90 for the time, which repeat after two years,
 then the number without leading zeros, then `~` and the label, if there is one. A URL of a run has, instead of a number,
-`!` and the run's id. No character is a slash or a blank, so a path or a blank ends it.
+`!` and the run's id. A URL whose request carries more (see model.Request) has at the end `"` and that as JSON. No
+character is a slash or a blank, so a path or a blank ends it.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.errors import EngineUnfit
-from crawler.model import Candidate, CommitEntry
+from crawler.model import Candidate, CommitEntry, Request
 from crawler.rules.order import QUANTA, quantise
+from crawler.rules.urls import Fingerprints
 
 # As in lua/_pending_url.lua.
 KNOWN_BITS = 21
@@ -35,7 +37,7 @@ USER_MARK = "\x01"  # there, before the user of a URL
 DIGITS = "".join(chr(code) for code in range(35, 126) if chr(code) != "/")
 BASE = len(DIGITS)
 TIME_DIGITS = 4
-LABEL, RUN = "~", "!"  # not digits
+LABEL, RUN, REQUEST = "~", "!", '"'  # not digits, nor in a label or a run's id; see lua/_pending_url.lua for the last
 ROUND_S = BASE**TIME_DIGITS  # about two years
 AHEAD_S = 86_400.0  # how far the clock of the session that queued it may be ahead of the reader's
 _VALUES = {digit: value for value, digit in enumerate(DIGITS)}
@@ -75,6 +77,7 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     trace: str = ""  # of the failure of a user's function
     run: str = ""
     user: str = ""
+    request: Request | None = None
 
 
 class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,11 @@ class PendingUrl(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     label: str = ""
     user: str = ""
+    request: Request | None = None
+
+    def fingerprint(self, fingerprints: Fingerprints) -> str:
+        """By those of the crawl."""
+        return fingerprints.of_run(self.run).of(self.url, self.request)
 
 
 class Stamp(NamedTuple):
@@ -103,11 +111,13 @@ class Stamp(NamedTuple):
     seed_number: int = 0
     run: str = ""
     label: str = ""
+    request: Request | None = None
 
 
 _letter_decoder = msgspec.json.Decoder(DeadLetter)
 _failures_decoder = msgspec.json.Decoder(tuple[FailedAttempt, ...])
 _entry_decoder = msgspec.json.Decoder(CommitEntry)
+unpack_request = msgspec.json.Decoder(Request).decode
 
 
 def pairs_of(raw: Any) -> list[tuple[bytes, bytes]]:
@@ -214,7 +224,7 @@ def pending_url(
         url=url, queue=queue, domain=domain, depth=DEPTH_MAX - (score >> 13 & 255),
         redirects=score >> 8 & 15, seed=bool(score >> 12 & 1), attempts=score >> 4 & 15, deliveries=score & 15,
         score=order_of(score), queued_at=known.queued_at, seed_number=known.seed_number, run=known.run,
-        label=known.label, user=user,
+        label=known.label, user=user, request=known.request,
     )  # fmt: skip
 
 
@@ -225,7 +235,10 @@ def item_of(candidate: Candidate, *, with_link: bool = False) -> tuple[str | int
     """
     c = candidate
     origin = c.run or c.seed_number
-    member = member_of(c.url, c.queue, make_stamp(int(c.found_at), origin, c.label))
+    stamp = make_stamp(int(c.found_at), origin, c.label)
+    if c.request is not None:
+        stamp += REQUEST + pack_request(c.request)
+    member = member_of(c.url, c.queue, stamp)
     score = _score_text(c.score, c.depth, c.seed, c.redirects)
     reason = c.deferred or (f"at:{round(c.visible_at * 1000)}" if c.visible_at else "")
     item = (c.fingerprint, c.queue, c.domain, score, *member, c.depth, reason, origin)
@@ -256,9 +269,14 @@ def item_of_letter(fingerprint: str, letter: DeadLetter, visible_at: float = 0.0
             url=letter.url, fingerprint=fingerprint, partition=0, domain=letter.domain, queue=letter.queue,
             depth=letter.depth, redirects=letter.redirects, seed=letter.seed, score=letter.score,
             found_at=letter.failed_at, seed_number=letter.seed_number, run=letter.run, user=letter.user,
-            label=letter.label, visible_at=visible_at,
+            label=letter.label, visible_at=visible_at, request=as_new(letter.request),
         )
     )  # fmt: skip
+
+
+def as_new(request: Request | None) -> Request | None:
+    """The request as one that was not sent yet: somebody repeats it."""
+    return msgspec.structs.replace(request, is_sent=False) if request is not None and request.is_sent else request
 
 
 def pack_entry(entry: CommitEntry) -> str:
@@ -284,6 +302,11 @@ def make_stamp(queued_at: int, origin: int | str, label: str = "") -> str:
     return f"{text}{LABEL}{label}" if label else text
 
 
+def pack_request(request: Request) -> str:
+    """As JSON without slash and blank, which are only in its strings."""
+    return _json(request).decode().replace("/", "\\u002f").replace(" ", "\\u0020")
+
+
 def _number(value: int) -> str:
     number = ""
     while value:
@@ -292,9 +315,21 @@ def _number(value: int) -> str:
     return number
 
 
-@lru_cache(maxsize=1000)  # so have those that were found together, when they are claimed together
 def read_stamp(stamp: str, now_s: float) -> Stamp:
-    """What a stamp says, when it is read at `now_s` (wall clock). KeyError for an invalid one."""
+    """What a stamp says, when it is read at `now_s` (wall clock). KeyError for an invalid one, EngineUnfit for one with
+    an invalid request.
+    """
+    if REQUEST not in stamp:
+        return _read_stamp(stamp, now_s)
+    stamp, _, packed = stamp.partition(REQUEST)
+    try:
+        return _read_stamp(stamp, now_s)._replace(request=unpack_request(packed))
+    except msgspec.MsgspecError as error:
+        raise EngineUnfit(f"unreadable request in the engine: {packed[:80]!r} ({error})") from None
+
+
+@lru_cache(maxsize=1000)  # those that were found together have one, when they are claimed together
+def _read_stamp(stamp: str, now_s: float) -> Stamp:
     latest = int(now_s + AHEAD_S)
     queued_at = float(latest - (latest - _value(stamp[:TIME_DIGITS])) % ROUND_S)
     origin, _, label = stamp[TIME_DIGITS:].partition(LABEL)

@@ -175,13 +175,13 @@ def _claim(
     score = int(flat[at + 1])
     url, stamp = parts_of(flat[at + 2].decode(), queue, flat[at + 3].decode())
     known = read_stamp(stamp, at_s)
-    fp = (fingerprints.of_run(known.run) if known.run else fingerprints).of(url)
+    fp = (fingerprints.of_run(known.run) if known.run else fingerprints).of(url, known.request)
     return Claim(
         url=url, fingerprint=fp, visit=1, partition=lease[0], epoch=lease[1], token=flat[at].decode(),
         domain=domain, queue=queue, depth=DEPTH_MAX - (score >> 13 & 255), redirects=score >> 8 & 15,
         attempts=score >> 4 & 15, deliveries=score & 15, seed=bool(score >> 12 & 1), score=order_of(score),
         deaths=deaths.get(fp, 0) if deaths else 0, claimed_at=at_s, queued_at=known.queued_at,
-        seed_number=known.seed_number, run=known.run, label=known.label, user=user,
+        seed_number=known.seed_number, run=known.run, label=known.label, user=user, request=known.request,
     )  # fmt: skip
 
 

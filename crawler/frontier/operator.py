@@ -317,7 +317,7 @@ class Purge:
                 member, *_ = as_queued(row, text, 0)
                 url, stamp = parts_of(member, queue, listed(member, origins))
                 known = read_stamp(stamp, 0.0)
-                fp = f.fingerprints.of_run(known.run).of(url)
+                fp = f.fingerprints.of_run(known.run).of(url, known.request)
                 items.append((fp, text, known.run or known.seed_number))
             dropped += await self._call(partition, queue, reason, items)
 
@@ -326,7 +326,7 @@ class Purge:
         f, dropped = self._frontier, 0
         async for some in found:
             items = [
-                (f.fingerprints.of_run(one.url.run).of(one.url.url), one.name, one.url.run or one.url.seed_number)
+                (one.url.fingerprint(f.fingerprints), one.name, one.url.run or one.url.seed_number)
                 for one in some
                 if one.url.queue == queue
             ]

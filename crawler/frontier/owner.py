@@ -4,6 +4,7 @@ Every owner's call carries (session, epoch, now_ms); FENCED means that the lease
 Calls come in batches over partitions and go out as pipelines.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ from crawler.rules.urls import Fingerprints
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
+WRITTEN_PAUSE_S = 0.05  # an fsync of the engine takes about as long
 NO_BUDGET, NO_LIMIT = FetchQuota(), AddQuota()
 NOTHING: Mapping[int, bytes] = {}
 
@@ -348,6 +350,17 @@ class Frontier:
         for fence, mine in claims.values():
             calls.append(self._fenced("extend_claims", fence, visibility_ms, *(c.token for c in mine)))
         await self.engine.run_many(calls)
+
+    async def note_sent(self, fence: Fence, claim: Claim) -> AckOutcome:
+        """Note that the request of a claim, which must not be repeated, is about to be sent. Returns when an engine
+        that is killed keeps the note. Raises EngineError.
+        """
+        (reply,) = await self.end([self._fenced("note_sent", fence, claim.token)])
+        if isinstance(reply, EngineError):
+            raise reply
+        while reply is AckOutcome.COMMITTED and not await self.engine.is_written():  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(WRITTEN_PAUSE_S)
+        return reply
 
     async def record_crash(self, session: str, worked_on: Mapping[int, Sequence[str]], *, deaths: int = 1) -> int:
         """Note that a session's process died while it worked on these fingerprints; for how many of them that is news.

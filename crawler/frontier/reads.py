@@ -579,9 +579,7 @@ class BulkLookup:
     async def pending(self, fingerprints: Fingerprints, partition: int) -> set[str]:
         """Fingerprints of all waiting URLs of a partition: pending or deferred."""
         deferred = {
-            fingerprints.of_run(one.url.run).of(one.url.url)
-            async for some in self._pending.deferred(partition)
-            for one in some
+            one.url.fingerprint(fingerprints) async for some in self._pending.deferred(partition) for one in some
         }
         return deferred | await self._pending.fingerprints(fingerprints, partition)
 

@@ -133,7 +133,7 @@ class Restoring:
     async def all_pending(self, partition: int) -> AsyncIterator[list[tuple[str, Found]]]:
         """(fingerprint, URL with its place) of all pending URLs of a partition, some at a time."""
         async for some in self._pending.read(partition):
-            yield [(self._fingerprints.of_run(found.url.run).of(found.url.url), found) for found in some]
+            yield [(found.url.fingerprint(self._fingerprints), found) for found in some]
 
     async def hold(self, partitions: int) -> None:
         """Set a politeness hold, as after a takeover: the first requests wait for the delay of their queue.

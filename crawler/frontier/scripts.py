@@ -267,8 +267,8 @@ def with_positions(source: str) -> str:
 NAMES = (
     "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_job", "change_queues", "claim",
     "close_run", "count_items", "dead_letter", "defer", "depths", "discard_dead", "drain_log", "extend_claims",
-    "heartbeat", "join", "leave", "locate", "log_command", "names_after", "purge", "read_queues", "recall",
-    "record_crash", "refuse", "release_lease", "reopen", "replace_record", "requeue_dead", "restore", "retry",
+    "heartbeat", "join", "leave", "locate", "log_command", "names_after", "note_sent", "purge", "read_queues",
+    "recall", "record_crash", "refuse", "release_lease", "reopen", "replace_record", "requeue_dead", "restore", "retry",
     "return_claims", "return_slot", "spill", "touch_run", "unspill", "url_states", "withdraw",
 )  # fmt: skip
 SHARED = (  # each uses only what is in those before it

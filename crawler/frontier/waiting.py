@@ -268,11 +268,7 @@ class PendingUrls:
 
     async def fingerprints(self, fingerprints: Fingerprints, partition: int) -> set[str]:
         """The fingerprints of all pending URLs of a partition."""
-        return {
-            fingerprints.of_run(found.url.run).of(found.url.url)
-            async for some in self.read(partition)
-            for found in some
-        }
+        return {found.url.fingerprint(fingerprints) async for some in self.read(partition) for found in some}
 
     async def count(self, partition: int) -> int:
         """The number of pending URLs, by the sizes of all blocks."""

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import with_query_in
@@ -16,21 +15,18 @@ from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.handlers.tasks import storable
 from crawler.media_type import declared_type, is_html
-from crawler.model import ParsedPage, Response
+from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response
+from crawler.rules.requests import bytes_of, form_of, request_of, with_fields
 from crawler.rules.urls import canonicalize, join
 
 PRIORITY_MAX = 1000.0
 FOLLOW_MAX = 20_000
+CARRIED_BYTES_MAX = (
+    16 << 20
+)  # of what the requests that a page leads to carry: they are in memory until it is committed
+RETRY_MAX_S = 7 * 86_400.0
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
 _log = logging.getLogger("crawler.handler")
-
-
-class Followed(msgspec.Struct, frozen=True):
-    """A URL that a handler wants to be crawled. `priority` is added to its order: higher is fetched first."""
-
-    url: str
-    label: str = ""
-    priority: float = 0.0
 
 
 class Headers(Mapping[str, str]):
@@ -56,11 +52,12 @@ class Page:
 
     def __init__(
         self, response: Response, parsed: ParsedPage, *, domain: str, depth: int = 0, label: str = "",
-        run: str = "",
+        run: str = "", request: Request | None = None, fingerprint: str = "",
         tree: LexborHTMLParser | None = None, labels: Collection[str] | None = None, follow_max: int = FOLLOW_MAX,
         may_parse: bool = True,
     ) -> None:  # fmt: skip
         """`tree`: of the body, where it was parsed already. `labels`: that there are; None: they are not looked at.
+        `fingerprint`: of the request.
 
         Without `may_parse`, the body is too expensive to be parsed in this process.
         """
@@ -71,12 +68,16 @@ class Page:
         self.depth = depth  # links from a seed
         self.label = label
         self.run = run  # of the job that it was fetched for; "": of none
+        self.request = request or PLAIN  # that brought it
+        self.meta = self.request.meta  # given along by who followed it
         self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
         self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
         self._followed: list[Followed] = []
-        self._followed_bytes = 0
+        self._followed_bytes = self._carried_bytes = self._again = 0
+        self._fingerprint = fingerprint
+        self.retry_s: float | None = None  # set by `retry`
         self._response = response
         self._charset = parsed.charset
         self._query_charset = parsed.query_charset
@@ -119,7 +120,8 @@ class Page:
 
     def forget_followed(self) -> None:
         """Before another handler is called with it."""
-        self._followed, self._followed_bytes = [], 0
+        self._followed, self.retry_s = [], None
+        self._followed_bytes = self._carried_bytes = self._again = 0
 
     def close(self) -> None:
         """Free the tree, which takes ten times the memory of the body, even if the page is kept."""
@@ -151,29 +153,74 @@ class Page:
             raise LookupError(f"nothing fits {selector!r} on {self.url}")
         return node
 
-    def follow(self, target: str, *, label: str = "", priority: float = 0.0) -> int:
+    def follow(
+        self, target: str, *, label: str = "", priority: float = 0.0, meta: Mapping[str, Any] | None = None,
+        method: str = "", form: Mapping[str, Any] | None = None, json: Any = None, body: bytes | str | None = None,
+        headers: Mapping[str, str] | None = None, key: str = "", again: bool = False, session: str = "",
+        idempotent: bool = False, cross_origin: bool = False, secret: bool = False,
+    ) -> int:  # fmt: skip
         """Crawl a URL, or what the links lead to that fit a CSS selector: how many URLs.
 
         A URL has a scheme or begins with a slash, a dot or a question mark; anything else is a selector. What it
-        leads to is in the crawl's scope or not, as any link. Raises ValueError for a priority beyond +-1,000, a label
-        that no handler has, and too many URLs; TypeError for what is not a text or a number.
+        leads to is in the crawl's scope or not, as any link.
+
+        `meta` (JSON, 4 KB) comes with the page, as `page.meta`. `form` (fields), `json` or `body` (64 KB) make it a
+        POST, unless `method` says otherwise. What was requested before is not requested again: by method, URL, body,
+        session and `key`; with `again`, this page makes it anew. Requests that change something (POST, PATCH) are not
+        repeated when their answer is lost, unless they are `idempotent`. `cross_origin`: a redirect may take the body
+        to another origin; `secret`: the body is not archived.
+
+        Raises ValueError for a priority beyond +-1,000, a label that no handler has, too many URLs, and what can't be
+        sent or stored; TypeError for what is of the wrong type.
         """
+        if again and key:
+            raise ValueError("page.follow: give key= or again=True")
         target, label = _text("target", target), storable(_text("label", label))
-        priority = _number("priority", priority)
+        priority = self._checked(_number("priority", priority), label)
+        urls = [self._joined(target)] if _is_reference(target) else self._linked(target)
+        if form is not None and method.upper() == GET:
+            urls, form = [url and with_fields(url, form_of(form)) for url in urls], None
+        if again:
+            self._again += 1
+            key = f"again {self._fingerprint} {self._again}"
+        request = request_of(
+            method=method, form=form, json=json, body=body, headers=headers, meta=meta, key=key, session=session,
+            idempotent=idempotent, cross_origin=cross_origin, secret=secret,
+        )  # fmt: skip
+        return self._add(urls, label, priority, request)
+
+    def _checked(self, priority: float, label: str) -> float:
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority={priority}: expected -{PRIORITY_MAX:.0f} to {PRIORITY_MAX:.0f}")
         if label and self._labels is not None and label not in self._labels:
             known = ", ".join(sorted(self._labels)) or "none"
             raise ValueError(f"no handler has the label {label!r} (there are: {known})")
-        urls = [self._joined(target)] if _is_reference(target) else self._linked(target)
+        return priority
+
+    def _add(self, urls: Sequence[str | None], label: str, priority: float, request: Request | None) -> int:
         found = list(dict.fromkeys(url for url in urls if url))
         if len(self._followed) + len(found) > self._follow_max:
             raise ValueError(f"more than {self._follow_max} URLs are followed from one page (fetch.links_max)")
         self._followed_bytes += sum(map(len, found))
         if self._followed_bytes > LINK_BYTES_MAX:
             raise ValueError("more than 1 MiB of URLs are followed from one page")
-        self._followed += [Followed(url, label, priority) for url in found]
+        if request is not None:
+            self._carried_bytes += len(found) * bytes_of(request)
+            if self._carried_bytes > CARRIED_BYTES_MAX:
+                raise ValueError("more than 16 MiB of meta, headers and bodies are followed from one page")
+        self._followed += [Followed(url, label, priority, request) for url in found]
         return len(found)
+
+    def retry(self, delay: float = 0.0) -> None:
+        """Have this page requested again, in `delay` seconds at the earliest, as a failed attempt: items and links of
+        this one don't count. After [retry.handler_retry] attempts the URL is a dead letter.
+
+        Raises ValueError for a delay that is negative or longer than a week, TypeError for none.
+        """
+        delay = _number("delay", delay)
+        if not 0 <= delay <= RETRY_MAX_S:
+            raise ValueError(f"page.retry: delay={delay}: expected 0 to {RETRY_MAX_S:.0f} seconds")
+        self.retry_s = delay
 
     def _linked(self, selector: str) -> list[str | None]:
         hrefs = (node.attrs.sget("href") or node.attrs.sget("src") for node in self.css(selector))
@@ -209,8 +256,8 @@ def _text(name: str, value: Any) -> str:
 def _number(name: str, value: Any) -> float:
     """Decimals, fractions and numbers of libraries become a float; text does not."""
     if not hasattr(type(value), "__float__") and not hasattr(type(value), "__index__"):
-        raise TypeError(f"page.follow: {name} is a number, not {type(value).__name__}")
+        raise TypeError(f"page: {name} is a number, not {type(value).__name__}")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"page.follow: {name} is too large") from None
+        raise ValueError(f"page: {name} is too large") from None

@@ -23,7 +23,7 @@ import msgspec
 
 from crawler.handlers.crawler import Handler
 from crawler.handlers.item_encoding import InvalidItem, InvalidItemError
-from crawler.handlers.page import Followed, Page
+from crawler.handlers.page import Page
 from crawler.handlers.tasks import (
     GRACE_S,
     AllHangError,
@@ -39,6 +39,7 @@ from crawler.handlers.tasks import (
     storable,
     users_call,
 )
+from crawler.model import Followed
 
 BREATH = 64  # items after which an asynchronous generator lets others run, should it not do so itself
 CANCEL_GRACE_S = 1.0  # for cancelled code to clean up; then it is cancelled again
@@ -394,6 +395,7 @@ class Handled(msgspec.Struct):
     followed: list[Followed] = []
     invalid: list[InvalidItem] = []  # the first of them
     invalid_count: int = 0
+    retry_s: float | None = None  # the handler wants the page again, not before: nothing of the rest counts
 
 
 NOTHING_HANDLED = Handled()
@@ -417,7 +419,7 @@ async def run_handler(handler: Handler, page: Page, limits: Limits, threads: Thr
     if failure is not None:
         detail = f"{failure.detail} (handler {handler.name})" if failure.is_late else failure.detail
         raise HandlerError(detail, failure.trace)
-    taking.handled.followed = page.followed
+    taking.handled.followed, taking.handled.retry_s = page.followed, page.retry_s
     return taking.handled
 
 

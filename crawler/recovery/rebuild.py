@@ -35,9 +35,9 @@ from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files, take_damage_out, warc_names
 from crawler.crawl.opening import bound_of
 from crawler.errors import ArchiveError
+from crawler.frontier.codec import pack_request
 from crawler.frontier.reads import lost_of
-from crawler.handlers.page import Followed
-from crawler.model import Candidate, CommitEntry
+from crawler.model import Candidate, CommitEntry, Followed
 from crawler.recovery.page_book import KnownPage, PageBook, restore_jobs
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, Replay
 from crawler.rules.order import Signals
@@ -100,7 +100,7 @@ class Rebuild:
         with PageBook(self._folders[0].tmp) as book:
             refill = self._refill = Refill(
                 self._d.frontier, self._d.restoring, self._d.router, self._d.runs,
-                is_committed=lambda fp: book.page(fp) is not None,
+                is_committed=lambda fp: book.page(fp) is not None, may_be_sent=True,
             )  # fmt: skip
             await self._read_seeds(book)
             await self._read_index(book)
@@ -274,14 +274,15 @@ class Rebuild:
         await self._refill.flush()
 
     def _followed(self, book: PageBook, files: Sequence[ItemFiles], entry: CommitEntry) -> list[Candidate]:
-        lines = _followed_in(files, entry)
-        if lines is None:
+        followed = _followed_in(files, entry)
+        if followed is None:
             book.lost(entry.fingerprint)
             return []
-        followed = [Followed(*line) for line in lines]
         seed, number = self._is_seed(book, entry), entry.seed_number
         parent = parent_of(entry.url, entry.depth, entry.redirects, seed=seed, number=number, run=entry.run)
-        return self._routers[entry.run].links(parent, [one.url for one in followed], Counter(), followed=followed)
+        return self._routers[entry.run].links(
+            parent, [one.url for one in followed if one.is_plain], Counter(), followed=followed
+        )
 
     def _is_seed(self, book: PageBook, entry: CommitEntry) -> bool:
         """Links are deeper than 0; what a seed redirects to is as deep as the seed."""
@@ -367,11 +368,11 @@ class Rebuild:
             redirects=entry.redirects,
             seed=seed,
             seed_number=number,
-            followed=Followed(entry.url, entry.label),
+            followed=Followed(entry.url, entry.label, request=entry.request),
         )
 
 
-def _followed_in(files: Sequence[ItemFiles], entry: CommitEntry) -> list[tuple[str, str, float]] | None:
+def _followed_in(files: Sequence[ItemFiles], entry: CommitEntry) -> list[Followed] | None:
     """What a page's handler followed, from the folder that has it; None when no folder has it."""
     assert entry.items is not None
     for one in files:
@@ -393,5 +394,15 @@ def _page_of(e: CommitEntry) -> KnownPage:
     items, offset = e.items.count if e.items else 0, e.warc.offset if e.warc else -1
     lost = lost_of(truncated=e.truncated, decode_error=e.decode_error)
     return KnownPage(
-        e.depth, e.redirects, e.counted_status, e.body_bytes, e.fetch_ms, e.seed_number, items, e.run, lost, offset
+        e.depth,
+        e.redirects,
+        e.counted_status,
+        e.body_bytes,
+        e.fetch_ms,
+        e.seed_number,
+        items,
+        e.run,
+        lost,
+        offset,
+        pack_request(e.request) if e.request else "",
     )

@@ -16,6 +16,7 @@ from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut
 from crawler.archive.warc import StoredResponse, read_record
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.codec import unpack_request
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import BulkLookup, UrlState
@@ -45,13 +46,18 @@ class Refill:
         runs: Runs,
         *,
         is_committed: Callable[[str], bool],
+        may_be_sent: bool = False,
     ) -> None:
-        """`is_committed` tells of a fingerprint whether its page is in the index: it will become done, not pending."""
+        """`is_committed` tells of a fingerprint whether its page is in the index: it will become done, not pending.
+
+        `may_be_sent`: nobody knows what was sent of the requests that must not be repeated.
+        """
         self._frontier = frontier
         self._restoring = restoring
         self._router = router
         self._runs = runs
         self._is_committed = is_committed
+        self._may_be_sent = may_be_sent
         self._urls: dict[str, Candidate] = {}
         self._again: dict[str, tuple[Candidate, DoneUrl | None]] = {}
         self._done: list[DoneUrl] = []
@@ -82,6 +88,8 @@ class Refill:
         """Send what was taken in."""
         urls = {fp: c for fp, c in self._urls.items() if not self._is_committed(fp)}
         urls |= {fp: candidate for fp, (candidate, _) in self._again.items()}
+        if self._may_be_sent:
+            urls = {fp: _doubted(candidate) for fp, candidate in urls.items()}
         reopened = [done for _, done in self._again.values() if done is not None]
         done, self._done = self._done, []
         self._urls, self._again = {}, {}
@@ -95,7 +103,7 @@ class Refill:
                 raise reply
         for candidate in urls.values():
             if not candidate.run:
-                self._router.recent.add(candidate.url, candidate.depth)
+                self._router.recent.add(candidate.name, candidate.depth)
         self.restored += await self._restoring.restore(done)
 
     async def reopen(self, urls: Sequence[DoneUrl]) -> None:
@@ -114,6 +122,14 @@ class Refill:
                 partitions[one.run].add(one.partition)
         if partitions:
             await self._runs.touch_all(partitions)
+
+
+def _doubted(candidate: Candidate) -> Candidate:
+    """Its owner does not send it, unless it may be repeated and all of it is here."""
+    request = candidate.request
+    if request is None or (request.may_repeat and not request.is_withheld):
+        return candidate
+    return replace(candidate, request=replace(request, is_sent=True))
 
 
 PULSE = 256  # records between two turns of the event loop
@@ -217,7 +233,7 @@ class Replay:
                 router = self._routers.get(run)
                 if router is None:
                     continue
-                fp = router.fingerprints.of(url)
+                fp = one.stored.fingerprint or router.fingerprints.of(url)
                 if self._book.page(fp) is None and fp not in logged:  # whoever is next writes the log into an index
                     page = KnownPage(0, 0, one.stored.status, len(one.stored.payload), 0, run=run)
                     found.append(self.done(url, fp, page))
@@ -249,14 +265,17 @@ class Replay:
         router = self._routers.get(run)
         if router is None:
             return  # the run has ended, and needs nothing more
-        fp = router.fingerprints.of(url)
+        fp = found.stored.fingerprint or router.fingerprints.of(url)
         page = self._book.page(fp)
         if page is None:
             self._book.add_orphan(fp, url, folder, found.location)
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
         label = SITEMAP if page.is_sitemap else ""
-        parent = parent_of(url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run, label=label)
+        request = unpack_request(page.request) if page.request else None
+        parent = parent_of(
+            url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run, label=label, request=request
+        )
         led = await self._read(parent, found.stored)
         if led is not None:
             children, lost = led
@@ -276,7 +295,7 @@ class Replay:
         router = self._routers[parent.run]
         links, followed = with_sitemaps(page.links, (), page.sitemaps)
         found = router.links(parent, links, refused, followed=followed)
-        target = router.redirect(parent, page.redirect_to, refused) if page.redirect_to else None
+        target = router.redirect(parent, page.redirect_to, stored.status, refused) if page.redirect_to else None
         return [*found, target] if target else found, page.lost
 
     def done(self, url: str, fp: str, page: KnownPage, lost: Mapping[str, int] | None = None) -> DoneUrl:
@@ -319,7 +338,13 @@ class Replay:
                 self._report.flaw(str(error))
                 continue
             parent = parent_of(
-                orphan.url, record.depth, record.redirects, seed=bool(record.seed), run=record.run, label=record.label
+                orphan.url,
+                record.depth,
+                record.redirects,
+                seed=bool(record.seed),
+                run=record.run,
+                label=record.label,
+                request=record.request,
             )
             led = await self._read(parent, stored)
             await self._refill.add(led[0] if led else ())

@@ -19,6 +19,8 @@ PERMANENT = frozenset(
         FailureKind.HEADERS_TOO_LARGE,
         FailureKind.PARSE,
         FailureKind.INTERNAL,
+        FailureKind.OUTCOME_UNKNOWN,
+        FailureKind.REDIRECT_WITH_BODY,
         FailureKind.POISON_URL,
         FailureKind.HOST_DEAD,
     }

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 import can_ada
 
 from crawler.errors import InvalidUrl
-from crawler.model import UrlParts
+from crawler.model import Request, UrlParts
 from crawler.settings.expressions import Expressions
 
 if TYPE_CHECKING:
@@ -584,13 +584,16 @@ class Fingerprints:
             found = self._of_runs[run] = Fingerprints(self._hash_key, run)
         return found
 
-    def of(self, url: str) -> str:
+    def of(self, url: str, request: Request | None = None) -> str:
         """64-bit fingerprint of a canonical URL, as the decimal of a signed integer (the engine's intset form).
 
-        URLs that differ only in a session id of a well-known name have the same fingerprint.
+        URLs that differ only in a session id of a well-known name have the same fingerprint. With a `request` that is
+        not a plain GET it has another one.
         """
         digest = self._begun.copy()
         digest.update(without_session(url).encode())
+        if request is not None and (identity := request.identity):
+            digest.update(f"\0{identity}".encode())
         return str(int.from_bytes(digest.digest(), "big", signed=True))
 
 

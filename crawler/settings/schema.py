@@ -119,6 +119,7 @@ class RetrySettings(_Section, frozen=True):
     robots_unreachable: RetryKind = RetryKind()
     body: RetryKind = RetryKind()
     handler: RetryKind = RetryKind()
+    handler_retry: RetryKind = RetryKind()
 
 
 class HostsSettings(_Section, frozen=True):

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 from crawler.content.html import parse_with_tree
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
-from crawler.handlers.page import FOLLOW_MAX, Followed, Page
+from crawler.handlers.page import FOLLOW_MAX, Page
 from crawler.handlers.tasks import is_plain, items_of, stream_of
 from crawler.media_type import declared_type
-from crawler.model import Response
+from crawler.model import Followed, Request, Response
+from crawler.rules.requests import request_of
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
 
 AGENT = "shardcrawl"
@@ -32,11 +33,13 @@ class Called(NamedTuple):
 
 def fake_page(
     url: str, html: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None,
-    body: bytes | None = None, depth: int = 0, label: str = "", run: str = "",
+    body: bytes | None = None, depth: int = 0, label: str = "", run: str = "", meta: Mapping[str, Any] | None = None,
+    request: Request | None = None,
 ) -> Page:  # fmt: skip
     """The page that a handler would be given, with links, title, tree and text found in `html`.
 
-    `body`: bytes that are no UTF-8 text. The Content-Type is HTML unless `headers` say another. Raises InvalidUrl.
+    `meta` or `request`: what the request for it carried. `body`: bytes that are no UTF-8 text. The
+    Content-Type is HTML unless `headers` say another. Raises InvalidUrl.
     """
     url = canonicalize(url)
     given = {"Content-Type": "text/html" if body is not None else "text/html; charset=utf-8"}
@@ -53,7 +56,8 @@ def fake_page(
         refresh=response.header("refresh"),
     )  # fmt: skip
     domain = registrable_domain(host_of(url))
-    return Page(response, parsed, domain=domain, depth=depth, label=label, run=run, tree=tree)
+    request = request or request_of(meta=meta)
+    return Page(response, parsed, domain=domain, depth=depth, label=label, run=run, request=request, tree=tree)
 
 
 def call_handler(handler: Callable[..., Any] | Crawler, page: Page) -> Called:

@@ -74,6 +74,11 @@ _GIVEN_UP: Mapping[str, str] = {
     FailureKind.HOST_DEAD: f"given up unrequested: the host had not answered for hosts.give_up_s; {_TRIES}",
     FailureKind.PARSE: "the page took too much time or memory to parse; 'crawler dead show URL' has the detail",
     FailureKind.HANDLER: f"your handler failed; 'crawler dead show URL' has the traceback, {_TRIES}",
+    FailureKind.HANDLER_RETRY: f"your handler asked for another attempt each time (page.retry); {_TRIES}",
+    FailureKind.OUTCOME_UNKNOWN: "a POST or the like, of which nobody knows whether the server took it: it is not sent "
+    f"again by itself; {_TRIES}, and so does idempotent=True",
+    FailureKind.REDIRECT_WITH_BODY: "it redirects to another origin, which does not get the body; with "
+    "cross_origin=True it does",
     FailureKind.INTERNAL: "an error of this program; report the file log/bug-*.txt",
     FailureKind.POISON_URL: "the page crashed or stalled the program; report the URL",
     NOT_COUNTED: "given up before this release counted the reasons; 'crawler dead list' has them",

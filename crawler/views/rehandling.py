@@ -40,10 +40,9 @@ from crawler.errors import ArchiveError, ConflictError, may_be_of_content
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import Restoring
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.page import Followed
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.peers import check_no_instance_runs, is_lock_free
-from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Response
+from crawler.model import Claim, CommitEntry, Decoded, FailureKind, Followed, Response
 from crawler.outputs.cursor import start_items_over
 from crawler.recovery.replay import Refill
 from crawler.rules.text import SILENT, Meter
@@ -276,7 +275,10 @@ class _Rehandling:
             return NOTHING_HANDLED
         parsed, tree = await self._parser.parse_with_tree(response, mark)
         claim = _claim_of(self._crawl, entry)
-        return (await self._handlers.handling.handle(claim, response, parsed, tree, mark, guarded=False))[1]
+        handled = (await self._handlers.handling.handle(claim, response, parsed, tree, mark, guarded=False))[1]
+        if handled.retry_s is not None:
+            raise HandlerError("the handler wants it to be fetched again (page.retry), which is not done here")
+        return handled
 
     def _note(self, draft: RehandleJournal, entry: CommitEntry, handled: Handled) -> int:
         """Write what a page gets, if it is not what it has; how many items it has then."""
@@ -304,7 +306,7 @@ class _Rehandling:
         if entry.items is None:
             return [], []
         try:
-            return self._old.items(entry.items), [Followed(*one) for one in self._old.followed(entry.items)]
+            return self._old.items(entry.items), self._old.followed(entry.items)
         except ArchiveError:
             if self._append:
                 raise _UnreadableError(DAMAGED) from None
@@ -322,7 +324,7 @@ def _is_new(item: bytes, had: Counter[bytes]) -> bool:
 def _claim_of(crawl: OpenCrawl, entry: CommitEntry) -> Claim:
     claim = parent_of(
         entry.url, entry.depth, entry.redirects, seed=entry.depth == 0, number=entry.seed_number, run=entry.run,
-        label=entry.label,
+        label=entry.label, request=entry.request,
     )  # fmt: skip
     domain, queue, partition = crawl.placement.of(entry.url)
     return replace(claim, fingerprint=entry.fingerprint, domain=domain, queue=queue, partition=partition)
@@ -359,8 +361,8 @@ async def _add_followed(crawl: OpenCrawl, journal: RehandleJournal) -> None:
                 await asyncio.sleep(0)
             new = journal.of(entry)
             if new is not None and new.items is not None and new.followed and entry.run in routers:
-                followed = [Followed(*one) for one in files.followed(new.items)[-new.followed :]]
-                claim, urls = _claim_of(crawl, entry), [one.url for one in followed]
+                followed = files.followed(new.items)[-new.followed :]
+                claim, urls = _claim_of(crawl, entry), [one.url for one in followed if one.is_plain]
                 await refill.add(routers[entry.run].links(claim, urls, Counter(), followed=followed))
     await refill.flush()
 

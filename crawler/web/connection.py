@@ -323,15 +323,22 @@ class Connection(asyncio.Protocol):
         self.failure: tuple[FailureKind, str] | None = None
 
     def begin(
-        self, head: bytes, *, body_bytes_max: int, deadline: float, working: AbstractContextManager[None] = IDLE
+        self,
+        message: bytes,
+        *,
+        body_bytes_max: int,
+        deadline: float,
+        working: AbstractContextManager[None] = IDLE,
+        is_head: bool = False,
     ) -> asyncio.Future[None]:
         """Send a request; the future is done when the response is complete, cut or failed.
 
-        `deadline` is loop time. `working` is entered while bytes of the response are processed.
+        `deadline` is loop time. `working` is entered while bytes of the response are processed. `is_head`: its method
+        is HEAD.
         """
         assert self._done is None
         self._working = working
-        self._reader.begin(body_bytes_max=body_bytes_max)
+        self._reader.begin(body_bytes_max=body_bytes_max, is_of_head=is_head)
         self.truncated = ""
         self.failure = None
         self._deadline = deadline
@@ -348,8 +355,8 @@ class Connection(asyncio.Protocol):
             return self._done
         self._received_at = self._loop.time()
         self._arm()
-        self._request_bytes = len(head)
-        self._transport.write(head)
+        self._request_bytes = len(message)
+        self._transport.write(message)
         return self._done
 
     @property

@@ -8,7 +8,7 @@ import os
 import time
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
@@ -17,7 +17,7 @@ import msgspec
 
 from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl, UsageError
-from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Response
+from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Request, Response
 from crawler.rules.addresses import is_address, is_port_denied, is_public, refused_text
 from crawler.rules.health import retry_after_ms
 from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
@@ -136,6 +136,7 @@ def _value(text: str | FromEnvironment, environment: Mapping[str, str]) -> str:
 ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 RETRY_AFTER_MAX_S = 3600.0  # a longer Retry-After counts as this: nobody waits for a month
 _ORIGINS_MAX = 16_384
+_WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})  # also without a body (RFC 9110 8.6)
 _NO_ADDITIONS = Additions()
 _STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had closed the kept connection")
 
@@ -183,16 +184,19 @@ class Fetcher:
         self,
         url: str,
         *,
+        request: Request | None = None,
         cookies: Mapping[str, str] | None = None,
         body_bytes_max: int | None = None,
+        note_sent: Callable[[], Awaitable[None]] | None = None,
         before_send: Callable[[], None] | None = None,
         working: AbstractContextManager[None] = IDLE,
     ) -> FetchResult:
-        """GET a canonical URL.
+        """Request a canonical URL: by GET, or as `request` says.
 
-        `before_send` is called after connecting, just before the request is written; if it raises, nothing is sent.
-        `working` is entered while received bytes are processed. Cancelling closes the connection. Raises InvalidUrl for
-        a URL that is not canonical.
+        `note_sent` and then `before_send` are called after connecting, just before the request is written; if one
+        raises, nothing is sent. With `note_sent` the connection is a new one: on a kept one that the server closes,
+        nobody knows whether it read the request (RFC 9110 9.2.2). `working` is entered while received bytes are
+        processed. Cancelling closes the connection. Raises InvalidUrl for a URL that is not canonical.
         """
         assert self._pool is not None, "used outside its context"
         settings = self._settings.fetch
@@ -201,7 +205,7 @@ class Fetcher:
             return FetchResult(url=url, failure=origin.refusal)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        connection = self._pool.take(origin)
+        connection = self._pool.take(origin) if note_sent is None else None
         if connection is None:
             give_back = await self._pool.room()
             began = loop.time()  # to wait for room is not the host's time
@@ -209,15 +213,23 @@ class Fetcher:
                 connection = await self._pool.open(origin, give_back)
             except ConnectFailedError as error:
                 return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
-        head, kept_head = self._request_head(origin, target, cookies)
+        head, kept_head = self._request_head(origin, target, cookies, request)
+        message, kept_body, is_head = head, b"", False
+        if request is not None:
+            message, is_head = head + request.body, request.method == "HEAD"
+            kept_body = request.body if not request.is_secret else KEPT_OUT.encode() * bool(request.body)
         body_limit = settings.body_bytes_max if body_bytes_max is None else body_bytes_max
         self._running.add(connection)
         try:
+            if note_sent is not None:
+                await note_sent()
             if before_send is not None:
                 before_send()
             sent_at, started_at = loop.time(), time.time()
             deadline = began + settings.total_timeout_s
-            await connection.begin(head, body_bytes_max=body_limit, deadline=deadline, working=working)
+            await connection.begin(
+                message, body_bytes_max=body_limit, deadline=deadline, working=working, is_head=is_head
+            )
         except BaseException:
             connection.abort()
             self._pool.bytes_in_flight.ended(connection.take_share())
@@ -246,6 +258,7 @@ class Fetcher:
                 decode_error=found.error or sent.error,
                 decoded=max(found.decoded, sent.decoded),
                 request_head=kept_head,
+                request_body=kept_body,
                 remote_ip=connection.remote_ip,
                 started_at=started_at,
                 fetch_ms=fetch_ms,
@@ -368,25 +381,31 @@ class Fetcher:
             return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=refused_text(host))
         return None
 
-    def _request_head(self, origin: Origin, target: str, cookies: Mapping[str, str] | None) -> tuple[bytes, bytes]:
+    def _request_head(
+        self, origin: Origin, target: str, cookies: Mapping[str, str] | None, request: Request | None = None
+    ) -> tuple[bytes, bytes]:
         """The head to send, and the head to archive: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
         # RFC 9112 3.2.2: a proxy gets the whole URL. Only the gateway knows how to handle https.
         whole = f"{origin.key}{target}" if self._settings.fetch.gateway else target
-        line = b"GET " + whole.encode("ascii")
-        if additions is None and not cookies:
+        line = (b"GET " if request is None else request.method.encode() + b" ") + whole.encode("ascii")
+        if additions is None and not cookies and request is None:
             head = line + origin.request_tail
             return head, head
         added = additions or _NO_ADDITIONS
         cookie = "; ".join(
             f"{name}={value}" if name else value for name, value in (added.cookies | dict(cookies or {})).items()
         )
-        head = line + self._tail(origin.host_header, cookie, added.headers)
-        if not added.secrets or self._settings.archive.request_secrets:
+        own = _own_headers(request) if request is not None else {}
+        head = line + self._tail(origin.host_header, cookie, added.headers | own)
+        is_body_shown = request is None or not (request.is_secret and request.body)
+        if (not added.secrets or self._settings.archive.request_secrets) and is_body_shown:
             return head, head
         shown = {key: (name, KEPT_OUT if key in added.secrets else text) for key, (name, text) in added.headers.items()}
         kept_cookie = KEPT_OUT if added.cookies else cookie
-        return head, line + self._tail(origin.host_header, kept_cookie, shown)
+        if not is_body_shown:
+            own["content-length"] = "Content-Length", str(len(KEPT_OUT))
+        return head, line + self._tail(origin.host_header, kept_cookie, shown | own)
 
     def _tail(self, host_header: str, cookie: str, added: Mapping[str, tuple[str, str]] | None = None) -> bytes:
         headers = {
@@ -431,6 +450,14 @@ class Fetcher:
                 inflated = small
         inflated = inflated or inflate(raw, coding, limit=limit, ratio_max=RATIO_MAX)
         return inflated.of_cut(truncated), share
+
+
+def _own_headers(request: Request) -> dict[str, tuple[str, str]]:
+    """Those of a request, by lower-case name."""
+    own = {name.lower(): (name, value) for name, value in request.headers.items()}
+    if request.body or request.method in _WITH_LENGTH:
+        own["content-length"] = "Content-Length", str(len(request.body))
+    return own
 
 
 def _ends_idleness(answer: Head | None) -> bool:

@@ -61,6 +61,7 @@ class Head(msgspec.Struct):
     says_length: bool
     is_chunked: bool
     transfer: str = ""
+    is_of_head: bool = False  # the request was a HEAD
 
     @classmethod
     def of(
@@ -80,7 +81,7 @@ class Head(msgspec.Struct):
 
     @property
     def has_body(self) -> bool:
-        return self.status not in _STATUS_WITHOUT_BODY
+        return not self.is_of_head and self.status not in _STATUS_WITHOUT_BODY
 
     def get(self, name: bytes) -> str | None:
         """First value of a header by its lower-case name."""
@@ -362,6 +363,7 @@ class ResponseReader:
         "_headers_bytes_max",
         "_interims",
         "_is_complete",
+        "_is_of_head",
         "_parser",
         "_reason",
         "_refusal",
@@ -379,12 +381,16 @@ class ResponseReader:
         self.is_spoiled = self.has_excess = False
         self._parser: HttpResponseParser | None = self._new_parser()
         self._body_bytes_max = 0
+        self._is_of_head = False
         self.clear()
 
-    def begin(self, *, body_bytes_max: int) -> None:
-        """The next bytes start a response. `body_bytes_max` is before content decoding."""
+    def begin(self, *, body_bytes_max: int, is_of_head: bool = False) -> None:
+        """The next bytes start a response. `body_bytes_max` is before content decoding. `is_of_head`: to a HEAD
+        request, so it has no body, whatever it says. The connection carries no other exchange after that.
+        """
         assert self._wire_bytes == 0, "not cleared since the last response"
         self._body_bytes_max = body_bytes_max
+        self._is_of_head = is_of_head
 
     def clear(self) -> None:
         """Drop the response: an idle connection holds no body."""
@@ -488,6 +494,8 @@ class ResponseReader:
         except BadHead as error:
             self._refusal = error
             raise
+        if self._is_of_head:
+            head.is_of_head = self.is_spoiled = True
         self.head = head
 
     def on_body(self, part: bytes) -> None:

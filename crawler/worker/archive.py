@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.archive.history import Attempt, Became, HistoryWriter
 from crawler.archive.index import IndexWriter
@@ -20,8 +21,7 @@ from crawler.archive.items import ItemWriter
 from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.owner import Frontier
-from crawler.handlers.page import Followed
-from crawler.model import Claim, CommitEntry, ItemsLocation, WarcLocation
+from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, WarcLocation
 from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.worker import hooks
@@ -213,7 +213,9 @@ class ArchiveStage:
             items = self._files.items.add(handled.items, [encode_followed(one) for one in handled.followed])
         if not self._writes_warc:
             return Placed(None, payload_digest(response.raw_body), items)
-        return Placed(*self._files.warc.add(response), items)
+        request = outcome.claim.request
+        fingerprint = outcome.claim.fingerprint if request is not None and request.identity else ""
+        return Placed(*self._files.warc.add(response, fingerprint), items)
 
     def _sync(self) -> None:
         self._files.items.sync()
@@ -324,4 +326,5 @@ async def _to_its_end(write: Callable[[], None]) -> None:
 
 def encode_followed(one: Followed) -> bytes:
     """A line behind the items of a page."""
-    return msgspec.json.encode((one.url, one.label, one.priority))
+    request = one.request
+    return msgspec.json.encode(replace(one, request=request.without_body()) if request and request.is_secret else one)

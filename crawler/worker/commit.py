@@ -156,6 +156,7 @@ def _dead_letter_of(outcome: Failed) -> DeadLetter:
         label=claim.label,
         trace=outcome.trace,
         user=claim.user,
+        request=claim.request,
     )
 
 
@@ -418,6 +419,7 @@ class Committer:
             seed_number=claim.seed_number,
             run=claim.run,
             label=claim.label,
+            request=claim.request and claim.request.without_body(),
             times={
                 "queued": claim.queued_at,
                 "claimed": claim.claimed_at,

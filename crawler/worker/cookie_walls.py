@@ -60,6 +60,8 @@ class CookieWalls:
 
     def starts(self, claim: Claim, response: Response, target: str, may_ask: Callable[[str], bool]) -> bool:
         """Does the page's redirect to `target` start a chain? Then the claim's next turn follows it."""
+        if not _is_plain(claim):
+            return False
         cookies = cookies_after({}, claim.url, response.headers, now_s=self._now_s())
         if target == claim.url:
             return bool(cookies) and self._keep(claim, Step(url=target, cookies=cookies))
@@ -99,7 +101,7 @@ class CookieWalls:
 
     def answer_for(self, claim: Claim, now_s: float) -> Answered | None:
         """Remove and return a recent response for the claim's URL from the chain of another page."""
-        answered = self._answers.pop(claim.url, None)
+        answered = self._answers.pop(claim.url, None) if _is_plain(claim) else None
         return answered if answered is not None and now_s - answered.finished_at < ANSWER_S else None
 
     def _keep(self, claim: Claim, step: Step) -> bool:
@@ -113,6 +115,11 @@ class CookieWalls:
         self._misses[origin] = self._misses.pop(origin, 0) + 1
         if len(self._misses) > ORIGINS_MAX:
             self._misses.popitem(last=False)
+
+
+def _is_plain(claim: Claim) -> bool:
+    """Is a GET of its URL what it wants? Others are not repeated for the sake of a cookie."""
+    return claim.request is None or not claim.request.identity
 
 
 def _is_near(claim: Claim, url: str) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
-from crawler.frontier.owner import Settlement
+from crawler.frontier.owner import Fence, Settlement
 from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
@@ -21,6 +21,7 @@ from crawler.model import (
     SITEMAP,
     SITEMAP_BYTES_MAX,
     UNSENT,
+    AckOutcome,
     Claim,
     Decoded,
     Failure,
@@ -31,6 +32,7 @@ from crawler.model import (
     Response,
 )
 from crawler.rules.health import TICK_MS, CrashAction, HostAction
+from crawler.rules.requests import takes_body_away
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import Settings
@@ -41,7 +43,7 @@ from crawler.worker.archive import AttemptNotes
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
-from crawler.worker.response_policy import Recall, ResponsePolicy
+from crawler.worker.response_policy import Recall, ResponsePolicy, is_once, why_not_sent
 from crawler.worker.robots import RobotsEntry, RobotsGate
 from crawler.worker.router import RunBook, with_sitemaps
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
@@ -87,11 +89,14 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNotes:
-    """How long this session may send requests, and where it notes them."""
+    """How long this session may send requests, and where it notes them. `note_sent`: in the engine, before one that
+    must not be repeated.
+    """
 
     liveness: SessionLiveness
     inflight_log: InflightLog
     notes: AttemptNotes
+    note_sent: Callable[[Fence, Claim], Awaitable[AckOutcome]]
 
 
 # Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched.
@@ -275,6 +280,8 @@ class FetchStage:
         claim = turn.claim
         if not self._work.held.holds(claim):
             return LeaseLost()
+        if claim.request is not None and (reason := why_not_sent(claim.request)):
+            return Deliver(Failed.finally_(claim, FailureKind.OUTCOME_UNKNOWN, reason))
         if not self._session.liveness.may_start():
             return Requeue(pause_s=BEAT_PAUSE_S)
         if self._work.counters.overrides.holds_back(claim.domain):
@@ -425,6 +432,14 @@ class FetchStage:
             raise NotEntitledError
         reached("fetch.checked", url)
 
+    async def _note_sent(self, claim: Claim) -> None:
+        """Note that the request of a claim is about to be sent, which must not be repeated."""
+        self._before_send(claim, claim.url)
+        fence = self._work.held.fence_of(claim.partition)
+        if fence is None or await self._session.note_sent(fence, claim) is not AckOutcome.COMMITTED:
+            raise NotEntitledError
+        reached("request.noted", claim.url)
+
     def _before_page(self, turn: Turn, page_request: PageRequest) -> None:
         self._before_send(page_request.claim, page_request.claim.url)
         self.margin.sent(page_request.slot, monotonic_ms())
@@ -437,12 +452,15 @@ class FetchStage:
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
         page_request = PageRequest(slot, claim, wall_s(), step=step)
         before_send = partial(self._before_page, turn, page_request)
-        worker = self._work.requests.add(claim, is_quick=turn.is_quick)
+        note_sent = partial(self._note_sent, claim) if is_once(claim) else None
+        worker = self._work.requests.add(claim, is_quick=turn.is_quick and note_sent is None)
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
             result = await self._means.fetcher.fetch(
-                url, cookies=cookies, body_bytes_max=bytes_max, before_send=before_send, working=turn.mark
-            )
+                url, request=claim.request, cookies=cookies, body_bytes_max=bytes_max,
+                note_sent=note_sent, before_send=before_send,
+                working=turn.mark,
+            )  # fmt: skip
         except NotEntitledError:
             self._cookie_walls.put_back(claim, step)
             return Requeue()
@@ -492,7 +510,7 @@ class FetchStage:
                 return Requeue()
             response = step.first
         else:
-            failed = self._hosts.policy.judged(claim, result, settled)
+            failed = self._hosts.policy.judged(claim, result, settled, is_sent=page_request.is_sent)
             if failed is not None:
                 return _attempt(page_request, failed)
             response = result.response
@@ -500,17 +518,17 @@ class FetchStage:
         target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
+            if target and takes_body_away(claim.request, response.status, claim.url, target):
+                failed = self._hosts.policy.failed(claim, FailureKind.REDIRECT_WITH_BODY, f"to {target}", settled)
+                return _attempt(page_request, failed)
             if step is None and walls.starts(claim, response, target, may_ask):
                 return Requeue()
         if step is not None and not step.number:
             walls.returned(claim, step, response)
-        try:
-            page, handled = await self._parsed(turn, response)
-        except ParseKilledError as error:
-            return _attempt(page_request, self._hosts.policy.failed(claim, FailureKind.PARSE, str(error), settled))
-        except HandlerError as error:
-            failed = self._hosts.policy.failed(claim, FailureKind.HANDLER, str(error), settled)
-            return _attempt(page_request, replace(failed, trace=error.trace))
+        found = await self._handled(turn, response, settled)
+        if isinstance(found, Failed):
+            return _attempt(page_request, found)
+        page, handled = found
         accepted = None
         if sitemaps := self._means.gate.sitemaps(claim):
             # As if the page's handler had followed them: so a rebuild finds them in its line.
@@ -529,6 +547,26 @@ class FetchStage:
         if not self._runs.may_lead_to(claim, url):
             return False
         return not self._settings.robots.obey or self._means.gate.allows(url)
+
+    async def _handled(
+        self, turn: Turn, response: Response, settled: Settlement
+    ) -> tuple[ParsedPage, Handled] | Failed:
+        """The page and what its handler made of it, or how that failed."""
+        claim, policy = turn.claim, self._hosts.policy
+        try:
+            page, handled = await self._parsed(turn, response)
+        except ParseKilledError as error:
+            return policy.failed(claim, FailureKind.PARSE, str(error), settled)
+        except HandlerError as error:
+            failed = policy.failed(claim, FailureKind.HANDLER, str(error), settled)
+            again = -1 if is_once(claim) else failed.retry_in_ms
+            return replace(failed, trace=error.trace, retry_in_ms=again)
+        if handled.retry_s is None:
+            return page, handled
+        failed = policy.failed(claim, FailureKind.HANDLER_RETRY, "", settled)
+        if failed.retry_in_ms >= 0:
+            failed.retry_in_ms = max(failed.retry_in_ms, round(1000 * handled.retry_s))
+        return failed
 
     async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
         """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""

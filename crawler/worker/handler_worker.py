@@ -16,7 +16,7 @@ from crawler.handlers.load_app import load_app
 from crawler.handlers.page import Page
 from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import Threads, guard_tasks
-from crawler.model import ParsedPage, Response
+from crawler.model import ParsedPage, Request, Response
 from crawler.process_tuning import keep_freed_memory
 from crawler.worker.parse_worker import serve
 
@@ -31,6 +31,8 @@ class HandlerRequest(msgspec.Struct, array_like=True):
     depth: int
     label: str
     run: str
+    request: Request | None
+    fingerprint: str
     follow_max: int
     limits: Limits
 
@@ -78,7 +80,8 @@ def _own_stdout() -> Any:
 async def _answer(app: Crawler, threads: Threads, request: HandlerRequest) -> HandlerAnswer:
     page = Page(
         request.response, request.parsed, domain=request.domain, depth=request.depth, label=request.label,
-        run=request.run, labels=app.labels, follow_max=request.follow_max,
+        run=request.run, request=request.request, fingerprint=request.fingerprint, labels=app.labels,
+        follow_max=request.follow_max,
     )  # fmt: skip
     try:
         return HandlerAnswer(await run_handler(app.handlers[request.handler], page, request.limits, threads))

@@ -515,7 +515,7 @@ class HandlerStage:
             handled = await self._handled(self._app, claim, response, parsed, tree, mark, guarded=guarded)
         links = parsed.links if self._follows_links else ()
         if handled.followed:
-            links = tuple(dict.fromkeys((*(one.url for one in handled.followed), *links)))
+            links = tuple(dict.fromkeys((*(one.url for one in handled.followed if one.is_plain), *links)))
         if links is not parsed.links:
             dropped = parsed.links_dropped if self._follows_links else 0
             parsed = replace(parsed, links=links, links_dropped=dropped)
@@ -533,7 +533,8 @@ class HandlerStage:
         is_expensive = tree is None and is_html(declared_type(response), response.body)
         page = HandlersPage(
             response, parsed, domain=claim.domain, depth=claim.depth, label=claim.label, run=claim.run,
-            tree=tree, labels=self._labels, follow_max=self._follow_max, may_parse=not is_expensive,
+            request=claim.request, fingerprint=claim.fingerprint, tree=tree, labels=self._labels,
+            follow_max=self._follow_max, may_parse=not is_expensive,
         )  # fmt: skip
         try:
             if self._hooks.has_listeners("fetch"):
@@ -558,7 +559,7 @@ class HandlerStage:
         """Run in a worker process: for handlers that request one, pages that are expensive to parse, and suspects."""
         request = HandlerRequest(
             app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
-            claim.depth, claim.label, claim.run, self._follow_max, self._limits,
+            claim.depth, claim.label, claim.run, claim.request, claim.fingerprint, self._follow_max, self._limits,
         )  # fmt: skip
         try:
             answer = await self._pool.ask(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from crawler.frontier.owner import Settlement
-from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Response
+from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Request, Response
 from crawler.rules.health import (
     AGAINST,
     GOOD,
@@ -271,17 +271,25 @@ class ResponsePolicy:
 
     # --- URLs ---
 
-    def judged(self, claim: Claim, result: FetchResult, settled: Settlement) -> Failed | None:
+    def judged(self, claim: Claim, result: FetchResult, settled: Settlement, *, is_sent: bool = False) -> Failed | None:
         """The failure of a page request; None when it gave a result. An incomplete body is a failure as long as there
         are attempts left, one of which nothing can be decoded is one in the end, too.
+
+        A request that must not be repeated, and `is_sent`, is only repeated for a server that says it did nothing.
         """
         kind = _kind_of(result)
         if kind is None:
             return None
         detail = result.failure.detail if result.failure else _detail_of(result.response)
         failed = self.failed(claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
-        is_result = kind is FailureKind.BODY and failed.retry_in_ms < 0
-        return None if is_result and not (result.response and is_unreadable(result.response)) else failed
+        is_last = is_sent and is_once(claim) and kind is not FailureKind.SERVER_BUSY
+        is_result = kind is FailureKind.BODY and (is_last or failed.retry_in_ms < 0)
+        if is_result and not (result.response and is_unreadable(result.response)):
+            return None
+        if is_last:
+            unknown, detail = FailureKind.OUTCOME_UNKNOWN, f"{kind}: {detail}"
+            return msgspec.structs.replace(failed, kind=unknown, detail=detail, retry_in_ms=-1)
+        return failed
 
     def failed(
         self, claim: Claim, kind: FailureKind, detail: str, settled: Settlement, *, retry_after_ms: int = 0
@@ -312,6 +320,18 @@ class ResponsePolicy:
         silent_s = (monotonic_ms() - health.since_ms) // 1000
         detail = f"no answer from {origin} in {health.failures} attempts over {silent_s} s"
         return Failed.finally_(claim, FailureKind.HOST_DEAD, detail)
+
+
+def is_once(claim: Claim) -> bool:
+    """Must its request not be sent again, once it may have been served (RFC 9110 9.2.2)?"""
+    return claim.request is not None and not claim.request.may_repeat
+
+
+def why_not_sent(request: Request) -> str:
+    """Why a request that was claimed is not sent; "" for most."""
+    if request.is_sent and not request.may_repeat:
+        return f"the {request.method} may have been sent, and nobody saw an answer"
+    return "its body was not kept" if request.is_withheld else ""
 
 
 def _note_answer(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> None:

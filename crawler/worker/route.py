@@ -275,9 +275,9 @@ class RouteStage:
         links, followed = page.links, outcome.handled.followed
         if page.sitemaps:
             links, followed = with_sitemaps(links, followed, page.sitemaps)
-        found = router.links(claim, links, outcome.refused, learned, digest, followed) if links else []
+        found = router.links(claim, links, outcome.refused, learned, digest, followed) if links or followed else []
         if outcome.redirect_to:
-            target = router.redirect(claim, outcome.redirect_to, outcome.refused, learned)
+            target = router.redirect(claim, outcome.redirect_to, outcome.response.status, outcome.refused, learned)
             if target is not None:
                 found.append(target)
         hooks.links_judged(outcome, found)
@@ -365,7 +365,7 @@ class RouteStage:
             if router is None:
                 continue
             recent = router.recent
-            recent.add(candidate.url, candidate.depth)
+            recent.add(candidate.name, candidate.depth)
             if candidate.linked_from is not None:
                 recent.add(link_name(candidate.linked_from, candidate.domain), 0)
         if woken and self._work.held.is_open(partition):
@@ -378,4 +378,4 @@ _What = tuple[str, int, int | None, str]
 
 def _what(candidate: Candidate) -> _What:
     """By what a group adds a candidate once."""
-    return candidate.url, candidate.depth, candidate.linked_from, candidate.run
+    return candidate.name, candidate.depth, candidate.linked_from, candidate.run

@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 
 import msgspec
 from msgspec.structs import replace
@@ -11,10 +12,10 @@ from msgspec.structs import replace
 from crawler.frontier.jobs import ActiveRun, Runs, with_roots
 from crawler.frontier.record import CrawlRecord, Placement
 from crawler.frontier.waiting import CRAWL_URLS, DEPTH
-from crawler.handlers.page import Followed
-from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, RefusalReason
+from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, Followed, RefusalReason, Request
 from crawler.rules.jobs import URLS, RunRecord, RunSpec, with_limits
 from crawler.rules.order import NO_SIGNALS, Ordering, Signals, is_within, link_place
+from crawler.rules.requests import redirected
 from crawler.rules.scope import ScopeRules, ScopeVerdict, SiteRules, smaller_limit
 from crawler.rules.traps import NOTHING_LEARNED, Action, TrapRules, TrapState
 from crawler.runtime.process import monotonic_ms, wall_s
@@ -222,7 +223,7 @@ class Router:
         score = self._ordering.score(url, depth=depth, found_at=found_at, signals=signals, given=priority, boost=boost)
         return Candidate(
             url=url,
-            fingerprint=self.fingerprints.of(url),
+            fingerprint=self.fingerprints.of(url, followed.request),
             partition=partition,
             domain=domain,
             queue=queue,
@@ -235,6 +236,7 @@ class Router:
             run=self._run.run,
             label=followed.label,
             user=self._run.user,
+            request=followed.request,
         )
 
     def verdict(self, url: str, depth: int, redirects: int = 0) -> ScopeVerdict:
@@ -256,26 +258,30 @@ class Router:
     ) -> list[Candidate]:
         """Candidates for a page's links that were not added lately; refused ones are counted by reason.
 
-        `followed`: labels and priorities that its handler gave to some links. `learned`: trap state of the page's
-        domain. `digest`: that of its body ("" for none). See rules/traps.
+        `followed`: what its handler gave to some links, and requests that no link leads to. `learned`: trap state of
+        the page's domain. `digest`: that of its body ("" for none). See rules/traps.
         """
         urls_max = self._run.spec.urls
+        others = [one for one in followed if not one.is_plain] if followed else ()
         if self._run.stopped:
-            refused[RefusalReason.RUN_URLS] += len(links)
+            refused[RefusalReason.RUN_URLS] += len(links) + len(others)
             return []
         is_of_sitemap = claim.label == SITEMAP
         depth = 1 if is_of_sitemap else claim.depth + 1
         if self._depths is None and 0 <= self.scope.depth_max < depth:
             # Not marked as seen anywhere: a shorter path may lead there later.
-            refused[RefusalReason.DEPTH] += sum(1 for url in links if self.scope.allows(url))
+            urls = chain(links, (one.url for one in others))
+            refused[RefusalReason.DEPTH] += sum(1 for url in urls if self.scope.allows(url))
             return []
         if self._traps is not None:
             digest = self._traps.repeated(learned, digest)
         signals, found_at = NO_SIGNALS if is_of_sitemap else Signals(links=len(links)), wall_s()
-        followed_by_url = {one.url: one for one in reversed(followed)}  # the first one counts
+        followed_by_url = {one.url: one for one in reversed(followed) if one.is_plain}  # the first one counts
+        fresh = self._to_judge(claim, links, depth, refused) if links else []
+        wanted = zip(fresh, map(followed_by_url.get, fresh, repeat(NOT_FOLLOWED)), strict=False)
         found = []
-        for url in self._to_judge(claim, links, depth, refused):
-            link, at = followed_by_url.get(url, NOT_FOLLOWED), depth
+        for url, given in chain(wanted, ((one.url, one) for one in others)) if others else wanted:
+            link, at = given, depth
             if is_of_sitemap or link.label == SITEMAP:
                 at = _depth_of_sitemap(claim) if link.label == SITEMAP else depth
                 link = replace(link, priority=link.priority - BEHIND)
@@ -348,15 +354,16 @@ class Router:
         return replace(found, score=found.score - verdict.penalty)  # one unit in all orders
 
     def redirect(
-        self, claim: Claim, target: str, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
+        self, claim: Claim, target: str, status: int, refused: Counter[str], learned: TrapState = NOTHING_LEARNED
     ) -> Candidate | None:
-        """The candidate for a redirect's target: same depth, one redirect more."""
+        """The candidate for the target of a redirect with this status: same depth, one redirect more."""
         verdict = self.verdict(target, claim.depth, claim.redirects + 1)
         if not verdict.allowed:
             refused[verdict.refusal or RefusalReason.SCOPE] += 1
             return None
         hops, seed, number = claim.redirects + 1, claim.seed, claim.seed_number
-        followed = Followed(target, claim.label) if claim.label else NOT_FOLLOWED
+        request = redirected(claim.request, status, claim.url, target)
+        followed = Followed(target, claim.label, request=request) if claim.label or request else NOT_FOLLOWED
         found = self.candidate(
             target, depth=claim.depth, redirects=hops, seed=seed, seed_number=number, followed=followed
         )
@@ -381,12 +388,14 @@ def link_name(place: int, domain: str) -> str:
 
 
 def parent_of(
-    url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "", label: str = ""
-) -> Claim:
+    url: str, depth: int, redirects: int, *, seed: bool, number: int = 0, run: str = "", label: str = "",
+    request: Request | None = None,
+) -> Claim:  # fmt: skip
     """What routing needs of the page that it routes from."""
     return Claim(
         url=url, fingerprint="", visit=1, partition=0, epoch=0, token="", domain="", queue="", depth=depth,
         redirects=redirects, attempts=0, deliveries=0, seed=seed, seed_number=number, run=run, label=label,
+        request=request,
     )  # fmt: skip
 
 

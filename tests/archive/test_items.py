@@ -15,7 +15,7 @@ from crawler.archive.index_reader import MissingFile
 from crawler.archive.items import ItemFiles, ItemReader, ItemWriter, items_of
 from crawler.archive.repair import Recovered, recover_open_files
 from crawler.errors import ArchiveError
-from crawler.model import ItemsLocation
+from crawler.model import Followed, ItemsLocation
 
 
 def indexed(folder: CrawlFolder, places: dict[int, ItemsLocation], session: str = "aa11") -> None:
@@ -57,7 +57,7 @@ def test_followed_links_are_stored_after_the_items_and_are_not_items(tmp_path: P
     writer.close()
     with ItemFiles(folder) as files:
         assert files.items(where) == [b'{"a":1}']
-        assert files.followed(where) == [("http://d0.test/x", "detail", 2.0)]
+        assert files.followed(where) == [Followed("http://d0.test/x", "detail", 2.0)]
         assert (files.items(nothing), len(files.followed(nothing))) == ([], 1)
     indexed(folder, {0: where, 1: nothing})
     assert len(found(folder)) == 1

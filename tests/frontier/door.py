@@ -11,7 +11,7 @@ from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
 from crawler.frontier.owner import Ack, Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement, SlotQueue
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
-from crawler.model import Candidate, Claim, CommitEntry
+from crawler.model import Candidate, Claim, CommitEntry, Request
 from crawler.rules.urls import Fingerprints
 
 DELAY_MS = 1000
@@ -20,8 +20,8 @@ FINGERPRINTS = Fingerprints(HASH_KEY)
 CALL_S = 60.0  # no busy machine takes that long
 
 
-def fingerprint(url: str, run: str = "") -> str:
-    return FINGERPRINTS.of_run(run).of(url)
+def fingerprint(url: str, run: str = "", request: Request | None = None) -> str:
+    return FINGERPRINTS.of_run(run).of(url, request)
 
 
 def url_of(path: object, host: str = "a.test") -> str:
@@ -32,7 +32,7 @@ def found(path: object, *, host: str = "a.test", depth: int = 1, score: float | 
     """A URL on its way into partition 0."""
     url, run = more.get("url", url_of(path, host)), more.get("run", "")
     values: dict[str, Any] = {
-        "url": url, "fingerprint": fingerprint(url, run), "partition": 0, "domain": host,
+        "url": url, "fingerprint": fingerprint(url, run, more.get("request")), "partition": 0, "domain": host,
         "queue": host, "depth": depth, "score": -float(depth) if score is None else score,
     }  # fmt: skip
     return Candidate(**{**values, **more})

@@ -16,7 +16,7 @@ from crawler.frontier.messages import AddQuota, ClaimReply
 from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement, SlotQueue
 from crawler.frontier.record import Keys
 from crawler.frontier.waiting import CRAWL_URLS, Block, Place, Urls
-from crawler.model import Candidate, Claim
+from crawler.model import Candidate, Claim, Request
 from crawler.rules.urls import origin_of
 from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import (
@@ -50,6 +50,11 @@ PATHS = 9
 TRAP = "trap:path"  # what URLs are deferred for
 DEFERRED = {2: CRAWL_URLS}  # by their depth: whoever finds these knows of no room for further URLs of the crawl
 INTAKE = AddQuota(hosts=HOSTS_MAX)
+REQUESTS = {  # of URLs, by their path
+    2: Request(method="POST", body=b"q=a/b c", meta={"from": "a/b c"}),
+    4: Request(meta={"page": 1}),
+    7: Request(method="POST", key="again"),
+}
 RUNS = ("one.0.0", "two.0.0")  # of jobs
 
 moments = st.sampled_from((0, 0, 0, 1, 700, -900))  # by how much a caller's clock is off
@@ -68,9 +73,9 @@ def candidate(partition: int, host: int, path: int, depth: int, run: str = "") -
     score = -depth - path / 1e3 - (RUNS.index(run) + 1 if run else 0) / 1e2  # no two alike in a queue
     too_deep = "depth" if depth > DEPTH_MAX and not run else ""  # what is too deep for a run is never added
     return Candidate(
-        url=url, fingerprint=fingerprint(url, run), run=run, partition=partition, domain=domain, queue=queue,
-        depth=depth, score=score, deferred=DEFERRED.get(depth, too_deep),
-        label="detail" if path % 3 == 1 else "",
+        url=url, fingerprint=fingerprint(url, run, REQUESTS.get(path)), run=run, request=REQUESTS.get(path),
+        partition=partition, domain=domain, queue=queue, depth=depth, score=score,
+        deferred=DEFERRED.get(depth, too_deep), label="detail" if path % 3 == 1 else "",
     )  # fmt: skip
 
 
@@ -317,7 +322,7 @@ class FrontierSteps(RuleBasedStateMachine):
         assert (claim.depth, claim.score) == (url.depth, (url.score >> 21) / 4096)
         assert (claim.attempts, claim.deliveries, claim.visit) == (url.attempts, url.deliveries, 1)
         assert (claim.deaths, claim.label, claim.run) == (url.deaths, url.candidate.label, url.candidate.run)
-        assert claim.user == url.user
+        assert (claim.user, claim.request) == (url.user, url.request)
         assert (claim.partition, claim.epoch) == (fence.partition, fence.epoch)
 
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:

@@ -28,7 +28,7 @@ class LetterSteps(FrontierSteps):
         c, attempts = url.candidate, url.attempts
         letter = DeadLetter(
             url=c.url, queue=c.queue, domain=c.domain, depth=url.depth, reason="dns_error", detail="",
-            attempts=attempts, failed_at=1.0, score=c.score, label=c.label,
+            attempts=attempts, failed_at=1.0, score=c.score, label=c.label, request=c.request,
             run=c.run, user=url.user,
         )  # fmt: skip
         stored = [StoredLetter(partition=partition, fingerprint=fp, letter=letter)]

@@ -259,6 +259,9 @@ class PartitionModel(KeptUrls, AsideModel):
         url = self.urls[fingerprint]
         url.until_ms = max(url.until_ms, until_ms)
 
+    def note_sent(self, fingerprint: str) -> None:
+        self.urls[fingerprint].is_sent = True
+
     def record_crash(self, fingerprint: str, session: str) -> int:
         """1 if this death was news."""
         url = self.urls[fingerprint]
@@ -313,6 +316,7 @@ class PartitionModel(KeptUrls, AsideModel):
         url = self.urls[fingerprint]
         url.state, url.until_ms, url.attempts = State.RETRYING, due_ms, url.attempts + 1
         url.failures.append(kind)
+        url.is_sent = False
         url.retries += url.candidate.run not in self.closed
         self.note_end(url.candidate.queue, kind)
         self._count(url, **{"retries": 1, f"e:{kind}": 1})

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crawler.model import Candidate
+from msgspec.structs import replace
+
+from crawler.model import Candidate, Request
 
 DEFAULT_DELAY_MS = 1000
 OUT_MAX = 4
@@ -72,6 +74,13 @@ class Url:
     retries: int = 0
     dead_for: str = ""  # the reason of its dead letter
     failures: list[str] = field(default_factory=list)  # kinds, while it is pending or a dead letter
+    is_sent: bool = False  # as noted, until it is to be sent again
+
+    @property
+    def request(self) -> Request | None:
+        """As it is in the queue."""
+        request = self.candidate.request
+        return replace(request, is_sent=True) if request is not None and self.is_sent else request
 
     @property
     def score(self) -> int:

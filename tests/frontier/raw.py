@@ -8,6 +8,7 @@ import msgspec
 import redis
 
 from crawler.frontier.record import Keys
+from crawler.model import Request
 from tests.frontier.door import fingerprint
 
 
@@ -173,8 +174,10 @@ class RawPartition:
         return found
 
     def fingerprint(self, queue: str, member: str) -> str:
-        stamp = member[5:].partition("/")[0].partition(" ")[0].partition("~")[0]  # without the time
-        return fingerprint(self.url(queue, member), stamp[1:] if stamp.startswith("!") else "")
+        stamp, _, carried = member[5:].partition("/")[0].partition(" ")[0].partition('"')  # without the time
+        run = stamp.partition("~")[0].partition("!")[2]
+        request = msgspec.json.decode(carried, type=Request) if carried else None
+        return fingerprint(self.url(queue, member), run, request)
 
     def url(self, queue: str, member: str) -> str:
         """By the rules of the layout, written down once more."""

@@ -184,6 +184,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
         letter = DeadLetter(
             url=claim.url, queue=claim.queue, domain=claim.domain, depth=claim.depth, reason="dns_error", detail="",
             attempts=claim.attempts + is_attempt, failed_at=1.0, score=claim.score, run=claim.run,
+            request=claim.request,
         )  # fmt: skip
         settlement = Settlement(next_fetch_ms=self._now + after, delay_ms=delay)
         call = self._frontiers[fence.session].dead_letter(fence, claim, settlement, letter, is_attempt=is_attempt)
@@ -228,6 +229,18 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
             model.extend(claim.fingerprint, fence.now_ms + VISIBILITY_MS)
 
     # The rest of what owners and others do
+
+    @precondition(lambda self: any(d.claim.request for d in self._deliveries))
+    @rule(index=some, off=moments, which=deliveries)
+    def note_sent(self, index: int, off: int, which: str) -> None:
+        model, claim, fence, counts = self._pick(index, off, which)
+        if claim.request is None:
+            self._untouched = True
+            return
+        outcome = self._do(self._frontiers[fence.session].note_sent(fence, claim))
+        if counts:
+            model.note_sent(claim.fingerprint)
+        assert (outcome is AckOutcome.COMMITTED) == counts
 
     @precondition(lambda self: self._deliveries)
     @rule(index=some, session=sessions, teller=sessions)

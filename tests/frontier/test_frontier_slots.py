@@ -15,6 +15,7 @@ from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.waiting import HEAD, ChangeKind, DeferredUrls, Found, QueueChange, Spilling
+from crawler.model import Request
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.schedules import schedule_of
@@ -58,13 +59,14 @@ async def run_all_scripts(door: Door) -> set[str]:
     await members.join(me)
     await members.heartbeat(me)
     await door.acquire()
-    await door.add(*(found(i, host=f"h{i}.test") for i in range(5)))
+    await door.add(*(found(i, host=f"h{i}.test", request=Request(method="POST")) for i in range(5)))
     await door.slot_queue.borrow(0, "z.test", SlotRequest(waiter="g"))
     await door.slot_queue.release(0, "z.test", "g")
     door.now = 3000
     door.frontier.is_limited = True
     one, two, three, four, five = claims = await door.claim()
     await door.frontier.extend_claims({0: (door.fence, claims)}, visibility_ms=1000)
+    await door.frontier.note_sent(door.fence, one)
     await door.frontier.record_crash("dan", {0: [one.fingerprint]})
     await door.ack(one, found("child"))
     s = Settlement(next_fetch_ms=0)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from crawler.content.html import parse_page
-from crawler.handlers.page import Followed, Page
-from crawler.model import Response
+from crawler.handlers.page import Page
+from crawler.model import Followed, Response
 
 HTML = b"""<title>Tea</title><base href="/shop/"><h1> Green </h1><p>Two cups.</p>
 <a class="next" href="tea?page=2">2</a><a class="next" href="tea?page=2#top">2</a><a href="mailto:x@y.test">m</a>"""

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from crawler.handlers.crawler import Crawler
-from crawler.handlers.page import PRIORITY_MAX, Followed
+from crawler.handlers.page import PRIORITY_MAX
 from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import (
     LINE_CHARS_MAX,
@@ -26,6 +26,7 @@ from crawler.handlers.tasks import (
     end_users_tasks,
     guard_tasks,
 )
+from crawler.model import Followed
 from crawler.worker.handler_worker import HandlerAnswer
 from tests.handlers.test_handlers_page import page
 

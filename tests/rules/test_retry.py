@@ -61,6 +61,7 @@ def test_the_table_as_it_is_unless_set_otherwise() -> None:
         "robots_unreachable": (2, 8),
         "body": (2,),
         "handler": (2,),
+        "handler_retry": (2, 8),
     }
     assert {kind: pauses(kind, RetrySettings()) for kind in RETRIED} == table
 

@@ -56,7 +56,7 @@ def test_an_origin_that_is_read_again_counts_once(monkeypatch: pytest.MonkeyPatc
 def test_cookies_of_tries_that_never_came_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cookie_walls, "KEPT_MAX", 3)
     walls = CookieWalls()
-    claims: list[Any] = [SimpleNamespace(fingerprint=str(n), url="http://a.test/") for n in range(5)]
+    claims: list[Any] = [SimpleNamespace(fingerprint=str(n), url="http://a.test/", request=None) for n in range(5)]
     for claim in claims:
         assert walls.starts(claim, response("http://a.test/", set_cookie="k=v"), "http://a.test/", lambda url: False)
     steps = [walls.take(claim) for claim in claims]

@@ -68,11 +68,16 @@ TABLE = {
     # Not of a request: after the answer, and without one.
     "parse": Cell(K.PARSE, ENDS),
     "handler": Cell(K.HANDLER, 1500),
+    "handler_retry": Cell(K.HANDLER_RETRY, 1500),
+    "outcome_unknown": Cell(K.OUTCOME_UNKNOWN, ENDS),
+    "redirect_with_body": Cell(K.REDIRECT_WITH_BODY, ENDS),
     "internal": Cell(K.INTERNAL, ENDS),
     "poison_url": Cell(K.POISON_URL, ENDS),
     "host_dead": Cell(K.HOST_DEAD, ENDS),
 }
-AFTERWARDS = {"parse", "handler", "internal", "poison_url", "host_dead"}
+AFTERWARDS = {
+    "parse", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "internal", "poison_url", "host_dead",
+}  # fmt: skip
 
 
 class After(NamedTuple):

@@ -90,7 +90,7 @@ def test_redirects_are_judged_like_links_except_those_of_seeds() -> None:
     memory = proven()
     routed, state = router(), memory.state_of("a.test")
     targets = [
-        routed.redirect(claim("http://a.test/", seed=seed), deep(30), Counter(), state) for seed in (False, True)
+        routed.redirect(claim("http://a.test/", seed=seed), deep(30), 302, Counter(), state) for seed in (False, True)
     ]
     assert [target and target.deferred for target in targets] == ["trap:path", ""]
 

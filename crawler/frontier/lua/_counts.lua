@@ -11,7 +11,7 @@ local function is_run(run) return run ~= '0' end
 
 -- The run that a member belongs to; nil for most.
 local function run_of(member)
-  if string.byte(member, RUN_AT) == RUN_MARK then return (string.match(member, '^[^/ ~]+', RUN_AT + 1)) end
+  if string.byte(member, RUN_AT) == RUN_MARK then return (string.match(member, '^[^/ ~"]+', RUN_AT + 1)) end
 end
 
 -- The run by what a script was given as seed; `crawl` for those of the crawl itself.

@@ -2,6 +2,7 @@
 -- the hash u under the token of its delivery: 'score row domain member', with the row of its user (see _queue.lua).
 -- member = a letter for the origin, a stamp, and the path: ! https://QUEUE, " http://QUEUE, # https://www.QUEUE,
 -- $ http://www.QUEUE; further origins are listed in g:QUEUE; after a space the stamp and the whole URL follow.
+-- What its request carries is JSON at the end of the stamp, behind a quotation mark (see codec.py).
 -- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: the highest is
 -- first, and the low bits have what else is known of the URL. Integers below 2^53, so doubles are exact.
 local ATTEMPT, COUNT_MAX = 16, 15
@@ -21,6 +22,20 @@ local function is_given(score) return math.floor(score / 4096) % 2 == 1 end -- a
 
 local function pack_record(score, row, domain, member)
   return score .. ' ' .. row .. ' ' .. domain .. ' ' .. member
+end
+
+-- The note in what a request carries, that it may have reached its server. Other requests have none.
+local Sent = {BEGIN = '"{', NOTE = '"sent":true,'}
+
+function Sent.noted(member)
+  local plain = Sent.cleared(member)
+  local at = string.find(plain, Sent.BEGIN, 2, true)
+  return string.sub(plain, 1, at + 1) .. Sent.NOTE .. string.sub(plain, at + 2)
+end
+
+function Sent.cleared(member)
+  local at = string.find(member, Sent.BEGIN .. Sent.NOTE, 2, true)
+  return at and string.sub(member, 1, at + 1) .. string.sub(member, at + 2 + #Sent.NOTE) or member
 end
 
 -- score (text), row, domain, member

@@ -9,7 +9,7 @@ local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, kind = a[RetryArgs.token], 'e:' .. a[RetryArgs.kind]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
 local score, row, domain, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
-call('HSET', ctx.prefix .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), row, domain, member))
+call('HSET', ctx.prefix .. 'u', token, pack_record(text_of(with_attempt(tonumber(score))), row, domain, Sent.cleared(member)))
 call('HSET', ctx.prefix .. 'a', a[RetryArgs.fingerprint], attempts_with(a[RetryArgs.fingerprint], a[RetryArgs.attempt]))
 call('ZREM', ctx.prefix .. 'x', token)
 call('ZADD', ctx.prefix .. 'r', a[RetryArgs.due_ms], token)
