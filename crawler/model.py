@@ -28,6 +28,7 @@ class UrlParts(msgspec.Struct, frozen=True, kw_only=True):
     target: str
 
 
+LABEL = r"^[A-Za-z0-9_.-]{0,32}$"  # of a handler: it travels in the member of each queued URL that has it
 GET = "GET"
 IDEMPOTENT = frozenset({GET, "HEAD", "OPTIONS", "PUT", "DELETE"})  # RFC 9110 9.2.2: a lost answer leaves no doubt
 BODY_DIGEST_BYTES = 16

@@ -27,6 +27,7 @@ from crawler.archive.folder import (
     write_durably,
 )
 from crawler.errors import ArchiveError
+from crawler.model import Request
 from crawler.rules.jobs import Job, Revision, seed_blocks
 
 SUFFIX = ".jsonl"
@@ -212,6 +213,8 @@ class SeedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     run: int = 0
     number: int = 0  # of the seed, for the counts of its descendants
     visible_at: float = 0.0  # it is not fetched before; wall clock, s
+    label: str = ""
+    request: Request | None = None
 
 
 class SeedJournal(Journal[SeedLine]):

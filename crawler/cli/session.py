@@ -29,6 +29,9 @@ from crawler.crawl.seed import Seeder
 from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, complaints, is_plain_file, read_given
 from crawler.errors import ConflictError, CrawlerError, EngineError, Stopped, UsageError
+from crawler.handlers.load_app import load_app
+from crawler.handlers.run import started
+from crawler.handlers.tasks import Threads
 from crawler.membership.peers import living_holder
 from crawler.outputs.target import STDOUT
 from crawler.redaction import redact
@@ -218,6 +221,7 @@ class CrawlSession:
         """The exit code. Raises CrawlerError kinds, Stopped among them."""
         with self._signals:
             try:
+                await self._begin()
                 await self._check_before()
                 async with open_crawl(self._settings, create=True) as crawl:
                     with alone_in(crawl.folder, self._pid()):
@@ -231,6 +235,17 @@ class CrawlSession:
         """Of the process that people started: ours, or the one that restarts us."""
         is_child = self._arguments.is_program and not is_supervised(self._arguments)
         return os.getppid() if is_child else os.getpid()
+
+    async def _begin(self) -> None:
+        """Without URLs, an app that is named begins with its own. Raises UsageError."""
+        if self._plain or self._files or self._sitemaps or not self._arguments.app:
+            return
+        app = load_app(self._settings.handlers.app)
+        if app.starts:
+            threads = Threads(1)
+            self._plain = [GivenUrl.of_start(one) for one in await started(app, threads)]
+            if not self._plain:
+                raise UsageError("@app.start yields no request")
 
     async def _check_before(self) -> None:
         """Check before anything is created that the crawl would not be empty. Raises UsageError."""

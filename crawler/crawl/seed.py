@@ -21,8 +21,7 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DeadLetters, Seeds
-from crawler.model import REDIRECTS, AddOutcome, Candidate, FailureKind, FetchResult, Response
-from crawler.rules.order import Signals
+from crawler.model import REDIRECTS, AddOutcome, Candidate, FailureKind, FetchResult, Followed, Response
 from crawler.rules.urls import (
     host_of,
     registrable_domain,
@@ -95,18 +94,17 @@ class Seeder:
             return
         await self._crawls.still(self._router.record)
         opened = self._opened([url for url, _ in batch])
-        by_partition = self._candidates(batch)
+        by_partition, given = self._candidates(batch)
         states = await self._states_of(by_partition)
         unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))
-        signals = {url: one.signals for url, one in batch}
-        await self._note(unseen, signals, opened)
+        await self._note(unseen, given, opened)
         await self._crawls.add_roots(opened)
         replies = await self._frontier.add(by_partition)
         errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
         if errors:
             raise errors[0]
         lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
-        await self._note([replace(c, visible_at=0.0) for c in lowered if c not in unseen], signals)
+        await self._note([replace(c, visible_at=0.0) for c in lowered if c not in unseen], given)
         await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
         for known in (UrlState.COMMITTED, UrlState.ENDED):
             for one in self._in_state(by_partition, states, known):
@@ -137,8 +135,11 @@ class Seeder:
         self._router.scope = scope.with_roots(opened)
         return opened
 
-    def _candidates(self, batch: Sequence[tuple[str, GivenUrl]]) -> dict[int, list[Candidate]]:
-        by_partition: dict[int, list[Candidate]] = {}
+    def _candidates(
+        self, batch: Sequence[tuple[str, GivenUrl]]
+    ) -> tuple[dict[int, list[Candidate]], dict[str, GivenUrl]]:
+        """Those in scope, by partition, and by their fingerprints what was given."""
+        by_partition, given = dict[int, list[Candidate]](), dict[str, GivenUrl]()
         now_s = wall_s()
         for url, one in batch:
             verdict = self._router.verdict(url, self._depth)
@@ -148,14 +149,19 @@ class Seeder:
                     self.report.out_of_scope_rules.append((url, verdict.rule))
                 continue
             candidate = self._router.candidate(
-                url, depth=self._depth, seed=True, priority=self._priority, signals=one.signals
-            )
+                url, depth=self._depth, seed=True, priority=self._priority_of(one), signals=one.signals,
+                followed=Followed(url, one.label, request=one.request),
+            )  # fmt: skip
+            given[candidate.fingerprint] = one
             if one.visible_at > now_s:
                 candidate = replace(candidate, visible_at=one.visible_at)
             by_partition.setdefault(candidate.partition, []).append(candidate)
             if len(self.report.seeds) < SEEDS_KEPT_MAX:
                 self.report.seeds.append(candidate)
-        return by_partition
+        return by_partition, given
+
+    def _priority_of(self, one: GivenUrl) -> float | None:
+        return self._priority if one.priority is None else one.priority
 
     async def _states_of(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[str, UrlState]:
         """What the engine knows of them: a crawl that is resumed with all its seeds does not note them again."""
@@ -192,20 +198,23 @@ class Seeder:
         return list(found.values())
 
     async def _note(
-        self, seeds: Iterable[Candidate], signals: Mapping[str, Signals], roots: Iterable[str] = ()
+        self, seeds: Iterable[Candidate], given: Mapping[str, GivenUrl], roots: Iterable[str] = ()
     ) -> None:
         lines = [SeedLine(root=root) for root in sorted(roots)]
-        lines += [self._line(seed, signals[seed.url]) for seed in seeds]
+        lines += [self._line(seed, given[seed.fingerprint]) for seed in seeds]
         if lines:
             await asyncio.to_thread(self._books.journal.append, lines)
 
-    def _line(self, seed: Candidate, signals: Signals) -> SeedLine:
+    def _line(self, seed: Candidate, given: GivenUrl) -> SeedLine:
+        request = seed.request
         return SeedLine(
             url=seed.url,
             depth=seed.depth,
-            priority=self._priority,
-            sitemap_priority=signals.sitemap_priority,
-            changed_at=signals.changed_at,
+            priority=self._priority_of(given),
+            sitemap_priority=given.signals.sitemap_priority,
+            changed_at=given.signals.changed_at,
+            label=seed.label,
+            request=request.without_body() if request is not None and request.is_secret else request,
             run=self._router.record.run,
             number=seed.seed_number,
             visible_at=seed.visible_at,

@@ -1,4 +1,6 @@
-"""URLs as people give them: arguments, files, standard input; each with where it stood.
+"""URLs as people give them: arguments, files, standard input, an app's start; each with where it stood.
+
+A line that begins with a brace is JSON: a URL with what else its request is to carry.
 
 Lines are read as they come, so a stream that never ends is taken in while it flows. Empty
 lines, lines beginning with # and what follows a blank and # are none.
@@ -14,15 +16,19 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from crawler import redaction
 from crawler.errors import InvalidUrl, UsageError
-from crawler.model import Candidate
+from crawler.model import LABEL, Candidate, Followed, Request
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.order import NO_SIGNALS, Signals
+from crawler.rules.requests import request_of
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
+from crawler.settings.schema import Priority
 from crawler.terminal.text import counted, warn
 
 STDIN = "-"
@@ -36,13 +42,64 @@ INVALID_SHOWN_MAX = 1_000
 class GivenUrl(msgspec.Struct, frozen=True):
     """A URL as given: where it stood ("line 7", "argument 1"), its text, and what a sitemap said of it.
 
-    `visible_at` (wall clock, s): it is not fetched before.
+    `visible_at` (wall clock, s): it is not fetched before. `flaw`: why it can't be one.
     """
 
     where: str
     text: str
     signals: Signals = NO_SIGNALS
     visible_at: float = 0.0
+    label: str = ""  # of the handler for its page
+    priority: float | None = None  # None: that of the command
+    request: Request | None = None  # None: a plain GET
+    flaw: str = ""
+
+    @classmethod
+    def of(cls, where: str, text: str) -> "GivenUrl":
+        """A line, or what an argument has."""
+        if not text.startswith("{"):
+            return cls(where, _of_host(text))
+        try:
+            found = _decode_seed(text)
+            return cls(
+                where, _of_host(found.url), label=found.label, priority=found.priority, request=found.request()
+            )
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            return cls(where, text, flaw=f"not a seed in JSON: {error}")
+
+    @classmethod
+    def of_start(cls, followed: Followed) -> "GivenUrl":
+        """What an app's start yielded."""
+        return cls(
+            "start", followed.url, label=followed.label, priority=followed.priority or None, request=followed.request
+        )
+
+
+class JsonSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of JSON: the same names as the arguments of `page.follow`."""
+
+    url: str
+    label: Annotated[str, msgspec.Meta(pattern=LABEL)] = ""
+    priority: Priority | None = None
+    method: str = ""
+    headers: dict[str, str] = {}
+    body: str | None = None
+    form: dict[str, Any] | None = None
+    json: Any = None
+    meta: dict[str, Any] = {}
+    key: str = ""
+    session: str = ""
+    idempotent: bool = False
+    cross_origin: bool = False
+    secret: bool = False
+
+    def request(self) -> Request | None:
+        """What the request carries. Raises ValueError."""
+        given = asdict(self)
+        return request_of(**{name: value for name, value in given.items() if name not in ("url", "label", "priority")})
+
+
+_decode_seed = msgspec.json.Decoder(JsonSeed).decode
 
 
 class SeedReport(msgspec.Struct, kw_only=True):
@@ -75,8 +132,10 @@ class SeedReport(msgspec.Struct, kw_only=True):
 
     def canonical(self, given: GivenUrl) -> str | None:
         """The URL that was given; None, and noted, when it can't be a seed."""
-        text = without_comment(given.text)
+        text = without_comment(given.text) if not given.flaw else given.text
         try:
+            if given.flaw:
+                raise InvalidUrl(text, given.flaw)
             refuse_fields(text)
             refuse_credentials(text)
             return canonicalize(text)
@@ -135,12 +194,16 @@ def _scheme_of(authority: str) -> str:
 def sources_of(arguments: argparse.Namespace) -> tuple[list[GivenUrl], list[str]]:
     """The URLs given as arguments, and the files to read. Raises UsageError for a file that can't be read."""
     given = enumerate(arguments.urls, 1)
-    plain = [GivenUrl(f"argument {n}", _with_scheme(without_comment(url))) for n, url in given if url != STDIN]
+    plain = [_of_argument(f"argument {n}", url) for n, url in given if url != STDIN]
     files = list(arguments.inputs) + ([STDIN] if STDIN in arguments.urls else [])
     for file in files:
         if file != STDIN:
             _check_readable(file)
     return plain, list(dict.fromkeys(files))
+
+
+def _of_argument(where: str, text: str) -> GivenUrl:
+    return GivenUrl.of(where, text) if text.startswith("{") else GivenUrl(where, _with_scheme(without_comment(text)))
 
 
 def _check_readable(file: str) -> None:
@@ -178,12 +241,12 @@ async def read_given(
         rest = rest[:LINE_BYTES_MAX]
         texts = [_text(line) for line in lines]
         is_said = is_said or _say_hosts(name, number, texts)
-        yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
+        yield [GivenUrl.of(f"{name} line {number + n}", text) for n, text in enumerate(texts, 1) if text]
         taken(len(block))
         number += len(lines)
     texts = [_text(line) for line in rest.split(b"\r")]
     is_said = is_said or _say_hosts(name, number, texts)
-    yield [GivenUrl(f"{name} line {number + n}", _of_host(text)) for n, text in enumerate(texts, 1) if text]
+    yield [GivenUrl.of(f"{name} line {number + n}", text) for n, text in enumerate(texts, 1) if text]
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -197,6 +260,8 @@ def _split(data: bytes) -> list[bytes]:
 
 def _text(line: bytes) -> str:
     text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
+    if text.startswith("{"):
+        return text
     return "" if text.startswith("#") else without_comment(text)
 
 

@@ -17,12 +17,15 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.handlers.item_encoding import Packer, packer_of
 from crawler.handlers.tasks import Stream, check_callable, is_plain, name_of, stream_of
+from crawler.model import GET, LABEL, Followed
+from crawler.rules.requests import form_of, request_of, with_fields
 from crawler.rules.scope import UrlPattern
+from crawler.rules.urls import canonicalize
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Event = Literal["fetch", "skip", "error", "domain_done", "finish"]
 TIMEOUT_S = 30.0
-_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,32}")  # it travels in the member of each queued URL that has it
+_LABEL = re.compile(LABEL)
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,7 @@ class Crawler:
     def __init__(self) -> None:
         self.handlers: list[Handler] = []
         self.listeners: dict[Event, list[Callable[..., Any]]] = {event: [] for event in get_args(Event)}
+        self.starts: list[Callable[..., Any]] = []
 
     def page(
         self,
@@ -88,7 +92,7 @@ class Crawler:
         wanted = _statuses(statuses)
         if not timeout_s > 0:
             raise UsageError(f"timeout_s={timeout_s}: expected seconds above 0")
-        if label and not _LABEL.fullmatch(label):
+        if label and not _LABEL.match(label):
             raise UsageError(f"label={label!r}: expected at most 32 letters, digits, dots, dashes or underscores")
         packer = packer_of(item)
 
@@ -104,6 +108,26 @@ class Crawler:
             return function
 
         return register
+
+    def start(self, function: Function) -> Function:
+        """Decorator: yields the first requests of a crawl whose command names no URL. Each is a URL, or what `request`
+        makes.
+        """
+        check_callable(function)
+        self.starts.append(function)
+        return function
+
+    @staticmethod
+    def request(url: str, *, label: str = "", priority: float = 0.0, **carried: Any) -> Followed:
+        """A first request, for `start`: `carried` has the further arguments of `page.follow`, but for `again`.
+
+        Raises InvalidUrl, ValueError for what can't be sent or stored, TypeError for what is of the wrong type.
+        """
+        if not _LABEL.match(label):
+            raise ValueError(f"label={label[:40]!r}: expected at most 32 letters, digits, dots, dashes or underscores")
+        if carried.get("form") is not None and str(carried.get("method", "")).upper() == GET:
+            url = with_fields(url, form_of(carried.pop("form")))
+        return Followed(canonicalize(url), label, float(priority), request_of(**carried))
 
     def _add(self, handler: Handler) -> None:
         for other in self.handlers:

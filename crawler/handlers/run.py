@@ -21,7 +21,8 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from crawler.handlers.crawler import Handler
+from crawler.errors import UsageError
+from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.item_encoding import InvalidItem, InvalidItemError
 from crawler.handlers.page import Page
 from crawler.handlers.tasks import (
@@ -34,9 +35,11 @@ from crawler.handlers.tasks import (
     end_users_tasks,
     failure_of,
     guard_tasks,
+    is_plain,
     items_of,
     leave_behind,
     storable,
+    stream_of,
     users_call,
 )
 from crawler.model import Followed
@@ -458,3 +461,32 @@ class _Taking:
 def _stored(report: InvalidItem) -> InvalidItem:
     """A field's name may come from the page."""
     return InvalidItem(storable(report.field), storable(report.reason))
+
+
+# What an app begins with.
+
+START_MAX = 1_000_000  # requests: 300 MB
+START_S = 3600.0
+
+
+async def started(app: Crawler, threads: Threads) -> list[Followed]:
+    """The first requests, as the app's start yields them. Raises UsageError when it fails."""
+    found: list[Followed] = []
+
+    def take(item: Any) -> None:
+        if len(found) >= START_MAX:
+            raise RefusedError(f"more than {START_MAX:,} requests: 'crawler seed -i FILE' takes any number")
+        if isinstance(item, str):
+            item = app.request(item)
+        if not isinstance(item, Followed):
+            raise TypeError(f"expected a URL or app.request(...), got {type(item).__name__}")
+        found.append(item)
+
+    for function in app.starts:
+        if is_plain(function):
+            failure = await call_plain(function, (), take, threads, START_S)
+        else:
+            failure = await call_asynchronous(stream_of(function), (), take, START_S)
+        if failure is not None:
+            raise UsageError(f"@app.start: {failure.detail}")
+    return found

@@ -41,6 +41,7 @@ from crawler.model import Candidate, CommitEntry, Followed
 from crawler.recovery.page_book import KnownPage, PageBook, restore_jobs
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, Replay
 from crawler.rules.order import Signals
+from crawler.rules.requests import redirected
 from crawler.rules.text import SILENT, Meter
 from crawler.terminal.text import counted
 from crawler.worker.router import parent_of
@@ -167,7 +168,7 @@ class Rebuild:
             roots.add(line.root)
             if line.url and line.run == router.record.run:
                 self._report.seeds += 1
-                book.add_seed(router.fingerprints.of(line.url))
+                book.add_seed(router.fingerprints.of(line.url, line.request))
         await self._open(roots - {""})
         numbered = ((line.number, line.url) for line in self._seed_lines() if line.number)
         while some := dict(itertools.islice(numbered, SEEDS_AT_ONCE)):
@@ -183,7 +184,7 @@ class Rebuild:
                 signals = Signals(sitemap_priority=line.sitemap_priority, changed_at=line.changed_at)
                 seed = router.candidate(
                     line.url, depth=line.depth, seed=True, priority=line.priority, signals=signals,
-                    seed_number=line.number,
+                    seed_number=line.number, followed=Followed(line.url, line.label, request=line.request),
                 )  # fmt: skip
                 await self._refill.add([replace(seed, visible_at=line.visible_at)])
         await self._refill.flush()
@@ -217,7 +218,8 @@ class Rebuild:
                 self._report.committed += book.add_page(entry.fingerprint, _page_of(entry))
                 if not entry.run and self._is_seed(book, entry):
                     if entry.redirect_to:
-                        book.add_seed(router.fingerprints.of(entry.redirect_to))
+                        request = redirected(entry.request, entry.status, entry.url, entry.redirect_to)
+                        book.add_seed(router.fingerprints.of(entry.redirect_to, request))
                     if entry.redirect_to or router.record.scope.mode == "prefix":
                         answers.append((entry.url, entry.redirect_to))
             for missing in reader.missing:

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from crawler.testing.generated_web import Expected, GeneratedWeb, Resource
     from crawler.testing.replaying import replay
     from crawler.testing.run_crawl import Crawled, crawl
-    from crawler.testing.web_server import Answer, ServedWeb, serve
+    from crawler.testing.web_server import Answer, Asked, ServedWeb, serve
 
 __all__ = [
     "Answer",
+    "Asked",
     "Called",
     "Crawled",
     "ExampleWeb",
@@ -36,7 +37,7 @@ _PLACES = {
     "example_web": ("ExampleWeb",),
     "fake_pages": ("Called", "call_handler", "fake_page"),
     "replaying": ("replay",),
-    "web_server": ("Answer", "ServedWeb", "serve"),
+    "web_server": ("Answer", "Asked", "ServedWeb", "serve"),
     "generated_web": ("Expected", "GeneratedWeb", "Resource"),
 }
 

@@ -23,6 +23,7 @@ LOOPBACK = "127.0.0.1"
 ASKED_MAX = 100_000
 ASKED_CHARS_MAX = 2_000
 HEAD_BYTES_MAX = 65_536
+BODY_BYTES_MAX = 1 << 20
 NOTE = b"X-Crawler-Replay"  # the reason of an answer that is not the web's own
 _WITHOUT_BODY = frozenset({204, 304})
 
@@ -38,8 +39,21 @@ class Answer:
     delay_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request, for a canonical URL. `headers`: by lower-case names."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
 class WebSource(Protocol):
-    """Where answers come from. `hosts`: the names that exist, in ASCII."""
+    """Where answers come from. `hosts`: the names that exist, in ASCII.
+
+    One with a method `respond(asked)` gets whole requests instead of URLs, also others than GET and HEAD.
+    """
 
     @property
     def hosts(self) -> Collection[str]: ...
@@ -138,27 +152,35 @@ class WebServer:
         method, _, rest = line.partition(" ")
         target = rest.rpartition(" ")[0]
         headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
-        answer = self._answer(method, target, headers.get("host", ""))
+        length = headers.get("content-length", "")
+        body = await reader.readexactly(int(length)) if length.isdigit() and int(length) <= BODY_BYTES_MAX else b""
+        answer = self._answer(method, target, headers, body)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
         writer.write(_head_of(answer))
         if method != "HEAD" and answer.status not in _WITHOUT_BODY:
             writer.write(answer.body)
         await writer.drain()
-        return method in ("GET", "HEAD") and "content-length" not in headers
+        return len(body) == int(length or "0") if length.isdigit() or not length else False
 
-    def _answer(self, method: str, target: str, host: str) -> Answer:
+    def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        respond = getattr(self._source, "respond", None)
         if method == "CONNECT":
             return _refusal(501, "request https URLs directly, without CONNECT")
-        if method not in ("GET", "HEAD"):
+        if method not in ("GET", "HEAD") and respond is None:
             return _refusal(405, "only GET and HEAD")
         try:
-            url = canonicalize(target if "://" in target.partition("?")[0] else f"http://{host}{target}")
+            whole = "://" in target.partition("?")[0]
+            url = canonicalize(target if whole else f"http://{headers.get('host', '')}{target}")
         except UsageError as error:
             return _refusal(400, str(error))
         self.asked.append(url[:ASKED_CHARS_MAX])
         try:
-            return self._source.answer(url) or _refusal(404, "this web has no such URL")
+            if respond is None:
+                found = self._source.answer(url)
+            else:
+                found = respond(Asked(method=method, url=url, headers=headers, body=body))
+            return found or _refusal(404, "this web has no such URL")
         except CrawlerError as error:
             return _refusal(502, str(error))
 
