@@ -30,6 +30,7 @@ _CREDENTIALS = re.compile(r"^(https?://)[^/?#]*@", re.IGNORECASE)
 _IP_ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
 FINGERPRINT = "Crawler-Fingerprint"  # a field of our own (ISO 28500 5.1): requests of one URL may differ
+FINGERPRINT_DIGITS_MAX = 19
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
 
 
@@ -364,8 +365,9 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
 
 
 def _number_of(text: str) -> str:
+    """A fingerprint as it was written; "" for anything else."""
     digits = text.removeprefix("-")
-    return text if is_length(digits) else ""
+    return text if digits.isascii() and digits.isdigit() and len(digits) <= FINGERPRINT_DIGITS_MAX else ""
 
 
 def is_length(text: str) -> bool:

@@ -15,6 +15,9 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import UsageError
 from crawler.handlers.crawler import Crawler
+from crawler.handlers.load_app import load_app
+from crawler.handlers.run import started
+from crawler.handlers.tasks import Threads
 from crawler.settings import Settings, load
 from crawler.testing.fake_pages import run_apart
 from crawler.testing.web_server import ServedWeb
@@ -44,7 +47,7 @@ class Crawled:
 
 def crawl(
     app: Crawler | str | Path | None,
-    seeds: str | Sequence[str],
+    seeds: str | Sequence[str] = (),
     *,
     web: ServedWeb | None = None,
     folder: Path | None = None,
@@ -52,6 +55,7 @@ def crawl(
     config: Path | None = None,
 ) -> Crawled:
     """Crawl from the seeds until nothing is left, with the handlers of an app: the object, or what `--app` takes.
+    Without seeds, from what its start yields.
 
     `config`: a settings file. `settings` win over it: like {"scope.mode": "any"}; without delay and with short pauses
     before retries unless they say so.
@@ -76,7 +80,11 @@ def crawl(
 
 async def _crawl(app: Crawler | None, seeds: Sequence[str], settings: Settings) -> Crawled:
     async with open_crawl(settings, create=True) as opened:
-        report = await make_seeder(opened).add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)])
+        given = [GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds, 1)]
+        if not given and settings.handlers.app:
+            beginner = app or load_app(settings.handlers.app)
+            given = [GivenUrl.of_start(one) for one in await started(beginner, Threads(1))]
+        report = await make_seeder(opened).add_all(given)
         if not report.usable:
             raise UsageError(f"no valid seed URL: {', '.join(seeds) or 'there is none'}")
         crawl = await opened.reloaded()
