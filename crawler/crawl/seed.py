@@ -197,9 +197,7 @@ class Seeder:
             by_partition[partition] = [found.get(c.fingerprint, c) for c in mine]
         return list(found.values())
 
-    async def _note(
-        self, seeds: Iterable[Candidate], given: Mapping[str, GivenUrl], roots: Iterable[str] = ()
-    ) -> None:
+    async def _note(self, seeds: Iterable[Candidate], given: Mapping[str, GivenUrl], roots: Iterable[str] = ()) -> None:
         lines = [SeedLine(root=root) for root in sorted(roots)]
         lines += [self._line(seed, given[seed.fingerprint]) for seed in seeds]
         if lines:

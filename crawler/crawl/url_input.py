@@ -61,9 +61,7 @@ class GivenUrl(msgspec.Struct, frozen=True):
             return cls(where, _of_host(text))
         try:
             found = _decode_seed(text)
-            return cls(
-                where, _of_host(found.url), label=found.label, priority=found.priority, request=found.request()
-            )
+            return cls(where, _of_host(found.url), label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             return cls(where, text, flaw=f"not a seed in JSON: {error}")
 

@@ -13,10 +13,10 @@ from crawler.errors import NotMetError, UsageError
 from crawler.frontier.codec import DeadLetter, FailedAttempt
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import StoredLetter
-from crawler.model import RefusalReason
+from crawler.model import GET, RefusalReason
 from crawler.terminal.text import counted, facts, moment, number, table
 from crawler.views.commands import alone_text
-from crawler.views.report import named
+from crawler.views.report import named, request_text
 
 
 class LetterFailure(FailedAttempt, array_like=False, frozen=True):
@@ -42,7 +42,7 @@ def letters_table(letters: Sequence[Letter], reasons: Mapping[str, int]) -> str:
         return "No dead letters."
     has_runs = any(one.run for one in letters)
     rows = [
-        (moment(one.failed_at), one.reason, str(one.attempts), *([one.run or "-"] if has_runs else ()), one.url)
+        (moment(one.failed_at), one.reason, str(one.attempts), *([one.run or "-"] if has_runs else ()), _named(one))
         for one in letters
     ]
     headings = ("failed at", "reason", "attempts", *(["run"] if has_runs else ()), "URL")
@@ -51,6 +51,12 @@ def letters_table(letters: Sequence[Letter], reasons: Mapping[str, int]) -> str:
     if len(letters) < total:
         lines.append(f"shown: the newest {number(len(letters))} (--limit N for more; --json has all)")
     return "\n".join(lines)
+
+
+def _named(letter: DeadLetter) -> str:
+    """Its URL, and the method that is no GET."""
+    method = letter.request.method if letter.request else GET
+    return letter.url if method == GET else f"{method} {letter.url}"
 
 
 def letter_text(letter: Letter) -> str:
@@ -62,6 +68,7 @@ def letter_text(letter: Letter) -> str:
         ("attempts", str(letter.attempts)),
         ("domain", letter.domain if letter.queue == letter.domain else f"{letter.domain}, queue {letter.queue}"),
         ("depth", f"{letter.depth}{', a seed' if letter.seed else ''}"),
+        *([("request", request_text(letter.request))] if letter.request else []),
         *([("label", letter.label)] if letter.label else []),
         *([("run", letter.run)] if letter.run else []),
     ]
@@ -241,14 +248,25 @@ async def _found(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = Non
 
 
 async def _of_urls(crawl: OpenCrawl, wanted: LetterFilter) -> list[StoredLetter]:
-    """The letters of the URLs. Raises UsageError when one has none."""
+    """The letters of the URLs, several of one that was requested in several ways. Raises NotMetError when one has none."""
     found = []
     for url in wanted.urls:
         _, _, partition = crawl.placement.of(url)
         one = await crawl.letters.find(partition, crawl.frontier.fingerprints.of_run(wanted.run).of(url))
-        if one is None:
+        letters = [one] if one is not None else await _of_url(crawl, partition, url, wanted.run)
+        if not letters:
             if wanted.run:
                 raise NotMetError(f"{url} is not a dead letter of run {wanted.run[:80]}")
             raise NotMetError(f"{url} is not a dead letter (see: crawler explain {url})")
-        found.append(one)
+        found += letters
     return found
+
+
+async def _of_url(crawl: OpenCrawl, partition: int, url: str, run: str) -> list[StoredLetter]:
+    """Those of other requests than a plain GET: nobody knows their fingerprints, so all of the partition are read."""
+    return [
+        one
+        async for some in crawl.letters.read(partition)
+        for one in some
+        if (one.letter.url, one.letter.run) == (url, run)
+    ]

@@ -25,7 +25,7 @@ from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules, Verdict
 from crawler.rules.urls import origin_of
 from crawler.terminal.text import NOTHING, counted, duration, facts, failure_text, moment, table
 from crawler.version import program_version
-from crawler.views.report import DEFERRED, boost_text, stop_text
+from crawler.views.report import DEFERRED, boost_text, request_text, stop_text
 from crawler.views.ring import ring_of, weights_of
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -455,7 +455,8 @@ def _commit(entry: CommitEntry) -> str:
     place = f", {entry.warc.file} at {entry.warc.offset}" if entry.warc else ", pruned" if entry.pruned else ""
     odd = f", Content-Encoding: {entry.decode_error}" if entry.decode_error else ""
     left = f", {counted(entry.links_dropped, 'link')} beyond fetch.links_max left out" if entry.links_dropped else ""
-    return f"{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{odd}{place}{left}"
+    how = f"{request_text(entry.request)}: " if entry.request else ""
+    return f"{how}{moment(entry.fetched_at)}, status {entry.status}{to}, depth {entry.depth}{odd}{place}{left}"
 
 
 def _next(where: UrlLocation) -> str:

@@ -15,7 +15,9 @@ from crawler.frontier.record import CrawlList, Keys, ListedCrawl
 from crawler.frontier.waiting import CRAWL_URLS
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.membership.peers import is_lock_free
+from crawler.model import Request
 from crawler.rules.scope import SiteRules, SiteTable, first_with, is_secret_header
+from crawler.rules.text import one_line
 from crawler.rules.urls import host_of, queue_of
 from crawler.settings import MembershipSettings, OrderSettings, Settings
 from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, moment, number, size, table
@@ -156,6 +158,23 @@ def deferred_text(deferred: Mapping[str, int]) -> str:
     """Like "1,203 beyond the budget of URLs, 12 trap:calendar": the most first."""
     ordered = sorted(deferred.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{number(n)} {DEFERRED.get(reason, reason)}" for reason, n in ordered)
+
+
+META_SHOWN = 200  # characters
+
+
+def request_text(request: Request) -> str:
+    """What a request carries besides its URL, for people: "POST, body of 12 bytes, meta {...}"."""
+    parts = [request.method]
+    if request.digest:
+        parts.append(
+            f"body of {counted(len(request.body), 'byte')}" if request.body else "a body that is not kept here"
+        )
+    parts += [f"headers {', '.join(request.headers)}"] if request.headers else []
+    parts += [f"key {request.key}"] if request.key else []
+    parts += [f"session {request.session}"] if request.session else []
+    parts += [f"meta {msgspec.json.encode(request.meta).decode()[:META_SHOWN]}"] if request.meta else []
+    return one_line(", ".join(parts))
 
 
 def named(counts: Mapping[str, int]) -> str:
