@@ -6,22 +6,18 @@ the page is requested again with the cookies of the chain. Otherwise the redirec
 responses of the chain are kept for their own URLs. Cookies last for one chain, and go to the page's origin only.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from urllib.parse import unquote
 
 from crawler.content.html import redirect_target
 from crawler.model import REDIRECTS, Claim, Response
-from crawler.rules.urls import host_of, origin_of, registrable_domain
+from crawler.rules.cookies import cookie_of
+from crawler.rules.urls import origin_of
 from crawler.runtime.process import wall_s
 from crawler.worker.turn import Answered, Step
 
 BYTES_MAX = 4096  # of the cookies of one chain, as browsers allow for a single cookie; further ones are left out
-ATTRIBUTES_MAX = 50  # of one cookie
-DATE_BYTES_MAX = 64
 KEPT_MAX = 10_000  # chains; the next step of some may have gone to another instance
 STEPS_MAX = 4  # URLs in a chain
 REDIRECT_BYTES_MAX = 4096  # of the page's own redirect, which is kept meanwhile
@@ -141,65 +137,24 @@ def _bytes_of(response: Response) -> int:
     return len(response.raw_body) + len(response.body) + sum(len(key) + len(value) for key, value in response.headers)
 
 
-_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_BLANKS = b" \t"
-_PAIR_BYTES_MAX = 4096  # of name and value: browsers ignore longer cookies
-
-
 def cookies_after(
     known: Mapping[str, str], url: str, headers: Iterable[tuple[bytes, bytes]], *, now_s: float
 ) -> dict[str, str]:
-    """The cookies to send to the origin of `url` after a response from it, as browsers have them (RFC 6265bis 5.6 and
-    5.7), but for the path. `now_s`: wall clock. A cookie without a name is under "".
+    """The cookies to send to the origin of `url` after a response from it, whatever their path. `now_s`: wall clock. A
+    cookie without a name is under "".
     """
     cookies, room = dict(known), BYTES_MAX
     for key, line in headers:
-        if key.lower() != b"set-cookie" or _CONTROLS.search(line):
+        if key.lower() != b"set-cookie":
             continue
-        pair, *attributes = line.split(b";", ATTRIBUTES_MAX)
-        room -= len(pair)
+        cookie = cookie_of(url, line, now_s)
+        if cookie is None:
+            continue
+        room -= cookie.size
         if room < 0:
             break
-        name, sign, value = pair.partition(b"=")
-        name, value = (name.strip(_BLANKS), value.strip(_BLANKS)) if sign else (b"", pair.strip(_BLANKS))
-        if not 0 < len(name) + len(value) <= _PAIR_BYTES_MAX:
-            continue
-        given = {
-            key.strip(_BLANKS).lower(): text.strip(_BLANKS) for key, _, text in (a.partition(b"=") for a in attributes)
-        }
-        if not _is_for(url, name or value, given):
-            continue
-        shown = name.decode("latin-1")
-        if _is_expired(given, now_s):
-            cookies.pop(shown, None)
+        if 0 < cookie.expires_at <= now_s:
+            cookies.pop(cookie.name, None)
         else:
-            cookies[shown] = value.decode("latin-1")
+            cookies[cookie.name] = cookie.value
     return cookies
-
-
-def _is_for(url: str, name: bytes, given: Mapping[bytes, bytes]) -> bool:
-    """May this origin set such a cookie?"""
-    host, is_secure = host_of(url), url.startswith("https:")
-    domain = given.get(b"domain", b"").decode("latin-1").lower().removeprefix(".")
-    is_above = host.endswith(f".{domain}") and registrable_domain(host) == registrable_domain(domain)
-    if domain and host != domain and not is_above:
-        return False
-    if b"secure" in given and not is_secure:
-        return False
-    if name[:9].lower() == b"__secure-":
-        return b"secure" in given
-    if name[:7].lower() == b"__host-":
-        return b"secure" in given and not domain and given.get(b"path") == b"/"
-    return True
-
-
-def _is_expired(given: Mapping[bytes, bytes], now_s: float) -> bool:
-    """By Max-Age, or else by Expires; what is neither counts as absent."""
-    age = given.get(b"max-age", b"")
-    if age.removeprefix(b"-").isdigit() and age.isascii():
-        return age.startswith(b"-") or not age.strip(b"0")
-    try:
-        expires = parsedate_to_datetime(given.get(b"expires", b"")[:DATE_BYTES_MAX].decode("latin-1").replace("-", " "))
-        return expires.replace(tzinfo=UTC).timestamp() <= now_s
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return False

@@ -1,0 +1,240 @@
+"""Cookies as browsers have them (RFC 6265bis): read from responses, kept in a jar for one site, sent back. Pure.
+
+A site is a registrable domain, so no cookie is ever for a public suffix, nor for another site. Not covered: SameSite
+and partitions, which concern pages within pages; HttpOnly, for no scripts run.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from crawler.errors import UsageError
+from crawler.rules.urls import host_of, is_ip, registrable_domain
+
+PAIR_BYTES_MAX = 4096  # of name and value: browsers ignore longer cookies
+ATTRIBUTES_MAX = 50  # of one cookie
+ATTRIBUTE_BYTES_MAX = 1024  # longer values of attributes are ignored (5.6)
+DATE_BYTES_MAX = 64
+LINES_MAX = 100  # of a response
+COOKIES_MAX = 100  # of a site and session; browsers keep 50 at least
+JAR_BYTES_MAX = 32_768
+SENT_BYTES_MAX = 8192  # of one request: what servers take
+AGE_MAX_S = 400 * 86_400.0  # 5.5
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BLANKS = b" \t"
+_HTTP_ONLY = "#HttpOnly_"
+
+
+class Cookie(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One cookie. `domain`: that of its attribute, which holds for hosts below it, too; "": `host` alone."""
+
+    name: str
+    value: str
+    host: str
+    domain: str = ""
+    path: str = "/"
+    expires_at: float = 0.0  # wall clock, s; 0: with the session
+    is_secure: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """A later cookie with the same one replaces it."""
+        return self.name, self.domain or self.host, self.path
+
+    @property
+    def size(self) -> int:
+        return len(self.name) + len(self.value)
+
+    def is_for(self, host: str, path: str, *, is_secure: bool) -> bool:
+        """Is it sent with a request (5.7.3)? Both are those of a canonical URL."""
+        if self.is_secure and not is_secure:
+            return False
+        if host != (self.domain or self.host) and not (self.domain and host.endswith(f".{self.domain}")):
+            return False
+        return path == self.path or (
+            path.startswith(self.path) and (self.path[-1] == "/" or path[len(self.path)] == "/")
+        )
+
+
+def cookie_of(url: str, line: bytes, now_s: float) -> Cookie | None:
+    """The cookie that a response from a canonical URL sets with this line (5.6, 5.7); None where it sets none. One that
+    has expired is to be removed. `now_s`: wall clock.
+    """
+    if _CONTROLS.search(line):
+        return None
+    pair, *attributes = line.split(b";", ATTRIBUTES_MAX)
+    name, sign, value = pair.partition(b"=")
+    name, value = (name.strip(_BLANKS), value.strip(_BLANKS)) if sign else (b"", pair.strip(_BLANKS))
+    if not 0 < len(name) + len(value) <= PAIR_BYTES_MAX:
+        return None
+    given = {
+        key.strip(_BLANKS).lower(): text.strip(_BLANKS) for key, _, text in (a.partition(b"=") for a in attributes)
+    }
+    given = {key: text for key, text in given.items() if len(text) <= ATTRIBUTE_BYTES_MAX}
+    host = host_of(url)
+    domain = given.get(b"domain", b"").decode("latin-1").lower().removeprefix(".")
+    if not _may_set(url, host, name or value, domain, given):
+        return None
+    path = given.get(b"path", b"").decode("latin-1")
+    return Cookie(
+        name=name.decode("latin-1"), value=value.decode("latin-1"), host=host,
+        domain=domain if domain and not is_ip(host) and domain != registrable_suffix(domain) else "",
+        path=path if path.startswith("/") else _default_path(url), expires_at=_expiry(given, now_s),
+        is_secure=b"secure" in given,
+    )  # fmt: skip
+
+
+def registrable_suffix(domain: str) -> str:
+    """The name itself if nobody can register it, as a public suffix; "" for others."""
+    return domain if "." not in domain or registrable_domain(f"x.{domain}") == f"x.{domain}" else ""
+
+
+def _may_set(url: str, host: str, name: bytes, domain: str, given: Mapping[bytes, bytes]) -> bool:
+    """May this origin set such a cookie?"""
+    is_above = host.endswith(f".{domain}") and registrable_domain(host) == registrable_domain(domain)
+    if domain and host != domain and not is_above:
+        return False
+    if b"secure" in given and not url.startswith("https:"):
+        return False
+    if name[:9].lower() == b"__secure-":
+        return b"secure" in given
+    if name[:7].lower() == b"__host-":
+        return b"secure" in given and not domain and given.get(b"path") == b"/"
+    return True
+
+
+def _default_path(url: str) -> str:
+    """Up to the last slash of the URL's own path (5.1.4)."""
+    path = url[url.index("/", 8) :].partition("?")[0]
+    return path[: path.rindex("/")] or "/"
+
+
+def _expiry(given: Mapping[bytes, bytes], now_s: float) -> float:
+    """By Max-Age, or else by Expires; what is neither counts as absent. In the past: to be removed now."""
+    age = given.get(b"max-age", b"")
+    if age.removeprefix(b"-").isdigit() and age.isascii():
+        seconds = -1.0 if age.startswith(b"-") else float(age[:12])
+        return now_s + min(seconds, AGE_MAX_S) if seconds > 0 else now_s - 1
+    try:
+        expires = parsedate_to_datetime(given.get(b"expires", b"")[:DATE_BYTES_MAX].decode("latin-1").replace("-", " "))
+        return min(max(1.0, expires.replace(tzinfo=UTC).timestamp()), now_s + AGE_MAX_S)
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return 0.0
+
+
+def cookie_lines(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """The first values of Set-Cookie."""
+    left = LINES_MAX
+    for key, line in headers:
+        if key.lower() == b"set-cookie" and left:
+            left -= 1
+            yield line
+
+
+class Jar:
+    """The cookies of one site in one session, bounded in number and bytes."""
+
+    def __init__(self, cookies: Iterable[Cookie] = ()) -> None:
+        self._cookies: dict[tuple[str, str, str], Cookie] = {}  # oldest first
+        self._bytes = 0
+        for one in cookies:
+            self._put(one)
+
+    def __len__(self) -> int:
+        return len(self._cookies)
+
+    @property
+    def cookies(self) -> list[Cookie]:
+        return list(self._cookies.values())
+
+    def take(self, url: str, headers: Iterable[tuple[bytes, bytes]], now_s: float) -> bool:
+        """Keep what a response sets; has anything changed?"""
+        has_changed = False
+        for line in cookie_lines(headers):
+            cookie = cookie_of(url, line, now_s)
+            if cookie is not None:
+                has_changed = self.put(cookie, now_s) or has_changed
+        return has_changed
+
+    def put(self, cookie: Cookie, now_s: float) -> bool:
+        """Keep a cookie, or remove it if it has expired; has anything changed?"""
+        known = self._cookies.get(cookie.key)
+        if 0 < cookie.expires_at <= now_s:
+            self._drop(cookie.key)
+            return known is not None
+        self._put(cookie)
+        self._make_room(now_s)
+        return known is None or (known.value, known.is_secure) != (cookie.value, cookie.is_secure)
+
+    def _put(self, cookie: Cookie) -> None:
+        known = self._cookies.get(cookie.key)
+        self._bytes += cookie.size - (known.size if known else 0)
+        self._cookies[cookie.key] = cookie  # one that is replaced keeps its place, as its time of creation
+
+    def _drop(self, key: tuple[str, str, str]) -> None:
+        gone = self._cookies.pop(key, None)
+        self._bytes -= gone.size if gone else 0
+
+    def _make_room(self, now_s: float) -> None:
+        """Those that have expired go first, then the oldest."""
+        if len(self._cookies) <= COOKIES_MAX and self._bytes <= JAR_BYTES_MAX:
+            return
+        for one in self.cookies:
+            if 0 < one.expires_at <= now_s:
+                self._drop(one.key)
+        while len(self._cookies) > COOKIES_MAX or self._bytes > JAR_BYTES_MAX:
+            self._drop(next(iter(self._cookies)))
+
+    def sent_to(self, url: str, now_s: float) -> list[tuple[str, str]]:
+        """Names and values for a request to a canonical URL, those with longer paths first (5.8.3)."""
+        if not self._cookies:
+            return []
+        host, is_secure = host_of(url), url.startswith("https:")
+        path, left = url[url.index("/", 8) :].partition("?")[0], SENT_BYTES_MAX
+        fitting = [
+            one
+            for one in self._cookies.values()
+            if one.is_for(host, path, is_secure=is_secure) and not 0 < one.expires_at <= now_s
+        ]
+        found = []
+        for one in sorted(fitting, key=lambda one: -len(one.path)):
+            left -= one.size + 3
+            if left >= 0:
+                found.append((one.name, one.value))
+        return found
+
+
+def read_netscape(text: str, name: str) -> list[Cookie]:
+    """The cookies of a file as curl, wget and browsers' extensions write them. Raises UsageError with the line."""
+    found = []
+    for number, given in enumerate(text.split("\n"), 1):
+        line = given.rstrip("\r").removeprefix(_HTTP_ONLY)
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = line.split("\t")
+        if len(fields) == 6:
+            fields.append("")  # without a value
+        if len(fields) != 7 or not fields[0].strip(".") or not fields[2].startswith("/"):
+            raise UsageError(
+                f"{name} line {number}: expected 7 fields with tabs between them: the format of cookies.txt"
+            )
+        domain, is_below, path, is_secure, expires, key, value = fields
+        if not (f"{key}{value}".isprintable() and expires.strip().isdigit()):
+            raise UsageError(f"{name} line {number}: the cookie has an invalid time, or characters that can't be sent")
+        host = domain.lower().removeprefix(".")
+        found.append(
+            Cookie(
+                name=key, value=value, host=host, domain=host if is_below.upper() == "TRUE" else "", path=path,
+                is_secure=is_secure.upper() == "TRUE", expires_at=float(expires[:12]),
+            )
+        )  # fmt: skip
+    return found
+
+
+def pack_cookies(jar: Jar) -> list[dict[str, Any]]:
+    """In the form that is stored."""
+    return [msgspec.to_builtins(one) for one in jar.cookies]
