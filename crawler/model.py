@@ -180,6 +180,7 @@ class FailureKind(enum.StrEnum):
     HANDLER_RETRY = "handler_retry"  # it asked for another attempt
     INTERNAL = "internal"  # an unexpected error of ours while its content was processed
     OUTCOME_UNKNOWN = "outcome_unknown"  # a request that must not be repeated blindly, and may have been served
+    LOGIN_REQUIRED = "login_required"  # it leads to the login, right after one that holds
     REDIRECT_WITH_BODY = "redirect_with_body"  # to another origin, which must not get the body
     POISON_URL = "poison_url"  # processes that worked on it died repeatedly, the last one while it was fetched alone
 

@@ -243,13 +243,14 @@ def check_engine_url(url: str) -> None:
 
 def _secrets_of(settings: "Settings") -> Iterator[str]:
     """What no message, log or crash report may show."""
+    from crawler.settings.load import fixed_cookies
 
     def sent(text: "Text") -> str:
         return text if isinstance(text, str) else os.environ.get(text.env, "")
 
     yield from secrets_of_url(settings.frontier.redis)
     for site in settings.sites:
-        cookies = {name: sent(text) for name, text in site.cookies.items()}
+        cookies = {name: sent(text) for name, text in fixed_cookies(site).items()}
         headers = {name: sent(text) for name, text in site.headers.items()}
         yield from secrets_of_site(sent(site.auth), cookies, headers)
         for text in site.headers.values():

@@ -194,6 +194,21 @@ def _as_declared(label: str) -> str | None:
     return "cp1252" if label.strip(_BLANKS) == "x-user-defined" else codec
 
 
+def codec_of(label: str) -> str:
+    """The codec of a label, as pages declare them; "" for one that is none."""
+    return _as_declared(label.lower()) or ""
+
+
+def in_codec(codec: str, text: str) -> bytes:
+    """Text as a form sends it: what the encoding lacks as numeric character references."""
+    if is_unicode(codec) or text.isascii():
+        return text.encode("utf-8", "replace")
+    if codec == "iso2022_jp":
+        return text.encode(codec, "xmlcharrefreplace")
+    encode = _encoder(codec)
+    return b"".join([c.encode() if c.isascii() else encode(c) or b"&#%d;" % ord(c) for c in text])
+
+
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _TRIMMED = "".join(map(chr, range(0x21)))
 _UNSAFE = frozenset(b"\"#'<>")  # in queries, by the URL standard, besides controls and the blank

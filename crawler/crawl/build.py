@@ -6,6 +6,7 @@ Apart from opening.py because its imports take longer than most commands: only c
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,7 @@ from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import Awaited, Members, Pins
+from crawler.frontier.operator import Actor, OverrideKind, Via
 from crawler.frontier.owner import Takeovers
 from crawler.frontier.waiting import Spilling
 from crawler.handlers.crawler import Crawler
@@ -45,6 +47,7 @@ from crawler.worker.archive import ArchiveStage, AttemptNotes, DiskRoom, Files
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
 from crawler.worker.fetch import FetchStage, Hosts, Means, SessionNotes
+from crawler.worker.login import Logins, plans_of
 from crawler.worker.outcomes import ContentSteps, InternalErrors
 from crawler.worker.process import HandlerRuntime, PageParser
 from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher, RoomShare
@@ -54,6 +57,7 @@ from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.router import Router, RunBook
 from crawler.worker.runs import JobStore
 from crawler.worker.schedule import ProgressWatch, awaited
+from crawler.worker.sessions import Sessions, seal_of
 from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
 from crawler.worker.spiller import Spiller
 from crawler.worker.turn import TurnRunner
@@ -342,10 +346,13 @@ def _build(
     addresses = AddressLimiter(
         scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
     )
+    plans = plans_of(app, s.sites, os.environ)
+    sessions = Sessions(frontier, held, seal_of(s.cookies, os.environ), s.sites, frozenset(plans), crawl=s.crawl.name)
+    logins = Logins(plans, app, sessions, parser, handlers.threads, stop_site=partial(stop_site, crawl, node))
     fetching = FetchStage(
         turns,
         work,
-        Means(fetcher=fetcher, gate=gate, parser=parser, handling=handlers.handling),
+        Means(fetcher=fetcher, gate=gate, parser=parser, handling=handlers.handling, sessions=sessions, logins=logins),
         Hosts(policy=policy, addresses=addresses, recall=rebalance.recall),
         session,
         runs,
@@ -405,6 +412,7 @@ def _build(
         "attempts": session.notes.run,
         "event loop delay": vitals.watch_loop,
         "disk": vitals.watch_disk,
+        "sessions": sessions.run,
         **jobs.loops(),
         **handlers.loops(),
     }
@@ -442,6 +450,14 @@ def _build(
         ),
         time_max_s=s.crawl.time_max_s,
     )
+
+
+async def stop_site(crawl: OpenCrawl, node: str, site: str, why: str) -> None:
+    """Block a site as an operator would, who may unblock it. Raises EngineError."""
+    await crawl.operator_log.add(Actor(who=node, via=Via.INSTANCE), "block", site, why)
+    await crawl.operator.book.note_login(site, why)
+    await crawl.operator.book.give(OverrideKind.BLOCKED, site)
+    await crawl.operator.carry_out(site)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from crawler.rules.urls import partition_of, registrable_domain
 #
 # They are stored in the engine, so they survive instances.
 
+WHY_MAX = 300  # characters
 EVERYWHERE = "*"  # in place of a domain
 
 
@@ -51,6 +52,7 @@ class OverrideKind(StrEnum):
     BOOST = "boost"
     LEAST = "least"
     WEIGHT = "weight"  # of a user, not of a domain
+    LOGIN = "login"  # why the login failed for which a domain is blocked: a text
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     least_ms: Mapping[str, int] = msgspec.field(default_factory=dict)
     boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
     weights: Mapping[str, float] = msgspec.field(default_factory=dict)
+    login_failures: Mapping[str, str] = msgspec.field(default_factory=dict)  # of blocked domains
 
     @property
     def is_paused(self) -> bool:
@@ -101,10 +104,13 @@ class OverrideStore:
         )
         found: dict[str, dict[str, int]] = {kind: {} for kind in OverrideKind}
         weights: dict[str, float] = {}
+        failures: dict[str, str] = {}
         for name, value in pairs_of(raw):
             kind, _, domain = name.decode().partition(" ")
             if kind == OverrideKind.WEIGHT:
                 weights[domain] = float(value)
+            elif kind == OverrideKind.LOGIN:
+                failures[domain] = value.decode()
             else:
                 found[kind][domain] = int(value)
         return Overrides(
@@ -115,6 +121,7 @@ class OverrideStore:
             least_ms=found[OverrideKind.LEAST],
             boosts=found[OverrideKind.BOOST],
             weights=weights,
+            login_failures=failures,
         )
 
     async def give(self, kind: OverrideKind, domain: str, value: float = 1) -> bool:
@@ -127,6 +134,10 @@ class OverrideStore:
             ]
         )
         return before is None or float(before) != value
+
+    async def note_login(self, domain: str, why: str) -> None:
+        """Note why the login of a domain failed, which is blocked for that."""
+        await self._engine.command("HSET", self._keys.overrides, _name(OverrideKind.LOGIN, domain), why[:WHY_MAX])
 
     async def cancel(self, kind: OverrideKind, domain: str) -> bool:
         """Remove an override; False when there was none."""
@@ -359,6 +370,7 @@ class Via(enum.StrEnum):
     CLI = "cli"
     API = "api"
     TOP = "top"
+    INSTANCE = "instance"  # by itself
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):

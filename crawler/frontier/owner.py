@@ -62,6 +62,7 @@ from crawler.rules.urls import Fingerprints
 ADD_ITEMS_MAX = 128  # per call: one to four ms of the engine, by how many queues they are for
 ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
+JARS_MAX = 2_000  # of a partition: at most 60 MB
 WRITTEN_PAUSE_S = 0.05  # an fsync of the engine takes about as long
 NO_BUDGET, NO_LIMIT = FetchQuota(), AddQuota()
 NOTHING: Mapping[int, bytes] = {}
@@ -406,6 +407,18 @@ class Frontier:
             delay_ms=s.delay_ms, origin=origin, robots=robots,
         )  # fmt: skip
         return Call("book_request", (self.keys.meta(fence.partition),), args)
+
+    async def store_jar(self, fence: Fence, name: str, sealed: bytes) -> AckOutcome:
+        """Keep the cookies of a site and session for the partition's next owner. Raises EngineError."""
+        (reply,) = await self.end([self._fenced("store_jar", fence, name, sealed, JARS_MAX)])
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+    async def jar(self, partition: int, name: str) -> bytes | None:
+        """What an owner stored. Raises EngineError."""
+        found: bytes | None = await self.engine.command("HGET", self.keys.of(partition, "jars"), name)
+        return found
 
     async def robots(self, partition: int, origin: str) -> bytes | None:
         """The robots blob that some owner shared for an origin."""

@@ -69,6 +69,8 @@ class Crawler:
         self.handlers: list[Handler] = []
         self.listeners: dict[Event, list[Callable[..., Any]]] = {event: [] for event in get_args(Event)}
         self.starts: list[Callable[..., Any]] = []
+        self.logins: dict[str, Callable[..., Any]] = {}
+        self.logged_in_functions: list[Callable[..., Any]] = []
 
     def page(
         self,
@@ -115,6 +117,28 @@ class Crawler:
         """
         check_callable(function)
         self.starts.append(function)
+        return function
+
+    def login(self, where: str) -> Callable[[Function], Function]:
+        """Decorator: called with the login page of a site before the first page of it, and when its session is lost; it
+        submits the form (`page.submit`). `where`: "shop.example", for https://shop.example/login, or that page's URL.
+
+        Raises UsageError for a second one of a site.
+        """
+
+        def register(function: Function) -> Function:
+            check_callable(function, "page")
+            if where in self.logins:
+                raise UsageError(f"@app.login({where!r}): there is another")
+            self.logins[where] = function
+            return function
+
+        return register
+
+    def logged_in(self, function: Function) -> Function:
+        """Decorator: whether a page of a site with a login shows that it holds. Called with each page of it."""
+        check_callable(function, "page")
+        self.logged_in_functions.append(function)
         return function
 
     @staticmethod

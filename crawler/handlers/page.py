@@ -10,6 +10,7 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import with_query_in
+from crawler.content.forms import filled, form_at
 from crawler.content.html import LINK_BYTES_MAX, extract_text
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
@@ -210,6 +211,30 @@ class Page:
                 raise ValueError("more than 16 MiB of meta, headers and bodies are followed from one page")
         self._followed += [Followed(url, label, priority, request) for url in found]
         return len(found)
+
+    def submit(
+        self, form: str | LexborNode = "", values: Mapping[str, Any] | None = None, *, button: str = "",
+        label: str = "", priority: float = 0.0, **carried: Any,
+    ) -> int:  # fmt: skip
+        """Send a form of the page, as a browser would: with its method, action, hidden fields and defaults.
+
+        `form`: a CSS selector, or the node; without one the only form. `values`: what to put into its fields, by name:
+        text, a list for several, True or False for a checkbox, None to leave it out. `button`: name or id of the one to
+        press. `carried`: `meta`, `headers`, `key`, `again`, `session` ... as of `follow`.
+
+        Raises LookupError for a form, field or button that there is not, ValueError for what can't be chosen or sent,
+        and what `follow` raises.
+        """
+        node = form_at(self.html, form) if isinstance(form, str) else form
+        found = filled(
+            self.html, node, values or {}, url=self.url, base=self._base, charset=self._query_charset, button=button
+        )
+        if found.body is not None:
+            carried |= {
+                "body": found.body,
+                "headers": {"Content-Type": found.content_type, **carried.pop("headers", {})},
+            }
+        return self.follow(found.url, label=label, priority=priority, **carried)
 
     def retry(self, delay: float = 0.0) -> None:
         """Have this page requested again, in `delay` seconds at the earliest, as a failed attempt: items and links of

@@ -21,6 +21,7 @@ PERMANENT = frozenset(
         FailureKind.INTERNAL,
         FailureKind.OUTCOME_UNKNOWN,
         FailureKind.REDIRECT_WITH_BODY,
+        FailureKind.LOGIN_REQUIRED,
         FailureKind.POISON_URL,
         FailureKind.HOST_DEAD,
     }

@@ -4,6 +4,7 @@ from crawler.settings.load import load
 from crawler.settings.schema import (
     ArchiveSettings,
     BudgetSettings,
+    CookieSettings,
     CrawlSettings,
     DnsSettings,
     FetchSettings,
@@ -12,6 +13,7 @@ from crawler.settings.schema import (
     HandlerSettings,
     HistorySettings,
     HostsSettings,
+    LoginSettings,
     LogSettings,
     MembershipSettings,
     OrderSettings,
@@ -29,6 +31,7 @@ from crawler.settings.schema import (
 __all__ = [
     "ArchiveSettings",
     "BudgetSettings",
+    "CookieSettings",
     "CrawlSettings",
     "DnsSettings",
     "FetchSettings",
@@ -38,6 +41,7 @@ __all__ = [
     "HistorySettings",
     "HostsSettings",
     "LogSettings",
+    "LoginSettings",
     "MembershipSettings",
     "OrderSettings",
     "PolitenessSettings",

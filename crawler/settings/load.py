@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from crawler.errors import UsageError
 from crawler.settings.expressions import fault_of
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
-from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings
+from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings, Text
 
 # Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets.
 
@@ -56,13 +56,18 @@ def _of_one(site: SiteSettings, settings: Settings) -> Iterator[str]:
         yield "auth: the same table has headers.Authorization"
     if len({name.lower() for name in site.headers}) < len(site.headers):
         yield "headers: one name is given twice, in different case"
-    for name in site.cookies:
+    for name in fixed_cookies(site):
         if not _TOKEN.fullmatch(name):
             yield f"cookies.{name!r}: not the name of a cookie"
     values = {"auth": site.auth} | {f"headers.{n}": v for n, v in site.headers.items()}
-    for key, value in (values | {f"cookies.{n}": v for n, v in site.cookies.items()}).items():
+    for key, value in (values | {f"cookies.{n}": v for n, v in fixed_cookies(site).items()}).items():
         if isinstance(value, str) and (fault := fault_of_site_value(key, value)):
             yield f"{key} {fault}"
+
+
+def fixed_cookies(site: SiteSettings) -> Mapping[str, Text]:
+    """Those that are named one by one, not in a file."""
+    return site.cookies if isinstance(site.cookies, dict) else {}
 
 
 def fault_of_site_value(key: str, value: str) -> str:

@@ -269,6 +269,16 @@ class FromEnvironment(_Section, frozen=True):
 Text = str | FromEnvironment
 
 
+class LoginSettings(_Section, frozen=True):
+    """How to log in without code: the first form of a page that has a password is filled and sent."""
+
+    url: Annotated[str, Meta(min_length=1)]  # of the page with the form
+    user: Annotated[str, Meta(min_length=1)]
+    password_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # the variable that has the password
+    form: str = ""  # CSS selector of the form, where the first one with a password is not meant
+    ignore_robots: bool = False  # of the login's own requests, where robots.txt forbids them
+
+
 class SiteSettings(_Section, frozen=True):
     """Settings of URLs that match a pattern (crawler/rules/scope.py); None and "": not set here."""
 
@@ -277,11 +287,20 @@ class SiteSettings(_Section, frozen=True):
     concurrency: Count | None = None  # of its queues, instead of politeness.concurrency_per_queue
     insecure_tls: bool | None = None  # of its hosts, instead of fetch.insecure_tls
     headers: dict[str, Text] = {}
-    cookies: dict[str, Text] = {}
+    cookies: dict[str, Text] | str = {}  # or the name of a file of cookies (cookies.txt), which begins a session
+    session: bool | None = None  # keep its cookies, and send them back
+    login: LoginSettings | None = None
     auth: Text = ""  # "USER:PASSWORD", for HTTP's basic authentication
     label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,32}$")] = ""  # of the handler, where a link gave none
     depth_max: Annotated[int, Meta(ge=-1, le=255)] | None = None  # instead of scope.depth_max
     priority: Annotated[float, Meta(ge=-1000, le=1000)] | None = None  # added to that of the order
+
+
+class CookieSettings(_Section, frozen=True):
+    """The key that seals sessions in the engine, for who takes over; without one they stay in memory."""
+
+    key_env: Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""  # the variable that has it
+    key_file: str = ""
 
 
 class HistorySettings(_Section, frozen=True):
@@ -323,6 +342,7 @@ class Settings(_Section, frozen=True):
     handlers: HandlerSettings = HandlerSettings()
     history: HistorySettings = HistorySettings()
     jobs: JobSettings = JobSettings()
+    cookies: CookieSettings = CookieSettings()
     log: LogSettings = LogSettings()
     sites: tuple[SiteSettings, ...] = ()
 

@@ -214,6 +214,7 @@ async def unblock(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResu
     """Fetch from a blocked domain again."""
     await crawl.operator_log.add(actor, "unblock", domain)
     was = await crawl.operator.book.cancel(OverrideKind.BLOCKED, domain)
+    await crawl.operator.book.cancel(OverrideKind.LOGIN, domain)
     n = await crawl.operator.carry_out(domain)
     if was:
         text = f"{domain} is no longer blocked: {_urls(n)} back in its queue"

@@ -74,7 +74,7 @@ def sentence(
         return _done(d, deferred)
     waiting = counted(d.pending, "URL")
     if d.stop:
-        return f"Nothing is fetched: {stop_text(d.stop).replace('DOMAIN', d.domain)}."
+        return f"Nothing is fetched: {stop_text(d.stop, login_failure=d.login_failure).replace('DOMAIN', d.domain)}."
     if crawl_stop:
         return f"Nothing is fetched: {crawl_stop}."
     if not instances:

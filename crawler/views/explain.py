@@ -134,6 +134,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False  # the whole crawl is
     quota_reached: QuotaReached | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
+    login_failure: str = ""  # for which its domain is blocked
     scope: ScopeVerdict
     robots: RobotsFact
     where: UrlLocation
@@ -282,12 +283,20 @@ def _retrying(f: Facts) -> str:
     return f"Will be crawled: {tries} failed, and the next one is due in {duration(wait)}.{_alone(f)}"
 
 
+def _stop_of(f: Facts) -> str:
+    """Why nothing is fetched of its queue; "" when it is."""
+    text = stop_text(
+        f.where.stop, is_crawl_paused=f.is_paused, quota_reached=f.quota_reached, login_failure=f.login_failure
+    )
+    return text.replace("DOMAIN", f.domain)
+
+
 def _scheduled(f: Facts) -> str:
     assert f.where.visible_at is not None
     where = f"it waits until {moment(f.where.visible_at)} (seed --at)"
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return f"Will not be crawled: {where}, but robots.txt forbids it."
-    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, quota_reached=f.quota_reached)
+    stop = _stop_of(f)
     if stop:
         return f"Not crawled for now: {where}, and its queue is stopped: {stop}."
     return f"Will be crawled: {where}.{_alone(f)}"
@@ -310,7 +319,7 @@ def _queued(f: Facts) -> str:
     where = f"number {place + 1} in the queue of {f.queue}" if place is not None else f"in the queue of {f.queue}"
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return f"Will not be crawled: it is {where}, but robots.txt forbids it."
-    stop = stop_text(f.where.stop, is_crawl_paused=f.is_paused, quota_reached=f.quota_reached)
+    stop = _stop_of(f)
     if stop:
         return f"Not crawled for now: it is {where}, and that is stopped: {stop}."
     return f"Will be crawled: it is {where}.{_alone(f)}"
@@ -319,7 +328,7 @@ def _queued(f: Facts) -> str:
 def _deferred(f: Facts) -> str:
     reason = f.where.deferred
     if reason == f.where.stop:
-        return f"Not crawled for now: it is deferred, because its queue is stopped: {stop_text(reason)}."
+        return f"Not crawled for now: it is deferred, because its queue is stopped: {_stop_of(f)}."
     kind, _, rule = reason.partition(":")
     if kind == "trap":
         why = f" ({f.traps.why})" if f.traps.rule == rule else ""
@@ -555,6 +564,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         is_paused=overrides.is_paused,
         quota_reached=await crawl.crawls.quota_reached(),
         boost=overrides.boosts.get(candidate.domain, 0),
+        login_failure=overrides.login_failures.get(candidate.domain, ""),
         scope=_scope_of(router, url, depth, redirects),
         robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,

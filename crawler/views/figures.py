@@ -51,6 +51,7 @@ class DomainView(DomainStats, frozen=True, kw_only=True):
     rates: Rates | None
     last_error: str  # of the last 15 minutes, like "timeout"
     last_error_at: float  # s since 1970; 0 when there was none
+    login_failure: str = ""  # for which it is blocked
 
 
 def domain_view(
@@ -71,6 +72,7 @@ def domain_view(
         rates=busy.rates(now_s, began_s) if busy else None,
         last_error=error.last_error if error else "",
         last_error_at=error.last_error_at if error else 0.0,
+        login_failure=overrides.login_failures.get(registrable_domain(stats.domain), "") if stats.stop else "",
     )
 
 

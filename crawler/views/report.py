@@ -20,6 +20,7 @@ from crawler.rules.scope import SiteRules, SiteTable, first_with, is_secret_head
 from crawler.rules.text import one_line
 from crawler.rules.urls import host_of, queue_of
 from crawler.settings import MembershipSettings, OrderSettings, Settings
+from crawler.settings.load import fixed_cookies
 from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, moment, number, size, table
 from crawler.views.figures import DomainView, told_columns
 from crawler.views.losses import Loss, is_asked, losses_text
@@ -144,8 +145,12 @@ def pending_text(over: Mapping[str, int]) -> str:
     return deferred_text({reason: n for reason, n in over.items() if reason != CRAWL_URLS})
 
 
-def stop_text(stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaReached | None = None) -> str:
+def stop_text(
+    stop: str, *, is_crawl_paused: bool = False, quota_reached: QuotaReached | None = None, login_failure: str = ""
+) -> str:
     """Why nothing of a domain is fetched now; "" when it is."""
+    if stop and login_failure:
+        return f"{login_failure} (try again with 'crawler unblock DOMAIN')"
     if stop:
         return STOPS.get(stop, stop)
     if quota_reached:
@@ -291,7 +296,7 @@ def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[SettingSource]:
         for name, value in one.site.headers.items():
             is_secret = is_secret_header(name, value)
             yield from named(one, "headers", name.lower(), f"header {name}", str(value), is_secret=is_secret)
-        for name in one.site.cookies:
+        for name in fixed_cookies(one.site):
             yield from named(one, "cookies", name, f"cookie {name}", "", is_secret=True)
 
 

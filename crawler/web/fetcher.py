@@ -8,7 +8,7 @@ import os
 import time
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self
@@ -23,7 +23,7 @@ from crawler.rules.health import retry_after_ms
 from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
-from crawler.settings.load import fault_of_site_value
+from crawler.settings.load import fault_of_site_value, fixed_cookies
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
 from crawler.web.resolver import CachingResolver, LookupFailedError
@@ -110,7 +110,7 @@ class Resolved(msgspec.Struct, frozen=True):
             raise UsageError(complaint)
         return cls(
             {name: _value(text, environment) for name, text in site.headers.items()},
-            {name: _value(text, environment) for name, text in site.cookies.items()},
+            {name: _value(text, environment) for name, text in fixed_cookies(site).items()},
             _value(site.auth, environment),
         )
 
@@ -119,7 +119,7 @@ def unresolved(number: int, site: SiteSettings, environment: Mapping[str, str]) 
     """Problems with the variables that a table names, one line each, without any values."""
     texts = {"auth": site.auth}
     texts |= {f"headers.{name}": text for name, text in site.headers.items()}
-    texts |= {f"cookies.{name}": text for name, text in site.cookies.items()}
+    texts |= {f"cookies.{name}": text for name, text in fixed_cookies(site).items()}
     for key, text in texts.items():
         if not isinstance(text, FromEnvironment):
             continue
@@ -185,13 +185,15 @@ class Fetcher:
         url: str,
         *,
         request: Request | None = None,
-        cookies: Mapping[str, str] | None = None,
+        cookies: Collection[tuple[str, str]] = (),
+        hides_cookies: bool = False,
         body_bytes_max: int | None = None,
         note_sent: Callable[[], Awaitable[None]] | None = None,
         before_send: Callable[[], None] | None = None,
         working: AbstractContextManager[None] = IDLE,
     ) -> FetchResult:
-        """Request a canonical URL: by GET, or as `request` says.
+        """Request a canonical URL: by GET, or as `request` says. `cookies`: names and values; `hides_cookies`: the
+        archived request does not have them.
 
         `note_sent` and then `before_send` are called after connecting, just before the request is written; if one
         raises, nothing is sent. With `note_sent` the connection is a new one: on a kept one that the server closes,
@@ -213,7 +215,7 @@ class Fetcher:
                 connection = await self._pool.open(origin, give_back)
             except ConnectFailedError as error:
                 return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
-        head, kept_head = self._request_head(origin, target, cookies, request)
+        head, kept_head = self._request_head(origin, target, cookies, request, hides_cookies=hides_cookies)
         message, kept_body, is_head = head, b"", False
         if request is not None:
             message, is_head = head + request.body, request.method == "HEAD"
@@ -382,7 +384,13 @@ class Fetcher:
         return None
 
     def _request_head(
-        self, origin: Origin, target: str, cookies: Mapping[str, str] | None, request: Request | None = None
+        self,
+        origin: Origin,
+        target: str,
+        cookies: Collection[tuple[str, str]],
+        request: Request | None = None,
+        *,
+        hides_cookies: bool = False,
     ) -> tuple[bytes, bytes]:
         """The head to send, and the head to archive: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
@@ -393,16 +401,17 @@ class Fetcher:
             head = line + origin.request_tail
             return head, head
         added = additions or _NO_ADDITIONS
-        cookie = "; ".join(
-            f"{name}={value}" if name else value for name, value in (added.cookies | dict(cookies or {})).items()
-        )
+        named = {name for name, _ in cookies}
+        pairs = [*((name, value) for name, value in added.cookies.items() if name not in named), *cookies]
+        cookie = "; ".join(f"{name}={value}" if name else value for name, value in pairs)
         own = _own_headers(request) if request is not None else {}
         head = line + self._tail(origin.host_header, cookie, added.headers | own)
         is_body_shown = request is None or not (request.is_secret and request.body)
-        if (not added.secrets or self._settings.archive.request_secrets) and is_body_shown:
+        hides = (added.secrets or hides_cookies) and not self._settings.archive.request_secrets
+        if not hides and is_body_shown:
             return head, head
         shown = {key: (name, KEPT_OUT if key in added.secrets else text) for key, (name, text) in added.headers.items()}
-        kept_cookie = KEPT_OUT if added.cookies else cookie
+        kept_cookie = KEPT_OUT if cookie and (added.cookies or hides_cookies) else cookie
         if not is_body_shown:
             own["content-length"] = "Content-Length", str(len(KEPT_OUT))
         return head, line + self._tail(origin.host_header, kept_cookie, shown | own)

@@ -21,9 +21,10 @@ from crawler.archive.items import ItemWriter
 from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.owner import Frontier
-from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, WarcLocation
+from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
 from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
+from crawler.web.fetcher import KEPT_OUT
 from crawler.worker import hooks
 from crawler.worker.outcomes import Committable, ContentSteps, Failed, Outcome, Refused
 from crawler.worker.watch import Counters
@@ -207,7 +208,10 @@ class ArchiveStage:
         return placed
 
     def _place(self, outcome: Committable) -> Placed:
-        handled, response = outcome.handled, outcome.response
+        handled, response = (
+            outcome.handled,
+            without_cookies(outcome.response) if outcome.is_private else outcome.response,
+        )
         items = None
         if handled.items or handled.followed:
             items = self._files.items.add(handled.items, [encode_followed(one) for one in handled.followed])
@@ -322,6 +326,13 @@ async def _to_its_end(write: Callable[[], None]) -> None:
         await asyncio.wait([writing])
         writing.result()
         raise
+
+
+def without_cookies(response: Response) -> Response:
+    """As it is archived where its cookies are those of a session."""
+    hidden = KEPT_OUT.encode()
+    headers = tuple([(key, hidden if key.lower() == b"set-cookie" else value) for key, value in response.headers])
+    return replace(response, headers=headers)
 
 
 def encode_followed(one: Followed) -> bytes:

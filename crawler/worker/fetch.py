@@ -41,12 +41,16 @@ from crawler.worker import hooks
 from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.worker.archive import AttemptNotes
 from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
+from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
+from crawler.worker.login import LoginPlan, Logins
 from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
 from crawler.worker.response_policy import Recall, ResponsePolicy, is_once, why_not_sent
 from crawler.worker.robots import RobotsEntry, RobotsGate
 from crawler.worker.router import RunBook, with_sitemaps
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
+from crawler.worker.sessions import Session, Sessions
 from crawler.worker.turn import (
     Answered,
     AwaitReach,
@@ -76,6 +80,8 @@ class Means:
     gate: RobotsGate
     parser: PageParser
     handling: HandlerStage
+    sessions: Sessions
+    logins: Logins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +131,11 @@ class RobotsTurns:
         self._on_sent = on_sent
         self.requests = OpenRequests()
 
-    async def read(self, turn: Turn) -> RobotsEntry | Requeue:
-        """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
-        slot, claim = turn.slot, turn.claim
+    async def read(self, turn: Turn, of: Claim | None = None) -> RobotsEntry | Requeue:
+        """Use this turn for robots.txt, of its claim or of another URL of the same site: the entry, or how the turn
+        ends when another one is needed.
+        """
+        slot, claim = turn.slot, of or turn.claim
         origin, sent = origin_of(claim.url), list[int]()
 
         def before_send() -> None:
@@ -402,12 +410,75 @@ class FetchStage:
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
+        session = await self._means.sessions.of(claim) if self._means.sessions.wants(claim) else None
+        if session is not None and not session.is_in and (plan := self._means.logins.plan_of(session)) is not None:
+            return await self._login(turn, session, plan)
         known = self._cookie_walls.answer_for(claim, wall_s())
         if known is not None:  # no request is needed
             step = Step(url=claim.url, cookies={})  # the chain led nowhere, so none is started again
             page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
             return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
-        return await self._page(turn)
+        return await self._page(turn, session)
+
+    async def _login(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd:
+        """Use this turn for the next request of a login."""
+        logins, slot = self._means.logins, turn.slot
+        attempt = logins.begin(session, plan)
+        if attempt is None:
+            return Requeue(wait_ms=LOGIN_WAIT_MS)
+        claim = replace(turn.claim, url=attempt.url, request=None)
+        worker = self._work.requests.add(turn.claim, is_quick=False)
+        try:
+            if not plan.ignores_robots and (end := await self._why_no_login(turn, claim, session)) is not None:
+                return end
+            sent = list[int]()
+
+            def before_send() -> None:
+                self._before_send(turn.claim, attempt.url)
+                sent.append(monotonic_ms())
+                self.margin.sent(slot, sent[-1])
+                turn.sent()
+
+            cookies = session.jar.sent_to(attempt.url, wall_s())
+            result = await self._means.fetcher.fetch(
+                attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
+                before_send=before_send, working=turn.mark,
+            )  # fmt: skip
+            wait, recall = self._hosts.policy.of_page(slot, claim, result)
+            turn.request_over(wait_ms=wait, started=bool(sent))
+            if recall is not None:
+                await self._hosts.recall(claim, recall)
+            if not self._work.held.holds(turn.claim):
+                return LeaseLost()
+            wait_ms = await logins.answered(session, plan, attempt, result)
+            if wait_ms:
+                return self._hosts.policy.set_aside(turn.claim, monotonic_ms() + wait_ms)
+            return Requeue()
+        except NotEntitledError:
+            return Requeue()
+        except asyncio.CancelledError:
+            if not turn.is_request_over:
+                turn.request_over(wait_ms=max(slot.delay_ms, 0))
+            if not self._work.requests.is_only_cut_off(worker):
+                self.cut_off.append(turn.claim)
+                raise
+            return LeaseLost()
+        finally:
+            self._work.requests.remove(worker)
+            logins.end(session)
+
+    async def _why_no_login(self, turn: Turn, claim: Claim, session: Session) -> TurnEnd | None:
+        """How a turn ends instead of a login's request: robots.txt has to be read first, or forbids it."""
+        if not self._settings.robots.obey:
+            return None
+        entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
+        if entry is None:
+            read = await self._robots.read(turn, claim)
+            return read if isinstance(read, Requeue) else Requeue()
+        if entry.rules is not None and entry.rules.allows(claim.url):
+            return None
+        await self._means.logins.refused(session, claim.url)
+        return ReturnToEngine()
 
     async def _ask_robots(self, turn: Turn) -> TurnEnd:
         found = await self._robots.read(turn)
@@ -446,20 +517,22 @@ class FetchStage:
         turn.sent()
         page_request.is_sent, page_request.started_at = True, wall_s()
 
-    async def _page(self, turn: Turn) -> Answered | TurnEnd:
+    async def _page(self, turn: Turn, session: Session | None) -> Answered | TurnEnd:
         slot, claim = turn.slot, turn.claim
         step = self._cookie_walls.take(claim)
-        url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
+        url, cookies = (claim.url, list[tuple[str, str]]()) if step is None else (step.url, [*step.cookies.items()])
         page_request = PageRequest(slot, claim, wall_s(), step=step)
+        if session is not None:
+            page_request.session, page_request.login = session, session.login
+            cookies = [*session.jar.sent_to(url, wall_s()), *cookies]
         before_send = partial(self._before_page, turn, page_request)
         note_sent = partial(self._note_sent, claim) if is_once(claim) else None
         worker = self._work.requests.add(claim, is_quick=turn.is_quick and note_sent is None)
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
             result = await self._means.fetcher.fetch(
-                url, request=claim.request, cookies=cookies, body_bytes_max=bytes_max,
-                note_sent=note_sent, before_send=before_send,
-                working=turn.mark,
+                url, request=claim.request, cookies=cookies, hides_cookies=session is not None,
+                body_bytes_max=bytes_max, note_sent=note_sent, before_send=before_send, working=turn.mark,
             )  # fmt: skip
         except NotEntitledError:
             self._cookie_walls.put_back(claim, step)
@@ -478,6 +551,8 @@ class FetchStage:
         finally:
             self._work.requests.remove(worker)
         reached("fetch.answered", claim.url)
+        if session is not None and result.response is not None:
+            self._means.sessions.take(session, url, result.response.headers)
         wait, recall = self._hosts.policy.of_page(slot, claim, result)
         finished_at = wall_s()
         is_unsent = result.failure is not None and result.failure.kind in UNSENT
@@ -525,6 +600,8 @@ class FetchStage:
                 return Requeue()
         if step is not None and not step.number:
             walls.returned(claim, step, response)
+        if page_request.session is not None and (end := await self._lost(page_request, response, target, settled)):
+            return end
         found = await self._handled(turn, response, settled)
         if isinstance(found, Failed):
             return _attempt(page_request, found)
@@ -538,9 +615,27 @@ class FetchStage:
         return Deliver(
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
-                finished_at=answered.finished_at, accepted=accepted,
+                finished_at=answered.finished_at, accepted=accepted, is_private=page_request.session is not None,
             )
         )  # fmt: skip
+
+    async def _lost(
+        self, page_request: PageRequest, response: Response, target: str, settled: Settlement
+    ) -> TurnEnd | None:
+        """How a turn ends whose answer shows that its session has ended; None if it does not."""
+        claim, session, logins = page_request.claim, page_request.session, self._means.logins
+        assert session is not None
+        plan = logins.plan_of(session)
+        if plan is None:
+            return None
+        if not await logins.has_lost(session, plan, response, target):
+            logins.holds(claim)
+            return None
+        self._session.notes.cut_off(claim, page_request.started_at)
+        if logins.lose(claim, session, page_request.login):
+            return Requeue()
+        detail = "it leads to the login again, right after one that holds"
+        return _attempt(page_request, self._hosts.policy.failed(claim, FailureKind.LOGIN_REQUIRED, detail, settled))
 
     def _may_ask(self, claim: Claim, url: str) -> bool:
         """May another URL of the claim's origin be requested in its turns?"""

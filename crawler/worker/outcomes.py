@@ -50,6 +50,7 @@ class Committable(msgspec.Struct, kw_only=True):
     fresh: int = 0  # candidates among its links: those that were not added lately. Counted for -vv only
     deferred: int = 0  # how many of these are kept, and not fetched; likewise
     accepted: Callable[[], None] | None = None  # called once it is committed
+    is_private: bool = False  # it has cookies of a session, which the archive does not get
     error: Exception | None = None  # raised because of its content while it was committed: it becomes a failure then
 
 

@@ -601,7 +601,7 @@ class HandlerRuntime:
     def __init__(self, app: Crawler | None, settings: Settings, stats: Stats) -> None:
         if app is not None:
             guard_tasks(asyncio.get_running_loop())
-        threads = Threads(settings.handlers.threads)
+        self.threads = threads = Threads(settings.handlers.threads)
         self.hooks = Hooks(app, threads)
         self.handling = HandlerStage(app, settings, self.hooks, threads)
         self._domains = DomainsDone(stats, self.hooks)

@@ -18,6 +18,7 @@ from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.worker.outcomes import Failed, InternalErrors, Outcome
 from crawler.worker.schedule import QueueSlot, Scheduler
+from crawler.worker.sessions import Session
 from crawler.worker.watch import OpenClaims
 
 
@@ -96,6 +97,8 @@ class PageRequest(msgspec.Struct):
     started_at: float
     step: Step | None = None  # at a cookie wall
     is_sent: bool = False  # the last check has passed; `started_at` is the time of it then
+    session: Session | None = None  # whose cookies went along
+    login: int = 0  # of that session
 
 
 class Answered(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ async def test_a_response_is_kept_as_it_came() -> None:
 async def test_the_request_head_is_told_exactly_as_it_was_sent() -> None:
     async with HostileServer(HELLO) as server, fetching(contact="https://example.org/bot") as fetcher:
         plain = response_of(await fetcher.fetch(server.url + "a?b=c"))
-        special = response_of(await fetcher.fetch(server.url, cookies={"id": "42", "b": "c", "": "token"}))
+        special = response_of(await fetcher.fetch(server.url, cookies={"id": "42", "b": "c", "": "token"}.items()))
         assert [plain.request_head, special.request_head] == server.requests
         assert plain.request_head.startswith(
             b"GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
@@ -54,7 +54,7 @@ async def test_the_request_head_is_told_exactly_as_it_was_sent() -> None:
 async def test_cookies_that_hosts_set_can_not_write_headers_and_are_not_kept() -> None:
     setting = HELLO.replace(b"\r\n\r\n", b"\r\nSet-Cookie: id=1\r\n\r\n")
     async with HostileServer(setting) as server, fetching() as fetcher:
-        await fetcher.fetch(server.url, cookies={"a": "b\r\nX-Evil: 1"})
+        await fetcher.fetch(server.url, cookies={"a": "b\r\nX-Evil: 1"}.items())
         await fetcher.fetch(server.url)
         assert not any(b"X-Evil" in head or b"id=1" in head for head in server.requests)
 

@@ -41,7 +41,7 @@ async def test_headers_cookies_and_a_login_go_to_the_urls_that_fit() -> None:
 async def test_a_cookie_from_the_site_wins_over_those_of_the_settings() -> None:
     sites = (SiteSettings(match=f"http://{HOST}", cookies={"a": "file", "b": "file"}),)
     async with HostileServer(HELLO) as server, fetching(sites=sites) as fetcher:
-        await fetcher.fetch(server.url, cookies={"a": "site", "c": "site"})
+        await fetcher.fetch(server.url, cookies={"a": "site", "c": "site"}.items())
         assert b"Cookie: a=site; b=file; c=site" in lines_of(server.requests[0])
 
 

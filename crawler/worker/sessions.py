@@ -1,0 +1,238 @@
+"""Sessions: the cookies of sites, kept by the owner of their partition, and in the engine for the next one.
+
+A session belongs to a site, which is a registrable domain, and has a name if a request gave one. What the engine has is
+sealed with a key that people give to each machine, since cookies are as good as passwords. Without a key the cookies
+stay in the owner's memory, and are lost with it.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from crawler.errors import EngineError, UsageError
+from crawler.frontier.owner import Frontier
+from crawler.membership.ownership import HeldPartitions
+from crawler.model import AckOutcome, Claim
+from crawler.rules.cookies import Cookie, Jar, read_netscape
+from crawler.rules.scope import SiteRules
+from crawler.rules.urls import registrable_domain
+from crawler.runtime.process import wall_s
+from crawler.settings import CookieSettings, SiteSettings
+
+log = logging.getLogger(__name__)
+SESSIONS_MAX = 10_000  # in memory; the one that was used longest ago is forgotten
+STORE_EVERY_S = 0.5  # a killed instance loses this much, and logs in again if that ended the session
+KEY_CHARS_MIN = 16
+NONCE_BYTES = 12
+KEPT_HEADERS = frozenset({b"set-cookie"})
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True):
+    """What is sealed: the cookies, and which login they are of (0: none)."""
+
+    cookies: tuple[Cookie, ...]
+    login: int = 0
+
+
+class Session(msgspec.Struct, kw_only=True):
+    """The session of a site, as its owner has it. `login`: how many logins there were; `is_in`: the last one holds."""
+
+    site: str
+    name: str
+    partition: int
+    epoch: int
+    jar: Jar = msgspec.field(default_factory=Jar)
+    login: int = 0
+    is_in: bool = False
+    answers: int = 0  # since that login
+    is_changed: bool = False  # and not stored yet
+
+    @property
+    def key(self) -> str:
+        return f"{self.site} {self.name}"
+
+
+class Seal:
+    """Encrypts and authenticates with a key that people gave, bound to what the content is of."""
+
+    def __init__(self, key: bytes) -> None:
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        except ImportError:
+            raise UsageError(
+                "cookies.key_env and cookies.key_file need a library: pip install 'shardcrawl[sessions]'"
+            ) from None
+        self._cipher: ChaCha20Poly1305 = ChaCha20Poly1305(hashlib.sha256(b"cookies\0" + key).digest())
+
+    def close(self, content: bytes, about: str) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, content, about.encode())
+
+    def open(self, sealed: bytes, about: str) -> bytes | None:
+        """None: it was sealed with another key, for something else, or is damaged."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about.encode())
+        except (InvalidTag, ValueError):
+            return None
+
+
+def seal_of(settings: CookieSettings, environment: Mapping[str, str]) -> Seal | None:
+    """By the key that the settings name; None without one. Raises UsageError for a key that is missing or too short."""
+    if settings.key_env and settings.key_file:
+        raise UsageError("give one of cookies.key_env and cookies.key_file")
+    if settings.key_env:
+        where, text = f"the variable {settings.key_env}", environment.get(settings.key_env, "")
+    elif settings.key_file:
+        where = settings.key_file
+        try:
+            text = Path(settings.key_file).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"cookies.key_file: can't read {where}: {error.strerror}") from None
+    else:
+        return None
+    if len(text.strip()) < KEY_CHARS_MIN:
+        raise UsageError(
+            f"cookies: {where} has no key of at least {KEY_CHARS_MIN} characters ('openssl rand -hex 32' prints one)"
+        )
+    return Seal(text.strip().encode())
+
+
+def cookies_of_files(sites: Sequence[SiteSettings]) -> dict[str, list[Cookie]]:
+    """What the files of [[sites]] have, by site. Raises UsageError."""
+    found: dict[str, list[Cookie]] = {}
+    for number, site in enumerate(sites):
+        if not isinstance(site.cookies, str) or not site.cookies:
+            continue
+        try:
+            text = Path(site.cookies).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"sites[{number}].cookies: can't read {site.cookies}: {error.strerror}") from None
+        for cookie in read_netscape(text, site.cookies):
+            found.setdefault(registrable_domain(cookie.host), []).append(cookie)
+    return found
+
+
+class Sessions:
+    """Those of one instance. `logins`: sites that somebody logs in to."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        held: HeldPartitions,
+        seal: Seal | None,
+        sites: Sequence[SiteSettings],
+        logins: frozenset[str],
+        *,
+        crawl: str,
+    ) -> None:
+        self._frontier = frontier
+        self._held = held
+        self._seal = seal
+        self._crawl = crawl
+        self._rules = SiteRules.of(sites, "session")
+        self._files = cookies_of_files(sites)
+        self._sites = logins | self._files.keys()
+        self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._is_told = seal is not None
+
+    def wants(self, claim: Claim) -> bool:
+        """Has this claim's request a session?"""
+        if claim.request is not None and claim.request.session:
+            return True
+        if claim.domain in self._sites:
+            return True
+        return self._rules is not None and bool(self._rules.first(claim.url, "session"))
+
+    async def of(self, claim: Claim) -> Session:
+        """The session of a claim that wants one, from the engine where this owner has none. Raises EngineError."""
+        key = claim.domain, claim.request.session if claim.request is not None else ""
+        known = self._known.get(key)
+        if known is not None and known.epoch == claim.epoch:
+            self._known.move_to_end(key)
+            return known
+        session = Session(site=key[0], name=key[1], partition=claim.partition, epoch=claim.epoch)
+        stored = await self._stored(session)
+        if stored is not None:
+            session.jar, session.login, session.is_in = Jar(stored.cookies), stored.login, stored.login > 0
+        else:
+            session.jar = Jar(self._files.get(key[0], ()))
+        known = self._known.get(key)
+        if known is not None and known.epoch == claim.epoch:
+            return known  # another turn was faster
+        self._known[key] = session
+        if len(self._known) > SESSIONS_MAX:
+            self._known.popitem(last=False)
+        return session
+
+    async def _stored(self, session: Session) -> Stored | None:
+        if self._seal is None:
+            return None
+        sealed = await self._frontier.jar(session.partition, session.key)
+        if not sealed:
+            return None
+        content = self._seal.open(sealed, self._about(session))
+        if content is None:
+            log.warning(
+                "session.unreadable", extra={"site": session.site, "why": "sealed with another key, or damaged"}
+            )
+            return None
+        return msgspec.msgpack.decode(content, type=Stored)
+
+    def _about(self, session: Session) -> str:
+        return f"{self._crawl} {session.key}"
+
+    def take(self, session: Session, url: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep what a response sets."""
+        if session.jar.take(url, headers, wall_s()):
+            session.is_changed = True
+
+    def logged_in(self, session: Session) -> None:
+        """A login has succeeded."""
+        session.login, session.is_in, session.answers, session.is_changed = session.login + 1, True, 0, True
+        if not self._is_told:
+            self._is_told = True
+            log.warning(
+                "session.in_memory", extra={"advice": "with cookies.key_env, who takes over could go on with it"}
+            )
+
+    def lost(self, session: Session) -> None:
+        """The site does not know the session any more. Its cookies stay: some sites remember more than the login."""
+        session.is_in = False
+
+    async def run(self) -> None:
+        """Store what has changed, until cancelled."""
+        while True:
+            await asyncio.sleep(STORE_EVERY_S)
+            try:
+                await self.store()
+            except EngineError as error:
+                log.warning("session.not_stored", extra={"error": str(error)})
+
+    async def store(self) -> None:
+        """Store all that has changed. Raises EngineError."""
+        for session in list(self._known.values()):
+            if session.is_changed and self._seal is not None:
+                await self._store(session, self._seal)
+
+    async def _store(self, session: Session, seal: Seal) -> None:
+        fence = self._held.fence_of(session.partition)
+        if fence is None or fence.epoch != session.epoch:
+            return
+        session.is_changed = False
+        stored = Stored(tuple(session.jar.cookies), session.login if session.is_in else 0)
+        sealed = seal.close(msgspec.msgpack.encode(stored), self._about(session))
+        try:
+            outcome = await self._frontier.store_jar(fence, session.key, sealed)
+        except EngineError:
+            session.is_changed = True
+            raise
+        if outcome is AckOutcome.GONE:
+            log.warning("session.no_room", extra={"site": session.site, "session": session.name})

@@ -1,0 +1,115 @@
+"""Sites that ask for a login: logged in before the first page, again when the session ends, stopped when it fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler import Crawler, Page
+from crawler.testing import crawl, serve
+from tests.crawl.members_site import PASSWORD, MembersSite
+
+START = "http://club.test/"
+
+
+def app_of(*, password: str = PASSWORD, judged: bool = True) -> Crawler:
+    app = Crawler()
+
+    @app.login("http://club.test/login")
+    def login(page: Page) -> None:
+        page.submit("#in", {"user": "me", "pass": password}, button="go")
+
+    if judged:
+
+        @app.logged_in
+        def logged_in(page: Page) -> bool:
+            return b"member" in page.body
+
+    @app.page()
+    def every(page: Page) -> Iterator[Any]:
+        yield {"path": page.url.removeprefix("http://club.test")}
+
+    return app
+
+
+def paths(items: list[dict[str, Any]]) -> list[str]:
+    return sorted(item["path"] for item in items)
+
+
+def wanted(site: MembersSite) -> list[str]:
+    return sorted(["/", *(f"/p/{n}" for n in range(site.pages))])
+
+
+def test_a_site_is_logged_in_to_before_its_first_page() -> None:
+    site = MembersSite()
+    with serve(site) as web:
+        found = crawl(app_of(), START, web=web)
+    assert (site.logins, site.refused, found.dead) == (1, 0, {})
+    assert paths(found.items) == wanted(site)
+    assert set(site.served.values()) - {2} == {1}  # the front page comes after the login, too
+    first = [(asked.method, asked.url) for asked in site.asked if not asked.url.endswith("robots.txt")]
+    assert first[:2] == [("GET", "http://club.test/login"), ("POST", "http://club.test/login")]
+
+
+def test_a_session_that_ends_is_begun_again() -> None:
+    site = MembersSite(pages=60, lasts=25)
+    with serve(site) as web:
+        found = crawl(app_of(), START, web=web)
+    assert paths(found.items) == wanted(site)
+    assert found.dead == {}
+    assert site.logins == 3  # each page after a login counts: 62 pages and two more front pages
+
+
+def test_logins_by_the_settings_need_no_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CLUB", PASSWORD)
+    site = MembersSite(lasts=12)
+    login = {"url": "http://club.test/login", "user": "me", "password_env": "CLUB"}
+    with serve(site) as web:
+        found = crawl(
+            None, START, web=web, settings={"sites": [{"match": "club.test", "login": login}]}, folder=tmp_path
+        )
+    assert sorted(found.pages) == sorted(f"http://club.test{path}" for path in wanted(site))
+    assert (site.refused, found.dead) == (0, {})
+    assert site.logins >= 2
+    assert leaks(tmp_path) == []
+
+
+def leaks(folder: Path) -> list[str]:
+    """Files that have a password or a cookie of a session, also within compressed records."""
+    import gzip
+
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_socket():
+            data = path.read_bytes()
+            if path.suffix == ".gz":
+                data += gzip.decompress(data)
+            if b"secret-sid" in data or PASSWORD.encode() in data:
+                found.append(path.name)
+    return found
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_login_that_fails_stops_the_site_with_its_reason(judged: bool) -> None:
+    site = MembersSite()
+    with serve(site) as web:
+        found = crawl(app_of(password="wrong", judged=judged), START, web=web)
+    assert (site.logins, site.refused, found.items) == (0, 1, [])
+    assert sum(asked.url.endswith("/login") for asked in site.asked) == 2
+
+
+def test_a_page_that_wants_more_than_a_login_is_given_up() -> None:
+    site = MembersSite(pages=5, forbidden="/admin")
+    with serve(site) as web:
+        found = crawl(app_of(), START, web=web)
+    assert paths(found.items) == wanted(site)
+    assert found.dead["http://club.test/admin"].startswith("login_required it leads to the login again")
+    assert site.logins == 2  # the first time it might have been the end of the session
+
+
+def test_cookies_of_a_session_are_in_no_archive(tmp_path: Path) -> None:
+    site = MembersSite(pages=3)
+    with serve(site) as web:
+        crawl(app_of(), START, web=web, folder=tmp_path)
+    assert leaks(tmp_path) == []
