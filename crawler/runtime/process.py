@@ -58,6 +58,7 @@ POINTS = (
     "lease.acquired",  # the engine has the lease, this session does not know yet
     "claim.taken",  # claims are in memory, nothing is started
     "robots.answered",  # robots.txt is read, not shared
+    "login.done",  # the session has begun, and is not stored
     "request.noted",  # that it is about to be sent: of those that must not be repeated
     "fetch.checked",  # the deadline is checked, the request is not written
     "fetch.answered",  # the response is here, not parsed

@@ -20,7 +20,7 @@ class MembersSite:
         self.served: Counter[str] = Counter()
         self._numbers = itertools.count(1)
         self._sessions: dict[str, int] = {}  # pages that are left
-        self.cookies_sent: list[str] = []
+        self.ended = 0  # sessions
 
     def answer(self, url: str) -> Answer | None:
         raise NotImplementedError
@@ -41,6 +41,7 @@ class MembersSite:
         self._sessions[session] -= 1
         if not self._sessions[session]:
             del self._sessions[session]
+            self.ended += 1
         self.served[path] += 1
         links = "".join(f"<a href=/p/{n}>{n}</a>" for n in range(self.pages)) if path == "/" else ""
         return html(
