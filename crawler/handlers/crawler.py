@@ -69,6 +69,7 @@ class Crawler:
         self.handlers: list[Handler] = []
         self.listeners: dict[Event, list[Callable[..., Any]]] = {event: [] for event in get_args(Event)}
         self.starts: list[Callable[..., Any]] = []
+        self.request_functions: list[Callable[..., Any]] = []
         self.logins: dict[str, Callable[..., Any]] = {}
         self.logged_in_functions: list[Callable[..., Any]] = []
 
@@ -117,6 +118,14 @@ class Crawler:
         """
         check_callable(function)
         self.starts.append(function)
+        return function
+
+    def before_request(self, function: Function) -> Function:
+        """Decorator: called with each request for a page before it is sent (`OutgoingRequest`). It may add headers, or
+        refuse the request.
+        """
+        check_callable(function, "request")
+        self.request_functions.append(function)
         return function
 
     def login(self, where: str) -> Callable[[Function], Function]:

@@ -122,8 +122,6 @@ def _headers_of(headers: Mapping[str, str]) -> dict[str, str]:
     _check_type("headers", headers, Mapping)
     found = dict[str, str]()
     for name, value in headers.items():
-        _check_type("the name of a header", name, str)
-        _check_type(f"the header {name}", value, str)
         check_header(name, value)
         found[str(name)] = str(value).strip()
     if sum(len(name) + len(value) for name, value in found.items()) > HEADERS_BYTES_MAX:
@@ -136,7 +134,9 @@ def _headers_of(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_header(name: str, value: str) -> None:
-    """Raises ValueError for a header that can't be sent, or that the crawler sets itself."""
+    """Raises TypeError, and ValueError for a header that can't be sent, or that the crawler sets itself."""
+    _check_type("the name of a header", name, str)
+    _check_type(f"the header {name}", value, str)
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"{name[:40]!r} can't be the name of a header")
     if name.lower() in _OURS:

@@ -56,6 +56,8 @@ def _of_one(site: SiteSettings, settings: Settings) -> Iterator[str]:
         yield "auth: the same table has headers.Authorization"
     if len({name.lower() for name in site.headers}) < len(site.headers):
         yield "headers: one name is given twice, in different case"
+    if isinstance(site.cookies, str) and ("=" in site.cookies or ";" in site.cookies):
+        yield 'cookies: expected a table, like {session = "..."}, or the name of a file of cookies'
     for name in fixed_cookies(site):
         if not _TOKEN.fullmatch(name):
             yield f"cookies.{name!r}: not the name of a cookie"

@@ -161,7 +161,8 @@ class WebServer:
         if method != "HEAD" and answer.status not in _WITHOUT_BODY:
             writer.write(answer.body)
         await writer.drain()
-        return len(body) == int(length or "0") if length.isdigit() or not length else False
+        is_read = len(body) == int(length) if length.isdigit() else not length
+        return is_read and method != "CONNECT" and headers.get("connection", "").lower() != "close"
 
     def _answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
         respond = getattr(self._source, "respond", None)

@@ -20,7 +20,7 @@ from crawler.errors import InvalidUrl, UsageError
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Request, Response
 from crawler.rules.addresses import is_address, is_port_denied, is_public, refused_text
 from crawler.rules.health import retry_after_ms
-from crawler.rules.scope import SiteRules, SiteTable, is_secret_header
+from crawler.rules.scope import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
 from crawler.settings.load import fault_of_site_value, fixed_cookies
@@ -405,16 +405,23 @@ class Fetcher:
         pairs = [*((name, value) for name, value in added.cookies.items() if name not in named), *cookies]
         cookie = "; ".join(f"{name}={value}" if name else value for name, value in pairs)
         own = _own_headers(request) if request is not None else {}
+        if "cookie" in own:
+            given = own.pop("cookie")[1]
+            cookie, hides_cookies = f"{cookie}; {given}" if cookie else given, True
+        secret = added.secrets | (SECRET_HEADERS & own.keys())
         head = line + self._tail(origin.host_header, cookie, added.headers | own)
         is_body_shown = request is None or not (request.is_secret and request.body)
-        hides = (added.secrets or hides_cookies) and not self._settings.archive.request_secrets
+        hides = (secret or hides_cookies) and not self._settings.archive.request_secrets
         if not hides and is_body_shown:
             return head, head
-        shown = {key: (name, KEPT_OUT if key in added.secrets else text) for key, (name, text) in added.headers.items()}
-        kept_cookie = KEPT_OUT if cookie and (added.cookies or hides_cookies) else cookie
+        shown = {
+            key: (name, KEPT_OUT if hides and key in secret else text)
+            for key, (name, text) in (added.headers | own).items()
+        }
+        kept_cookie = KEPT_OUT if hides and cookie and (added.cookies or hides_cookies) else cookie
         if not is_body_shown:
-            own["content-length"] = "Content-Length", str(len(KEPT_OUT))
-        return head, line + self._tail(origin.host_header, kept_cookie, shown | own)
+            shown["content-length"] = "Content-Length", str(len(KEPT_OUT))
+        return head, line + self._tail(origin.host_header, kept_cookie, shown)
 
     def _tail(self, host_header: str, cookie: str, added: Mapping[str, tuple[str, str]] | None = None) -> bytes:
         headers = {

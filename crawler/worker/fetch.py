@@ -29,6 +29,7 @@ from crawler.model import (
     FetchResult,
     ParsedPage,
     RefusalReason,
+    Request,
     Response,
 )
 from crawler.rules.health import TICK_MS, CrashAction, HostAction
@@ -410,6 +411,11 @@ class FetchStage:
         longer = await self._robots.learn_delay(turn, entry)
         if longer is not None:
             return longer
+        if self._means.handling.prepares:
+            prepared = await self._prepared(turn)
+            if not isinstance(prepared, Request):
+                return prepared
+            turn.request = prepared
         session = await self._means.sessions.of(claim) if self._means.sessions.wants(claim) else None
         if session is not None and not session.is_in and (plan := self._means.logins.plan_of(session)) is not None:
             return await self._login(turn, session, plan)
@@ -419,6 +425,17 @@ class FetchStage:
             page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
             return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
         return await self._page(turn, session)
+
+    async def _prepared(self, turn: Turn) -> Request | Deliver:
+        """The turn's request as the user's functions want it, or how the turn ends when they don't."""
+        claim = turn.claim
+        prepared = await self._means.handling.prepare(claim)
+        if isinstance(prepared, Request):
+            return prepared
+        if isinstance(prepared, str):
+            return Deliver(Refused(claim=claim, reason=prepared))
+        failed = self._hosts.policy.failed(claim, FailureKind.HANDLER, prepared.detail, Settlement(next_fetch_ms=0))
+        return Deliver(replace(failed, trace=prepared.trace))
 
     async def _login(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd:
         """Use this turn for the next request of a login."""
@@ -531,7 +548,7 @@ class FetchStage:
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
             result = await self._means.fetcher.fetch(
-                url, request=claim.request, cookies=cookies, hides_cookies=session is not None,
+                url, request=turn.request or claim.request, cookies=cookies, hides_cookies=session is not None,
                 body_bytes_max=bytes_max, note_sent=note_sent, before_send=before_send, working=turn.mark,
             )  # fmt: skip
         except NotEntitledError:

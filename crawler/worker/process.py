@@ -21,10 +21,18 @@ from crawler.content.sitemap import looks_like_one
 from crawler.frontier.reads import Stats
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
-from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError, Limits, run_handler
-from crawler.handlers.tasks import Threads, end_users_tasks, guard_tasks
+from crawler.handlers.run import (
+    NOTHING_HANDLED,
+    Handled,
+    HandlerError,
+    Limits,
+    OutgoingRequest,
+    prepare,
+    run_handler,
+)
+from crawler.handlers.tasks import CodeFailure, Threads, end_users_tasks, guard_tasks
 from crawler.media_type import declared_type, is_html
-from crawler.model import LINK_RULES, Claim, ParsedPage, Response
+from crawler.model import LINK_RULES, PLAIN, Claim, ParsedPage, Request, Response
 from crawler.rules.scope import SiteRules
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of, registrable_domain
@@ -493,8 +501,23 @@ class HandlerStage:
         self._follows_links = settings.scope.follow == "links"
         self._labels = frozenset(app.labels) if app else frozenset()
         self._sites = SiteRules.of(settings.sites, "label")
+        self._before_request = app.request_functions if app else []
         command = ("-P", "-m", "crawler.worker.handler_worker", settings.handlers.app)
         self._pool = WorkerPool([WorkerProcess(*command) for _ in range(settings.handlers.processes)])
+
+    @property
+    def prepares(self) -> bool:
+        """Do users' functions see requests before they are sent?"""
+        return bool(self._before_request)
+
+    async def prepare(self, claim: Claim) -> Request | str | CodeFailure:
+        """The request as they want it; why it is not sent; or how one of them failed."""
+        request = claim.request or PLAIN
+        outgoing = OutgoingRequest(claim.url, request, label=claim.label, depth=claim.depth, run=claim.run)
+        failure = await prepare(self._before_request, outgoing, self._threads)
+        if failure is not None:
+            return failure
+        return outgoing.refusal or replace(request, headers=outgoing.headers)
 
     async def handle(
         self,

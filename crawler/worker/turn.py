@@ -12,7 +12,7 @@ from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
 from crawler.membership.ownership import HeldPartitions
-from crawler.model import Claim, FetchResult, Response
+from crawler.model import Claim, FetchResult, Request, Response
 from crawler.rules.health import TICK_MS, crash_action_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
@@ -263,7 +263,17 @@ TurnEnd = Requeue | AwaitAddress | AwaitReach | ReturnToEngine | LeaseLost | Set
 class Turn:
     """A claim and the queue slot in which it is worked on."""
 
-    __slots__ = ("_scheduler", "claim", "crash_action", "is_apart", "is_quick", "is_request_over", "mark", "slot")
+    __slots__ = (
+        "_scheduler",
+        "claim",
+        "crash_action",
+        "is_apart",
+        "is_quick",
+        "is_request_over",
+        "mark",
+        "request",
+        "slot",
+    )
 
     def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
         self._scheduler = scheduler
@@ -272,6 +282,7 @@ class Turn:
         self.claim = claim
         self.crash_action = crash_action_of(claim.deaths, claim.deliveries)
         self.is_request_over = False
+        self.request: Request | None = None  # where users' functions have changed it
         self.is_quick = False  # a quick answer is expected
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
 

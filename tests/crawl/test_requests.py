@@ -219,3 +219,56 @@ def test_again_means_once_more_for_this_page(site: Site, web: ServedWeb) -> None
     found = crawl(app_of({"url": f"{HERE}/order"}, handler=twice), web=web)
     assert sorted(item["meta"].get("n", 0) for item in found.items) == [0, 1, 2, 3]
     assert len(site.asked) == 4
+
+
+def test_requests_may_be_changed_or_refused_before_they_are_sent(site: Site, web: ServedWeb, tmp_path: Path) -> None:
+    app = app_of(
+        {"url": f"{HERE}/a", "meta": {"n": 1}}, {"url": f"{HERE}/b"}, {"body": b"x", "headers": {"X-Own": "1"}}
+    )
+
+    @app.before_request
+    def sign(request: Any) -> None:
+        request.headers["Authorization"] = "Bearer hush-token"
+        request.headers["Cookie"] = "sid=hush-cookie"
+        request.headers["X-Meta"] = str(request.meta.get("n", "none"))
+
+    @app.before_request
+    async def judge(request: Any) -> None:
+        if request.url.endswith("/b"):
+            request.refuse("not today")
+
+    found = crawl(app, web=web, folder=tmp_path)
+    assert {asked.url for asked in site.asked} == {f"{HERE}/a", f"{HERE}/order"}
+    assert {asked.headers["authorization"] for asked in site.asked} == {"Bearer hush-token"}
+    assert {asked.headers["cookie"] for asked in site.asked} == {"sid=hush-cookie"}
+    assert {(asked.headers["x-meta"], asked.headers.get("x-own")) for asked in site.asked} == {
+        ("1", None),
+        ("none", "1"),
+    }
+    assert (len(found.items), found.dead) == (2, {})
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    records = [one for path in open_existing(tmp_path).warc.iterdir() for one in records_of(path)]
+    assert not [data for data in (kept, *records) if b"hush" in data]
+    assert (
+        sum(b"Authorization: (not archived)\r\n" in one and b"Cookie: (not archived)\r\n" in one for one in records)
+        == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"X Y": "1"}, "can't be the name of a header"), ({"Host": "x"}, "the crawler sets Host itself"), ({"X": 1}, "X")],
+)
+def test_a_function_that_spoils_a_request_fails_its_page_alone(
+    wrong: dict[str, Any], said: str, site: Site, web: ServedWeb
+) -> None:
+    app = app_of({"url": f"{HERE}/a"}, {"url": f"{HERE}/b"})
+
+    @app.before_request
+    def spoil(request: Any) -> None:
+        if request.url.endswith("/a"):
+            request.headers.update(wrong)
+
+    found = crawl(app, web=web)
+    assert said in found.dead[f"{HERE}/a"]
+    assert [item["url"] for item in found.items] == [f"{HERE}/b"]

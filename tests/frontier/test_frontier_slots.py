@@ -67,6 +67,7 @@ async def run_all_scripts(door: Door) -> set[str]:
     one, two, three, four, five = claims = await door.claim()
     await door.frontier.extend_claims({0: (door.fence, claims)}, visibility_ms=1000)
     await door.frontier.note_sent(door.fence, one)
+    await door.frontier.store_jar(door.fence, "a.test ", b"sealed")
     await door.frontier.record_crash("dan", {0: [one.fingerprint]})
     await door.ack(one, found("child"))
     s = Settlement(next_fetch_ms=0)

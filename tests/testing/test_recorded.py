@@ -85,7 +85,7 @@ def test_records_of_no_final_response_are_said_and_the_others_served(tmp_path: P
 def test_what_was_asked_for_is_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = WebServer(Replayed(RecordedWeb([written(tmp_path / "a.warc.gz", [(PAGE, b"x")])])), asked_max=3)
     for number in range(10):
-        server._answer("GET", f"{PAGE}{number}{'x' * 5000}", "")
+        server._answer("GET", f"{PAGE}{number}{'x' * 5000}", {}, b"")
     assert [url[:15] for url in server.asked] == [f"{PAGE}{number}" for number in (7, 8, 9)]
     assert max(map(len, server.asked)) == 2000
 
@@ -93,7 +93,7 @@ def test_what_was_asked_for_is_kept_within_bounds(tmp_path: Path, monkeypatch: p
 def asked(web: ServedWeb, url: str) -> bytes:
     host, _, port = web.settings["fetch.gateway"].partition(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(f"GET {url} HTTP/1.1\r\nContent-Length: 0\r\n\r\n".encode())
+        connection.sendall(f"GET {url} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
         with connection.makefile("rb") as file:
             return file.read()
 

@@ -42,7 +42,7 @@ async def test_a_cookie_from_the_site_wins_over_those_of_the_settings() -> None:
     sites = (SiteSettings(match=f"http://{HOST}", cookies={"a": "file", "b": "file"}),)
     async with HostileServer(HELLO) as server, fetching(sites=sites) as fetcher:
         await fetcher.fetch(server.url, cookies={"a": "site", "c": "site"}.items())
-        assert b"Cookie: a=site; b=file; c=site" in lines_of(server.requests[0])
+        assert b"Cookie: b=file; a=site; c=site" in lines_of(server.requests[0])
 
 
 async def test_secrets_are_sent_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

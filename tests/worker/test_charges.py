@@ -71,12 +71,14 @@ TABLE = {
     "handler_retry": Cell(K.HANDLER_RETRY, 1500),
     "outcome_unknown": Cell(K.OUTCOME_UNKNOWN, ENDS),
     "redirect_with_body": Cell(K.REDIRECT_WITH_BODY, ENDS),
+    "login_required": Cell(K.LOGIN_REQUIRED, ENDS),
     "internal": Cell(K.INTERNAL, ENDS),
     "poison_url": Cell(K.POISON_URL, ENDS),
     "host_dead": Cell(K.HOST_DEAD, ENDS),
 }
 AFTERWARDS = {
-    "parse", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "internal", "poison_url", "host_dead",
+    "parse", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "login_required", "internal",
+    "poison_url", "host_dead",
 }  # fmt: skip
 
 
