@@ -222,8 +222,8 @@ def test_a_mistake_in_a_file_is_one_line_naming_the_key(tmp_path: Path, text: st
 
 @pytest.mark.parametrize(
     "text",
-    ["auth = 'hush'", "auth = {env = 5, x = 'hush'}", "cookies = 'a=hush'", "cookies = {a = 'hush;'}", "headers = 'hush'",
-     "headers = {a = 'hush\u00e9'}", "headers = {a = ['hush']}", "auth = 'hush'\nmatch = 5"],
+    ["auth = 'hush'", "auth = {env = 5, x = 'hush'}", "cookies = 'a=hush'", "cookies = {a = 'hush;'}",
+     "headers = 'hush'", "headers = {a = 'hush\u00e9'}", "headers = {a = ['hush']}", "auth = 'hush'\nmatch = 5"],
 )  # fmt: skip
 def test_a_mistake_in_what_may_be_a_secret_does_not_say_its_value(tmp_path: Path, text: str) -> None:
     site = text if "match" in text else f"match = 'a.test'\n{text}"
