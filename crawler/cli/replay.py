@@ -15,7 +15,7 @@ from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, flush, out, warn
 from crawler.testing.example_web import ExampleWeb
 from crawler.testing.replaying import Replayed
-from crawler.testing.web_server import Table, WebServer, WebSource, environment_of
+from crawler.testing.web_server import WebServer, WebSource, environment_of
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PROMPT = "(replay) "  # of a shell that is run
@@ -59,8 +59,7 @@ def _recorded(paths: Sequence[str]) -> tuple[WebSource, str, str]:
 
 def _example() -> tuple[WebSource, str, str]:
     example = ExampleWeb()
-    table = Table(example.pages)
-    return table, f"{len(example.pages)} URLs of {len(table.hosts)} hosts", example.seeds[0]
+    return example, f"{len(example.pages)} URLs of {len(example.hosts)} hosts", example.seeds[0]
 
 
 async def _serve(source: WebSource, port: int, command: list[str] | None, what: str, first: str) -> int:

@@ -1,15 +1,21 @@
 """A small web to try things on: quotations in pages, a site for each of their authors, a shop, and news.
 
+Some more sites want a login, a POST, a token or a cookie (example_sites.py).
+
 Made from word lists, always the same. `quotes`, `authors`, `products` and `articles` are what a program that reads it
 must find. No site but those of quotations and authors links to another.
 """
 
 import random
+from collections.abc import Collection
 from datetime import date, timedelta
 from html import escape
 from typing import Any
 
+from crawler.rules.urls import host_of
+from crawler.testing.example_sites import ExampleSites
 from crawler.testing.generated_web import Resource
+from crawler.testing.web_server import Answer, Asked, Table
 
 HOST, SHOP, NEWS = "quotes.test", "shop.test", "news.test"
 QUOTES_A_PAGE = 10
@@ -96,6 +102,20 @@ class ExampleWeb:
         self._shop()
         self.articles = [self._article(number) for number in range(ARTICLES)]
         self._news()
+        self.sites = ExampleSites(self.quotes[:20], self.products)
+        self._table = Table(self.pages)
+
+    @property
+    def hosts(self) -> Collection[str]:
+        return {*self._table.hosts, *self.sites.hosts}
+
+    def answer(self, url: str) -> Answer | None:
+        """For a canonical URL that is fetched by GET, without headers."""
+        return self.respond(Asked(method="GET", url=url, headers={}))
+
+    def respond(self, asked: Asked) -> Answer | None:
+        """For any request."""
+        return self.sites.respond(asked) if host_of(asked.url) in self.sites.hosts else self._table.answer(asked.url)
 
     def _author(self, number: int) -> dict[str, Any]:
         first = _FIRST[number % len(_FIRST)]

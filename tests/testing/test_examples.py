@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from crawler.testing import Crawled, ExampleWeb, ServedWeb, crawl, serve
+from crawler.testing.example_sites import PASSWORD, TOKEN
 from tests.support.pages import blocks_of
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,7 @@ HANDLERS_ONLY = {"scope.follow": "handlers"}
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[ServedWeb]:
-    with serve(WEB.pages) as web:
+    with serve(WEB) as web:
         yield web
 
 
@@ -31,7 +32,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def crawled(name: str, seed: str, web: ServedWeb, **settings: object) -> Crawled:
+def crawled(name: str, seed: str | tuple[()], web: ServedWeb, **settings: object) -> Crawled:
     done = crawl(example(name).app, seed, web=web, settings=settings)
     assert done.dead == {}
     return done
@@ -54,6 +55,41 @@ def test_the_example_of_the_tutorial_is_the_file() -> None:
 def test_all_products_of_the_shop_are_found(web: ServedWeb) -> None:
     items = crawled("shop", "http://shop.test/", web, **HANDLERS_ONLY).items
     assert sorted(items, key=lambda one: one["url"]) == sorted(WEB.products, key=lambda one: one["url"])
+
+
+def test_what_a_list_says_comes_with_its_products(web: ServedWeb) -> None:
+    items = crawled("ranks", "http://shop.test/", web, **HANDLERS_ONLY).items
+    wanted = [{"place": place, "name": one["name"], "price": one["price"]} for place, one in enumerate(WEB.products, 1)]
+    assert sorted(items, key=lambda one: int(one["place"])) == wanted
+
+
+def test_members_log_in_again_whenever_their_session_ends(web: ServedWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMBERS_PASSWORD", PASSWORD)
+    items = crawled("members", (), web, **HANDLERS_ONLY).items
+    assert sorted(one["text"] for one in items) == sorted(one["text"] for one in WEB.sites.quotes)
+
+
+def test_a_search_by_post_is_read_to_its_end(web: ServedWeb) -> None:
+    items = crawled("search", (), web).items
+    wanted = [
+        {"word": word, "tea": one["name"]}
+        for word in ("assam", "tin")
+        for one in WEB.products
+        if word in one["name"].lower()
+    ]
+    assert sorted(map(repr, items)) == sorted(map(repr, wanted))
+
+
+def test_an_api_is_read_with_its_token(web: ServedWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEA_TOKEN", TOKEN)
+    items = crawled("api", (), web).items
+    assert sorted(items, key=lambda one: str(one["url"])) == sorted(WEB.products, key=lambda one: one["url"])
+
+
+def test_a_file_of_cookies_opens_the_reading_room(web: ServedWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    done = crawl("readers.py", web=web, config=EXAMPLES / "readers.toml")
+    assert sorted(one["title"] for one in done.items) == WEB.sites.titles
 
 
 def test_the_link_checker_finds_the_broken_link_and_its_page(web: ServedWeb) -> None:
