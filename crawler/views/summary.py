@@ -64,11 +64,19 @@ async def summary(
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
+    lines += [
+        f"{site}: {_not_in(crawl, site, why)}" for site, why in sorted(overrides.login_failures.items())[:SEEDS_SHOWN]
+    ]
     lines += [away] if away and not is_all else []
     lines += [_scripted(one) for one in losses if one.reason == SCRIPTED]
     lines += _places(crawl, outputs, has_more=totals.fetched > new)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
+
+
+def _not_in(crawl: OpenCrawl, site: str, why: str) -> str:
+    """Why nothing more of a site is fetched, and what to do."""
+    return one_line(f"{why}; then '{program()} unblock {site}{_where(crawl)}' tries again")
 
 
 def _scripted(loss: Loss) -> str:
@@ -182,6 +190,10 @@ def _by_partition(seeds: Sequence[Candidate]) -> dict[int, list[str]]:
 
 async def _failure_of_all(crawl: OpenCrawl, totals: Totals, losses: Sequence[Loss]) -> NothingFetchedError:
     """Why not one page was fetched, by the first URL that was given up."""
+    failures = (await crawl.operator.overrides()).login_failures
+    if failures and not totals.fetched:
+        site, why = min(failures.items())
+        return NothingFetchedError(f"nothing was fetched: {site}: {_not_in(crawl, site, why)}")
     letters = await crawl.inspect.dead_letters(1)
     if private := next((one for one in losses if one.reason == ALLOW_PRIVATE), None) if not letters else None:
         others = f" (and {number(private.count - 1)} more)" if private.count > 1 else ""

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from crawler import Crawler, Page
-from crawler.testing import crawl, serve
-from tests.crawl.members_site import PASSWORD, MembersSite
+from crawler.testing import Answer, Asked, crawl, serve
+from crawler.worker import login
+from tests.crawl.members_site import PASSWORD, MembersSite, html, redirect
 
 START = "http://club.test/"
 
@@ -17,7 +18,7 @@ def app_of(*, password: str = PASSWORD, judged: bool = True) -> Crawler:
     app = Crawler()
 
     @app.login("http://club.test/login")
-    def login(page: Page) -> None:
+    def fill_in(page: Page) -> None:
         page.submit("#in", {"user": "me", "pass": password}, button="go")
 
     if judged:
@@ -64,11 +65,9 @@ def test_a_session_that_ends_is_begun_again() -> None:
 def test_logins_by_the_settings_need_no_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CLUB", PASSWORD)
     site = MembersSite(lasts=12)
-    login = {"url": "http://club.test/login", "user": "me", "password_env": "CLUB"}
+    how = {"url": "http://club.test/login", "user": "me", "password_env": "CLUB"}
     with serve(site) as web:
-        found = crawl(
-            None, START, web=web, settings={"sites": [{"match": "club.test", "login": login}]}, folder=tmp_path
-        )
+        found = crawl(None, START, web=web, settings={"sites": [{"match": "club.test", "login": how}]}, folder=tmp_path)
     assert sorted(found.pages) == sorted(f"http://club.test{path}" for path in wanted(site))
     assert (site.refused, found.dead) == (0, {})
     assert site.logins >= 2
@@ -113,3 +112,69 @@ def test_cookies_of_a_session_are_in_no_archive(tmp_path: Path) -> None:
     with serve(site) as web:
         crawl(app_of(), START, web=web, folder=tmp_path)
     assert leaks(tmp_path) == []
+
+
+class Treacherous(MembersSite):
+    """A site whose login page is not what it should be."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.hosts = ("club.test", "evil.test")
+        self.login_page = answer
+
+    def respond(self, asked: Asked) -> Answer | None:
+        if "evil.test" in asked.url or asked.url.partition("?")[0].endswith("/login"):
+            self.asked.append(asked)
+            return self.login_page
+        return super().respond(asked)
+
+
+FORM = '<form id=in action="{}" method=post><input name=user><input type=password name=pass><button name=go></form>'
+TREACHERY = {
+    "it redirects to another site": (redirect("http://evil.test/login"), "it redirects to another site (http://evil.test)"),
+    "its form leads to another site": (html(FORM.format("//evil.test/")), "its form leads to another site (http://evil.test)"),
+    "endless redirects": (redirect("/login"), "its redirects lead nowhere"),
+    "no such form": (html("<p>welcome"), "LookupError: no form fits '#in'"),
+    "no such button": (html("<form id=in><input name=name></form>"), "LookupError: the form has no button 'go'"),
+    "forbidden": (Answer(status=403, body=b"<p>no"), "status 403 for http://club.test/login"),
+    "too many fields": (html(FORM.format("").replace("</form>", "<input name=x>" * 10_001)), "10,000 can be sent"),
+    "it never lets anybody in": (html(FORM.format("")), "does not look logged in"),
+    "overloaded": (Answer(status=503), "no answer after 3 attempts (status 503)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREACHERY)
+def test_a_login_gone_wrong_stops_the_site_and_tells_nobody_the_password(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "TRY_AGAIN_MS", 10)
+    answer, why = TREACHERY[name]
+    site = Treacherous(answer)
+    with serve(site) as web:
+        found = crawl(app_of(), START, web=web, settings={"hosts.failures": 100})
+    (failed,) = [record for record in caplog.records if record.getMessage() == "login.failed"]
+    assert why in failed.__dict__["why"]
+    assert (found.items, found.dead, site.logins) == ([], {}, 0)
+    assert not [asked for asked in site.asked if "evil.test" in asked.url and asked.method == "POST"]
+    assert len(site.asked) < 20
+
+
+def test_a_flood_of_cookies_is_bounded_and_the_session_goes_on() -> None:
+    class Flooding(MembersSite):
+        def respond(self, asked: Asked) -> Answer | None:
+            answer = super().respond(asked)
+            if answer is None or answer.status != 200 or asked.url.endswith("login"):
+                return answer
+            flood = [
+                (b"Set-Cookie", b"n%d=%b; Path=/; Domain=%b" % (n, b"v" * 600, d)) for n in range(25) for d in domains
+            ]
+            return Answer(headers=[*answer.headers, *flood], body=answer.body)
+
+    domains = (b"evil.test", b"test", b"club.test.evil.test", b"")
+    site = Flooding(pages=5)
+    with serve(site) as web:
+        found = crawl(app_of(), START, web=web)
+    assert found.dead == {}
+    sent = [len(asked.headers.get("cookie", "")) for asked in site.asked]
+    assert max(sent) <= 8192
+    assert (site.logins, paths(found.items)) == (1, wanted(site))
