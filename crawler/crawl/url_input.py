@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from crawler import redaction
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import LABEL, Candidate, Followed, Request
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.order import NO_SIGNALS, Signals
-from crawler.rules.requests import request_of
+from crawler.rules.requests import form_in_url, request_of
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.settings.schema import Priority
 from crawler.terminal.text import counted, warn
@@ -61,7 +61,9 @@ class GivenUrl(msgspec.Struct, frozen=True):
             return cls(where, _of_host(text))
         try:
             found = _decode_seed(text)
-            return cls(where, _of_host(found.url), label=found.label, priority=found.priority, request=found.request())
+            url, form = form_in_url(_of_host(found.url), found.method, found.form)
+            found = replace(found, form=form)
+            return cls(where, url, label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             return cls(where, text, flaw=f"not a seed in JSON: {error}")
 
@@ -71,6 +73,13 @@ class GivenUrl(msgspec.Struct, frozen=True):
         return cls(
             "start", followed.url, label=followed.label, priority=followed.priority or None, request=followed.request
         )
+
+    @property
+    def url_alone(self) -> "GivenUrl":
+        """For who takes URLs only: flawed if it carries more."""
+        if self.flaw or not (self.label or self.priority is not None or self.request):
+            return self
+        return replace(self, flaw="seeds of a job are URLs alone, without label, priority or request")
 
 
 class JsonSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
