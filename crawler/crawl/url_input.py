@@ -171,8 +171,9 @@ _BARE_HOST = re.compile(_NAME, re.IGNORECASE)
 _WITHOUT_SCHEME = re.compile(rf"({_NAME})(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
 
 
-def _with_scheme(text: str) -> str:
-    """With https:// in front of what has no scheme, and that said: nearly all sites have it, and nobody can listen.
+def _with_scheme(text: str, *, quiet: bool = False) -> str:
+    """With https:// in front of what has no scheme, and that said unless `quiet`: nearly all sites have it, and nobody
+    can listen.
 
     http:// for this machine and private addresses, where nearly none has.
     """
@@ -187,7 +188,8 @@ def _with_scheme(text: str) -> str:
         taken = canonicalize(taken)
     except InvalidUrl:
         return text
-    warn(f"taking {text} as {taken}")
+    if not quiet:
+        warn(f"taking {text} as {taken}")
     return taken
 
 
@@ -209,8 +211,17 @@ def sources_of(arguments: argparse.Namespace) -> tuple[list[GivenUrl], list[str]
     return plain, list(dict.fromkeys(files))
 
 
-def _of_argument(where: str, text: str) -> GivenUrl:
-    return GivenUrl.of(where, text) if text.startswith("{") else GivenUrl(where, _with_scheme(without_comment(text)))
+def _of_argument(where: str, text: str, *, quiet: bool = False) -> GivenUrl:
+    if text.startswith("{"):
+        return GivenUrl.of(where, text)
+    return GivenUrl(where, _with_scheme(without_comment(text), quiet=quiet))
+
+
+def urls_given(arguments: argparse.Namespace) -> list[str]:
+    """The canonical URLs on a command line, without those that can't be: whoever uses them says why."""
+    texts = [getattr(arguments, "url", STDIN), *getattr(arguments, "urls", ()), *getattr(arguments, "sitemap", ())]
+    given, report = (_of_argument("", text, quiet=True) for text in texts), SeedReport()
+    return [url for url in map(report.canonical, given) if url is not None]
 
 
 def _check_readable(file: str) -> None:

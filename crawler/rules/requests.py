@@ -143,9 +143,14 @@ def _headers_of(headers: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def is_header_name(name: str) -> bool:
+    """Can it be the name of a header, or of a cookie?"""
+    return _TOKEN.fullmatch(name) is not None
+
+
 def check_header(name: str, value: str) -> None:
     """Raises ValueError for a header that can't be sent, or that the crawler sets itself."""
-    if not _TOKEN.fullmatch(name):
+    if not is_header_name(name):
         raise ValueError(f"{name[:40]!r} can't be the name of a header")
     if name.lower() in _OURS:
         raise ValueError(f"the crawler sets {name} itself")
