@@ -28,6 +28,7 @@ examples:
   crawler crawl https://docs.example/guide/ --scope prefix -o guide.jsonl
   crawler crawl -i seeds.txt --depth 1 --exclude '/(login|cart)' -n 2
   crawler crawl https://shop.example/ --app shop.py -n 4
+  crawler crawl --app shop.py                   begins with the requests of its @app.start
   crawler crawl https://shop.example/ --cookie 'session=8f2c' --header 'X-Team: search'
   subdomains example.com | crawler crawl -i - --pages 10000 --time 2h
 

@@ -34,6 +34,7 @@ from crawler.terminal.text import counted, warn
 STDIN = "-"
 BLOCK_BYTES = 1 << 18
 SHOWN_MAX = 200
+JSON_SHOWN = "{...}"  # of a seed in JSON that is none: it may hold the password of a form
 NO_SEED = "no valid seed URL"
 LINE_BYTES_MAX = 1 << 20  # a longer line is no URL: it is cut, so that memory is bounded
 INVALID_SHOWN_MAX = 1_000
@@ -65,7 +66,7 @@ class GivenUrl(msgspec.Struct, frozen=True):
             found = replace(found, form=form)
             return cls(where, url, label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            return cls(where, text, flaw=f"not a seed in JSON: {error}")
+            return cls(where, JSON_SHOWN, flaw=f"not a seed in JSON: {error}")
 
     @classmethod
     def of_start(cls, followed: Followed) -> "GivenUrl":

@@ -8,13 +8,14 @@ import msgspec
 from crawler.content.html import extract_text, redirect_target
 from crawler.media_type import declared_type, is_html
 from crawler.model import GET, NOT_ALLOWED, REDIRECTS, Failure, FetchResult, ParsedPage, Request, Response
-from crawler.rules.requests import CONTENT_TYPE, redirected, takes_body_away
+from crawler.rules.requests import redirected, takes_body_away
 from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.text import one_line
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.terminal.text import counted, facts, failure_text, size
 from crawler.version import program_version
+from crawler.views.report import request_text
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker.process import PageParser, ParseKilledError
@@ -81,13 +82,6 @@ def as_text(visit: PageView) -> str:
         lines = [line[:LINE_CHARS] for line in visit.text.splitlines()]
         parts.append(_some("text", lines, TEXT_LINES_SHOWN, "--text"))
     return "\n\n".join(parts)
-
-
-def request_text(request: Request) -> str:
-    """Like "POST, 12 B of application/json"."""
-    types = [value for name, value in request.headers.items() if name.lower() == CONTENT_TYPE]
-    body = f", {size(len(request.body))} of {types[0] if types else 'a body'}" if request.body else ""
-    return f"{request.method}{body}"
 
 
 def robots_text(visit: PageView) -> str:

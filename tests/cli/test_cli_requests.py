@@ -14,7 +14,7 @@ import pytest
 from crawler.cli.session import CrawlSession
 from crawler.testing import Answer, Asked, serve
 from crawler.testing.web_server import ServedWeb
-from tests.cli.cli_lab import Ran, crawler, forget_apps, in_process
+from tests.cli.cli_lab import HOST, Ran, crawler, forget_apps, in_process, small
 from tests.support.processes import Nursery, nursery
 
 SHOP, WWW, OTHER = "https://shop.test", "https://www.shop.test", "https://other.test"
@@ -30,6 +30,7 @@ class Site:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.answers: dict[str, Answer] = {}
+        self.robots: Answer | None = None
         self.children = set[bytes]()
         self._lock = threading.Lock()
 
@@ -40,7 +41,7 @@ class Site:
         with self._lock:
             self.asked.append(asked)
             self.children |= {line for line in command_lines() if b"--child" in line}
-        return None if asked.url.endswith("/robots.txt") else self.answers.get(asked.url, page())
+        return self.robots if asked.url.endswith("/robots.txt") else self.answers.get(asked.url, page())
 
     def links(self, url: str, *targets: str) -> None:
         self.answers[url] = page("".join(f"<a href='{target}'>x</a>" for target in targets))
@@ -154,6 +155,37 @@ def test_a_resumed_crawl_sends_only_what_it_is_given_again(site: Site, programs:
     crawl(programs, tmp_path / "c", f"{SHOP}/")
     found = site.got("authorization", "cookie", "x-team")
     assert (found[f"{SHOP}/"], found[f"{SHOP}/next"]) == (SENT | {"x-team": "1"}, {})
+
+
+def test_a_sitemap_that_is_named_opens_its_site_to_a_cookie(site: Site, programs: Nursery, tmp_path: Path) -> None:
+    xml = f"<urlset><url><loc>{SHOP}/a</loc></url></urlset>"
+    site.answers[f"{SHOP}/map.xml"] = Answer(headers=[(b"Content-Type", b"text/xml")], body=xml.encode())
+    crawl(programs, tmp_path / "c", "--sitemap", f"{SHOP}/map.xml", "--cookie", "id=1")
+    assert {asked.url: asked.headers.get("cookie") for asked in site.pages} == {
+        f"{SHOP}/map.xml": "id=1", f"{SHOP}/a": "id=1",
+    }  # fmt: skip
+
+
+def test_a_url_without_a_scheme_is_told_once(site: Site, programs: Nursery, tmp_path: Path) -> None:
+    ran = crawl(programs, tmp_path / "c", "shop.test", "nowhere", "--cookie", "id=1")
+    assert ran.err.count("taking shop.test as") == 1
+    assert ran.err.count("'nowhere'") == 1
+    assert [asked.headers["cookie"] for asked in site.pages] == ["id=1"]
+
+
+def test_a_report_of_a_bug_has_no_value(programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("hush-token, id=hush-cookie")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("crawler.cli.crawl.check_app", fail)
+    ran = in_process(programs, "crawl", URL, *SECRET, "-v")
+    assert ran.code == 1
+    (report,) = tmp_path.glob("crawler-bug-*.txt")
+    assert f"crawl {URL} --header Authorization: ***" in report.read_text()
+    for text in (report.read_text(), ran.err):
+        assert "RuntimeError" in text
+        assert "hush" not in text
 
 
 @pytest.mark.processes
@@ -318,17 +350,31 @@ def test_a_redirect_takes_along_what_it_would_in_a_crawl(
     assert ("not followed: another origin does not get the body" in out) is (arrives is None)
 
 
-def test_the_user_agent_is_sent_and_robots_txt_is_read_for_the_same_name(site: Site, programs: Nursery) -> None:
-    def respond(asked: Asked) -> Answer | None:
-        site.asked.append(asked)
-        lines = b"User-agent: other\nDisallow: /\n\nUser-agent: shardcrawl\nDisallow: /private\n"
-        return Answer(body=lines) if asked.url.endswith("/robots.txt") else page()
+def test_a_post_takes_a_connection_of_its_own(programs: Nursery) -> None:
+    """On one that is kept, nobody knows whether a server that closes it has read the request."""
+    with small() as site:
+        for words in ((), ("--data", "q=1")):
+            fetched(programs, site.url(HOST), "--allow-private", "--set", "fetch.gateway=", *words)
+        got, posted = [[one.port for one in site.requests()[n : n + 2]] for n in (0, 2)]
+    assert got[0] == got[1]
+    assert posted[0] != posted[1]
 
-    site.respond = respond  # type: ignore[method-assign]
-    assert "200" in fetched(programs, f"{SHOP}/", "--user-agent", "other/1.0 ({contact})", "--contact", "me@other.test")
+
+@pytest.mark.parametrize("command", ["fetch", "shell", "crawl"])
+def test_the_user_agent_is_sent_and_robots_txt_is_read_for_the_crawler(
+    site: Site, programs: Nursery, tmp_path: Path, command: str
+) -> None:
+    rules = b"User-agent: other\nDisallow: /\n\nUser-agent: shardcrawl\nDisallow: /private\n"
+    site.robots = Answer(headers=[(b"Content-Type", b"text/plain")], body=rules)
+    site.links(URL, "/private")
+    agent = ["--user-agent", "other/1.0 ({contact})", "--contact", "me@other.test", "--delay", "0"]
+    more = {"crawl": ["--dir", str(tmp_path / "c")], "shell": ["-c", "page.url"]}.get(command, [])
+    ran = in_process(programs, command, URL, *agent, *more)
+    assert ran.code == 0, ran.err
+    assert [asked.url for asked in site.pages] == [URL]
     assert {asked.headers["user-agent"] for asked in site.asked} == {"other/1.0 (me@other.test)"}
-    refused = in_process(programs, "fetch", f"{SHOP}/private", "-U", "other/1.0")
-    assert refused.code == 6
+    if command != "crawl":
+        assert in_process(programs, command, f"{SHOP}/private", *agent, *more).code == 6
 
 
 # --- the prompt ---
@@ -423,7 +469,8 @@ def test_seeds_in_json_carry_their_requests(site: Site, programs: Nursery, tmp_p
         assert in_process(programs, "crawl", *where, *app, f"{SHOP}/plain").code == 0
     said = [line.partition(": ")[2] for line in ran.err.splitlines() if "seeds.jsonl line" in line]
     assert [line.partition(" line ")[2].partition(":")[0] for line in said] == ["6", "7", "8", "9", "10"]
-    assert "not a seed in JSON: Object contains unknown field `metod`" in said[1]
+    assert "line 7: '{...}': not a seed in JSON: Object contains unknown field `metod`" in said[1]
+    assert "hush" not in ran.err
     items = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
     found = sorted((item["method"], item["body"], item["meta"].get("n", 0)) for item in items)
     assert found == [("GET", "", 0), ("POST", "q=a+b", 1), ("POST", "q=x", 1), ("POST", '{"q":[1]}', 2)]
