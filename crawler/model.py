@@ -34,7 +34,9 @@ IDEMPOTENT = frozenset({GET, "HEAD", "OPTIONS", "PUT", "DELETE"})  # RFC 9110 9.
 BODY_DIGEST_BYTES = 16
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Request(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, repr_omit_defaults=True
+):
     """What a request carries besides its URL. One form: in the frontier, in dead letters, journals and index lines.
 
     `body_digest` stands for a body that is not kept there. `key` tells requests apart that are alike otherwise.

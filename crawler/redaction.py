@@ -6,7 +6,7 @@ wherever they stand. Each pattern begins with literal text and has a bound, so t
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import parse_qsl, quote, unquote
 
 HIDDEN = "***"
@@ -27,6 +27,8 @@ _SECRET_NAMES = frozenset({"password", "passwd", "pwd", "sslpassword", "secret",
 _SECRET_HEADER = re.compile(r"auth|cookie|token|key|secret|session|password", re.IGNORECASE)
 HEADER_MIN = 12  # characters of another header's value: so long that it is no word of ours
 
+_SENT = ("--header", "--cookie", "--data")  # options whose values may be secret, however short they are
+
 _known: set[str] = set()  # of this process: what its settings have
 
 
@@ -42,6 +44,26 @@ def redact(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return shown(text)
+
+
+def shown_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line as they may be shown: of a header that is sent, only the name."""
+    found, option = list[str](), ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if option:
+            found.append(_without_value(option, word))
+        elif equals and name in _SENT:
+            found.append(f"{name}={_without_value(name, value)}")
+        else:
+            found.append(redact(word))
+        option = word if not option and word in _SENT else ""
+    return found
+
+
+def _without_value(option: str, text: str) -> str:
+    name, colon, _ = text.partition(":")
+    return f"{name}: {HIDDEN}" if colon and option == "--header" else HIDDEN
 
 
 def learn(secrets: Iterable[str]) -> None:

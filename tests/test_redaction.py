@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.redaction import learn, redact, secrets_of_site, secrets_of_url, shown, shown_server
+from crawler.redaction import learn, redact, secrets_of_site, secrets_of_url, shown, shown_server, shown_words
 from crawler.runtime.log_files import start_logging
 from tests.support.growth import LINEAR_MAX, growth
 
@@ -46,6 +46,25 @@ def test_what_looks_like_a_password_is_not_shown(given: str, wanted: str) -> Non
 )
 def test_the_url_of_a_server_is_shown_without_its_password(given: str, wanted: str) -> None:
     assert shown_server(given) == wanted
+
+
+def test_a_command_line_is_shown_without_what_it_sends_however_short() -> None:
+    given = ["crawl", "--header", "X-A: z", "--cookie=a=z", "--cookie", "--header", "--header=z", "--data", "@z", "u=1"]
+    wanted = [
+        "crawl",
+        "--header",
+        "X-A: ***",
+        "--cookie=***",
+        "--cookie",
+        "***",
+        "--header=***",
+        "--data",
+        "***",
+        "u=1",
+    ]
+    assert shown_words(given) == wanted
+    assert shown_words(["--cookie"]) == ["--cookie"]
+    assert shown_words(["--redis", "redis://:secret@host/0"]) == ["--redis", "redis://:***@host/0"]
 
 
 def test_secrets_of_the_settings_are_not_shown_in_any_spelling() -> None:

@@ -84,6 +84,31 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     )  # fmt: skip
 
 
+def add_headers(parser: argparse.ArgumentParser) -> None:
+    """What is added to each request."""
+    group = parser.add_argument_group("requests")
+    group.add_argument(
+        "--header", action="append", default=[], metavar="'NAME: VALUE'",
+        help="send this header with each request; Authorization only to the sites of the URLs given here; may be "
+        "repeated",
+    )  # fmt: skip
+    group.add_argument(
+        "--cookie", action="append", default=[], metavar="'NAME=VALUE'",
+        help="send this cookie, or several like 'a=b; c=d', to the sites of the URLs given here; may be repeated",
+    )  # fmt: skip
+
+
+def add_body(parser: argparse.ArgumentParser) -> None:
+    """What one request is."""
+    group = parser.add_argument_group("the request for this page")
+    group.add_argument("--method", metavar="NAME", help="method of the request (default: GET; POST with --data)")
+    group.add_argument(
+        "--data", action="append", metavar="TEXT|@FILE",
+        help="body of the request: a text, what is in a file (@FILE), or standard input (@-); several are joined with "
+        "&. It is sent as a form, or as JSON if it is an object or a list, unless --header has a Content-Type",
+    )  # fmt: skip
+
+
 def add_app(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     """The option for the user's handlers."""
     parser.add_argument(

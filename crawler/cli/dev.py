@@ -10,7 +10,7 @@ import rlcompleter
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from crawler.cli.check import check_app
 from crawler.cli.crawl_options import KEYS
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import settings_of
+from crawler.cli.request_options import STDIN, request_given
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import change, permitted
 from crawler.crawl.url_input import url_of
@@ -34,8 +35,9 @@ from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
 from crawler.handlers.run import Limits, run_handler
 from crawler.handlers.tasks import Threads
-from crawler.model import Followed
+from crawler.model import Followed, Request
 from crawler.rules.health import delay_ms
+from crawler.rules.requests import form_in_url, request_of
 from crawler.rules.scope import SiteRules, of_queues
 from crawler.rules.text import one_line, printable
 from crawler.rules.urls import canonicalize, host_of, join, queue_of, registrable_domain
@@ -59,16 +61,29 @@ class ShellSession:
         self._ended_s: dict[str, float] = {}  # by queue
         self._url = ""
 
-    def fetch(self, url: str, *, follow: bool = False) -> Page:
-        """A page; a relative URL is one of the first page's. Raises InvalidUrl, and NothingFetchedError where there is
-        none.
+    def fetch(
+        self, url: str, *, follow: bool = False, method: str = "", form: Mapping[str, Any] | None = None,
+        json: Any = None, body: bytes | str | None = None, headers: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None, cross_origin: bool = False,
+    ) -> Page:  # fmt: skip
+        """A page; a relative URL is one of the first page's. What it is requested with is as in `page.follow`.
+
+        Raises InvalidUrl, and NothingFetchedError where there is none; ValueError and TypeError for what can't be sent.
         """
         target = (join(self._url, url) if self._url else None) or canonicalize(url.strip())
-        self._wait(target)
+        target, form = form_in_url(target, method, form)
+        request = request_of(
+            method=method, form=form, json=json, body=body, headers=headers, meta=meta, cross_origin=cross_origin
+        )
+        return self.page_of(canonicalize(target), request, follow=follow)
+
+    def page_of(self, url: str, request: Request | None, *, follow: bool) -> Page:
+        """The page of a canonical URL. Raises NothingFetchedError."""
+        self._wait(url)
         try:
-            visit = run_async(self._page_client.visit(target, follow=follow))
+            visit = run_async(self._page_client.visit(url, follow=follow, request=request))
         finally:
-            self._ended_s[self._queue_of(target)] = time.monotonic()
+            self._ended_s[self._queue_of(url)] = time.monotonic()
         if visit.refusal:
             raise NothingFetchedError(visit.refusal)
         assert visit.result is not None
@@ -77,7 +92,7 @@ class ShellSession:
         return Page(
             visit.result.response, visit.page, domain=registrable_domain(host_of(visit.url)),
             label=(self._labels.first(visit.url, "label") or "") if self._labels else "",
-            labels=frozenset(self._app.labels) if self._app else None,
+            labels=frozenset(self._app.labels) if self._app else None, request=visit.request,
         )  # fmt: skip
 
     def _wait(self, url: str) -> None:
@@ -108,6 +123,9 @@ class ShellSession:
         handled = run_async(work, has_users_code=True)
         for invalid in handled.invalid:
             say(f"invalid item: {invalid.field}: {invalid.reason}")
+        if handled.retry_s is not None:
+            when = f" in {handled.retry_s:g} s or later" if handled.retry_s else ""
+            say(f"page.retry: a crawl would request the page again{when}, and take none of this")
         return [json.loads(item) for item in handled.items], handled.followed
 
 
@@ -122,10 +140,14 @@ def run_shell(arguments: argparse.Namespace) -> int:
     from crawler.handlers.load_app import load_app
 
     url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
+    if arguments.code is None and STDIN in (arguments.data or ()):
+        raise UsageError(f"--data {STDIN} needs -c: the prompt reads standard input, too")
+    request = request_given(arguments)
     check_app(settings)
     app = load_app(settings.handlers.app) if settings.handlers.app else None
     hand = ShellSession(settings, app)
-    names: dict[str, Any] = {"page": hand.fetch(url, follow=arguments.follow), "fetch": hand.fetch, "print": _print}
+    page = hand.page_of(url, request, follow=arguments.follow)
+    names: dict[str, Any] = {"page": page, "fetch": hand.fetch, "print": _print}
     if app is not None:
         names |= {"app": app, "handle": hand.handle}
     if arguments.code is not None:
@@ -199,8 +221,9 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     """Print what was found; raises InvalidUrl, and NothingFetchedError where there is no response."""
     from crawler.views.page import PageClient, as_json, as_text
 
-    url = url_of(arguments.url)
-    visit = run_async(PageClient(settings_of(arguments, KEYS)).visit(url, follow=arguments.follow))
+    url, settings = url_of(arguments.url), settings_of(arguments, KEYS)
+    request = request_given(arguments)
+    visit = run_async(PageClient(settings).visit(url, follow=arguments.follow, request=request))
     if arguments.json:
         out_json(as_json(visit))
     if visit.refusal:

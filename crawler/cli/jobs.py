@@ -103,10 +103,10 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
         arguments.sitemap = url_of(arguments.sitemap)
     plain, files = sources_of(arguments)
     report = SeedReport()
-    urls = [report.canonical(one) for one in plain]
+    urls = [report.canonical(one.url_alone) for one in plain]
     for file in files:
         async for batch in read_given(file):
-            urls += [report.canonical(one) for one in batch]
+            urls += [report.canonical(one.url_alone) for one in batch]
     for line in complaints(report):
         warn(line)
     arguments.urls = list(dict.fromkeys(url for url in urls if url is not None)) if plain or files else None

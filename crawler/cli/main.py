@@ -15,7 +15,7 @@ from typing import IO, Any, NoReturn
 
 from crawler import process_tuning
 from crawler.errors import ArchiveError, CrawlerError, UsageError
-from crawler.redaction import redact
+from crawler.redaction import redact, shown_words
 
 SQLITE_FULL = 13  # as in sqlite3, which takes a while to import
 CAUSES_MAX = 20  # exceptions behind an exception that are looked at
@@ -153,8 +153,8 @@ def _attempt(arguments: Sequence[str], *, is_program: bool) -> int:
     try:
         if any("\0" in argument for argument in arguments):
             raise UsageError("an argument has a NUL byte")
-        for argument in arguments:
-            _check_text(argument)
+        for argument, shown in zip(arguments, shown_words(arguments), strict=True):
+            _check_text(argument, shown)
         return _run(arguments, is_program=is_program)
     except CrawlerError as error:
         from crawler.terminal.text import warn
@@ -187,12 +187,12 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _check_text(argument: str) -> None:
+def _check_text(argument: str, shown: str) -> None:
     """Raises UsageError for bytes that are no text: they can be neither stored nor shown."""
     try:
         argument.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"the argument {ascii(argument)[1:-1]} is not valid UTF-8") from None
+        raise UsageError(f"the argument {ascii(shown)[1:-1]} is not valid UTF-8") from None
 
 
 def _began_with(error: BaseException | None, is_meant: Callable[[BaseException], bool]) -> bool:
@@ -353,7 +353,7 @@ def _report_bug(error: Exception, *, verbose: bool) -> int:
         with tempfile.NamedTemporaryFile(
             "w", prefix="crawler-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
-            file.write(f"{redact(' '.join(sys.argv))}\n{trace}")
+            file.write(f"{' '.join(shown_words(sys.argv))}\n{trace}")
             where = f"; the details are in {file.name}"
     except OSError:
         verbose = True

@@ -12,6 +12,7 @@ from crawler.errors import UsageError
 from crawler.redaction import learn, secrets_of_site, secrets_of_url, shown_server
 
 if TYPE_CHECKING:
+    from crawler.cli.request_options import Additions
     from crawler.frontier.operator import Actor
     from crawler.settings import Settings
     from crawler.settings.schema import Text
@@ -40,6 +41,8 @@ NO_FOLDER = ""  # as archive.dir: crawl/opening.py borrows one for the time of t
 OPTIONS_VARIABLE = (
     "CRAWLER_OPTIONS_JSON"  # how a supervisor hands its options on: {"section.key": value, "config": FILE}
 )
+
+ADDITIONS = "additions"  # in there: headers and cookies, as cli/request_options.py has them
 
 COUNT_MAX = 2**53
 SHOWN = 50  # rows of a table, unless --limit is given
@@ -108,7 +111,8 @@ def add_urls(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="read URLs from FILE, one a line (- for standard input); # begins a comment; may be repeated",
+        help="read URLs from FILE, one a line (- for standard input); # begins a comment, { a seed in JSON; may be "
+        "repeated",
     )
     parser.set_defaults(takes_urls=True)
 
@@ -207,6 +211,7 @@ def settings_of(
 
     handed, config = _handed_on(), config_of(arguments)
     handed.pop("config", None)
+    additions = _additions_of(arguments, handed.pop(ADDITIONS, None))
     options = handed | options_of(arguments, keys or {})
     settings = load(file=config, options=options)
     learn(_secrets_of(settings))
@@ -223,6 +228,27 @@ def settings_of(
         raise UsageError(
             "--redis and --engine can't be used together: --redis names a running server, --engine a program to start"
         )
+    return settings if additions is None else _with_additions(settings, additions)
+
+
+def _additions_of(arguments: argparse.Namespace, handed: Any) -> "Additions | None":
+    """What the options add to requests, or those of whoever started this process. Raises UsageError."""
+    if handed is None and not (getattr(arguments, "header", None) or getattr(arguments, "cookie", None)):
+        return None
+    from crawler.cli.request_options import Additions, additions_of
+
+    return additions_of(arguments) if handed is None else Additions(**handed)
+
+
+def _with_additions(settings: "Settings", additions: "Additions") -> "Settings":
+    """With the tables of options before those of the file, which have their numbers only as long as they are alone."""
+    from msgspec.structs import replace
+
+    from crawler.web.fetcher import SiteHeaders
+
+    SiteHeaders.of(settings.sites, os.environ)  # raises UsageError
+    settings = replace(settings, sites=(*additions.tables, *settings.sites))
+    learn(_secrets_of(settings))
     return settings
 
 
@@ -263,6 +289,8 @@ def handed_to_children(arguments: argparse.Namespace, keys: Mapping[str, str]) -
     options = options_of(arguments, keys)
     if arguments.config:
         options["config"] = arguments.config
+    if (additions := _additions_of(arguments, None)) is not None:
+        options[ADDITIONS] = additions.as_json
     return json.dumps(options)
 
 

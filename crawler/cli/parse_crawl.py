@@ -8,6 +8,7 @@ from crawler.cli.crawl_options import (
     VERBOSE_HELP,
     add_app,
     add_fetching,
+    add_headers,
     add_instances,
     add_order,
     add_sitemap,
@@ -27,6 +28,8 @@ examples:
   crawler crawl https://docs.example/guide/ --scope prefix -o guide.jsonl
   crawler crawl -i seeds.txt --depth 1 --exclude '/(login|cart)' -n 2
   crawler crawl https://shop.example/ --app shop.py -n 4
+  crawler crawl --app shop.py                   begins with the requests of its @app.start
+  crawler crawl https://shop.example/ --cookie 'session=8f2c' --header 'X-Team: search'
   subdomains example.com | crawler crawl -i - --pages 10000 --time 2h
 
 Ctrl-C stops in order: what is in flight is finished, the rest is kept. The same command
@@ -89,6 +92,7 @@ def add_crawl(p: argparse.ArgumentParser) -> None:
         "-q", "--quiet", action="store_true", help="print no progress and no summary, only warnings and errors"
     )
     add_fetching(p)
+    add_headers(p)
     add_instances(p)
     add_common(p, verbose_help=VERBOSE_HELP)
     p.set_defaults(run="crawler.cli.crawl:run_crawl")
@@ -120,6 +124,7 @@ def add_run(p: argparse.ArgumentParser) -> None:
     add_app(p)
     add_order(p)
     add_fetching(p)
+    add_headers(p)
     add_common(p, verbose_help=VERBOSE_HELP)
     p.add_argument("--until-finished", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--child", action="store_true", help=argparse.SUPPRESS)  # end with standard input

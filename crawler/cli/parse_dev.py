@@ -2,7 +2,7 @@
 
 import argparse
 
-from crawler.cli.crawl_options import add_app, add_fetching
+from crawler.cli.crawl_options import add_app, add_body, add_fetching, add_headers
 from crawler.cli.options import add_settings, named_type
 
 REDIRECTS_MAX = 10  # as in visiting.py, which is not loaded for a help text
@@ -13,6 +13,7 @@ examples:
   crawler fetch https://docs.example/ --links     all links, one a line
   crawler fetch https://docs.example/ --text      what a reader sees
   crawler fetch http://docs.example/ --follow     where redirects lead
+  crawler fetch https://docs.example/find --data q=tea                 by POST
 
 exit codes: 0 there was a response, whatever its status; 2 invalid URL; 6 no response, or robots.txt forbids it
 """
@@ -30,6 +31,8 @@ def add_fetch(p: argparse.ArgumentParser) -> None:
     shown.add_argument("--links", action="store_true", help="all links, canonical, one a line, and nothing else")
     shown.add_argument("--text", action="store_true", help="the visible text and nothing else")
     shown.add_argument("--json", action="store_true", help="all of it as one JSON object; times in ms")
+    add_body(p)
+    add_headers(p)
     add_fetching(p)
     add_settings(p)
     p.set_defaults(run="crawler.cli.dev:run_fetch", takes_urls=False)
@@ -45,7 +48,8 @@ examples:
 
 in the prompt (IPython, where it is installed):
   page          the page, as a handler gets it: page.css_first("h1").text(), page.links, page.json() ...
-  fetch(url)    another page; a relative URL is one of `page`. Between two requests to a host its delay is kept
+  fetch(url)    another page; a relative URL is one of `page`. Between two requests to a host its delay is kept.
+                It takes method=, form=, json=, body=, headers= and meta= as page.follow does, and follow=True
   app           what --app names
   handle(page)  what the app's handler for it yields, and what it follows
 
@@ -65,6 +69,8 @@ def add_shell(p: argparse.ArgumentParser) -> None:
         "-c", dest="code", metavar="CODE", help="run this line instead of a prompt; what it gives is printed"
     )
     add_app(p)
+    add_body(p)
+    add_headers(p)
     add_fetching(p, many=False)
     add_settings(p)
     p.set_defaults(run="crawler.cli.dev:run_shell", takes_urls=False)

@@ -34,7 +34,7 @@ from crawler.handlers.run import started
 from crawler.handlers.tasks import Threads
 from crawler.membership.peers import living_holder
 from crawler.outputs.target import STDOUT
-from crawler.redaction import redact
+from crawler.redaction import shown_words
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
@@ -469,7 +469,7 @@ class CrawlSession:
         raise_first(ended.problems, self._warn)
 
     def _how_to_resume(self) -> str:
-        return f"the same command resumes: {program()} {shlex.join(map(redact, sys.argv[1:]))}"
+        return f"the same command resumes: {program()} {shlex.join(shown_words(sys.argv[1:]))}"
 
     def _say(self, line: str) -> None:
         if not self._arguments.quiet:

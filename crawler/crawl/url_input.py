@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from crawler import redaction
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import LABEL, Candidate, Followed, Request
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.order import NO_SIGNALS, Signals
-from crawler.rules.requests import request_of
+from crawler.rules.requests import form_in_url, request_of
 from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
 from crawler.settings.schema import Priority
 from crawler.terminal.text import counted, warn
@@ -34,6 +34,7 @@ from crawler.terminal.text import counted, warn
 STDIN = "-"
 BLOCK_BYTES = 1 << 18
 SHOWN_MAX = 200
+JSON_SHOWN = "{...}"  # of a seed in JSON that is none: it may hold the password of a form
 NO_SEED = "no valid seed URL"
 LINE_BYTES_MAX = 1 << 20  # a longer line is no URL: it is cut, so that memory is bounded
 INVALID_SHOWN_MAX = 1_000
@@ -61,9 +62,11 @@ class GivenUrl(msgspec.Struct, frozen=True):
             return cls(where, _of_host(text))
         try:
             found = _decode_seed(text)
-            return cls(where, _of_host(found.url), label=found.label, priority=found.priority, request=found.request())
+            url, form = form_in_url(_of_host(found.url), found.method, found.form)
+            found = replace(found, form=form)
+            return cls(where, url, label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            return cls(where, text, flaw=f"not a seed in JSON: {error}")
+            return cls(where, JSON_SHOWN, flaw=f"not a seed in JSON: {error}")
 
     @classmethod
     def of_start(cls, followed: Followed) -> "GivenUrl":
@@ -71,6 +74,13 @@ class GivenUrl(msgspec.Struct, frozen=True):
         return cls(
             "start", followed.url, label=followed.label, priority=followed.priority or None, request=followed.request
         )
+
+    @property
+    def url_alone(self) -> "GivenUrl":
+        """For who takes URLs only: flawed if it carries more."""
+        if self.flaw or not (self.label or self.priority is not None or self.request):
+            return self
+        return replace(self, flaw="seeds of a job are URLs alone, without label, priority or request")
 
 
 class JsonSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,8 +172,9 @@ _BARE_HOST = re.compile(_NAME, re.IGNORECASE)
 _WITHOUT_SCHEME = re.compile(rf"({_NAME})(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
 
 
-def _with_scheme(text: str) -> str:
-    """With https:// in front of what has no scheme, and that said: nearly all sites have it, and nobody can listen.
+def _with_scheme(text: str, *, quiet: bool = False) -> str:
+    """With https:// in front of what has no scheme, and that said unless `quiet`: nearly all sites have it, and nobody
+    can listen.
 
     http:// for this machine and private addresses, where nearly none has.
     """
@@ -178,7 +189,8 @@ def _with_scheme(text: str) -> str:
         taken = canonicalize(taken)
     except InvalidUrl:
         return text
-    warn(f"taking {text} as {taken}")
+    if not quiet:
+        warn(f"taking {text} as {taken}")
     return taken
 
 
@@ -200,8 +212,17 @@ def sources_of(arguments: argparse.Namespace) -> tuple[list[GivenUrl], list[str]
     return plain, list(dict.fromkeys(files))
 
 
-def _of_argument(where: str, text: str) -> GivenUrl:
-    return GivenUrl.of(where, text) if text.startswith("{") else GivenUrl(where, _with_scheme(without_comment(text)))
+def _of_argument(where: str, text: str, *, quiet: bool = False) -> GivenUrl:
+    if text.startswith("{"):
+        return GivenUrl.of(where, text)
+    return GivenUrl(where, _with_scheme(without_comment(text), quiet=quiet))
+
+
+def urls_given(arguments: argparse.Namespace) -> list[str]:
+    """The canonical URLs on a command line, without those that can't be: whoever uses them says why."""
+    texts = [getattr(arguments, "url", STDIN), *getattr(arguments, "urls", ()), *getattr(arguments, "sitemap", ())]
+    given, report = (_of_argument("", text, quiet=True) for text in texts), SeedReport()
+    return [url for url in map(report.canonical, given) if url is not None]
 
 
 def _check_readable(file: str) -> None:

@@ -17,8 +17,8 @@ import msgspec
 from crawler.errors import UsageError
 from crawler.handlers.item_encoding import Packer, packer_of
 from crawler.handlers.tasks import Stream, check_callable, is_plain, name_of, stream_of
-from crawler.model import GET, LABEL, Followed
-from crawler.rules.requests import form_of, request_of, with_fields
+from crawler.model import LABEL, Followed
+from crawler.rules.requests import form_in_url, request_of
 from crawler.rules.scope import UrlPattern
 from crawler.rules.urls import canonicalize
 
@@ -158,8 +158,7 @@ class Crawler:
         """
         if not _LABEL.match(label):
             raise ValueError(f"label={label[:40]!r}: expected at most 32 letters, digits, dots, dashes or underscores")
-        if carried.get("form") is not None and str(carried.get("method", "")).upper() == GET:
-            url = with_fields(url, form_of(carried.pop("form")))
+        url, carried["form"] = form_in_url(url, str(carried.get("method", "")), carried.get("form"))
         return Followed(canonicalize(url), label, float(priority), request_of(**carried))
 
     def _add(self, handler: Handler) -> None:

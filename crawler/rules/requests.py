@@ -108,9 +108,17 @@ def form_of(fields: Mapping[str, Any]) -> str:
     return urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
 
 
+def form_in_url(url: str, method: str, form: Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any] | None]:
+    """The URL, and what is left of the form: nothing with GET, where the fields are in the URL. Raises TypeError."""
+    if form is None or method.upper() != GET:
+        return url, form
+    return with_fields(url, form_of(form)), None
+
+
 def with_fields(url: str, query: str) -> str:
     """The URL of a form that is sent by GET: the fields replace the query."""
-    return f"{url.partition('?')[0]}?{query}" if query else url.partition("?")[0]
+    bare = url.partition("#")[0].partition("?")[0]
+    return f"{bare}?{query}" if query else bare
 
 
 def bytes_of(request: Request) -> int:
@@ -133,11 +141,16 @@ def _headers_of(headers: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def is_header_name(name: str) -> bool:
+    """Can it be the name of a header, or of a cookie?"""
+    return _TOKEN.fullmatch(name) is not None
+
+
 def check_header(name: str, value: str) -> None:
     """Raises TypeError, and ValueError for a header that can't be sent, or that the crawler sets itself."""
     _check_type("the name of a header", name, str)
     _check_type(f"the header {name}", value, str)
-    if not _TOKEN.fullmatch(name):
+    if not is_header_name(name):
         raise ValueError(f"{name[:40]!r} can't be the name of a header")
     if name.lower() in _OURS:
         raise ValueError(f"the crawler sets {name} itself")

@@ -16,9 +16,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from crawler.errors import UsageError
+from crawler.errors import InvalidUrl, UsageError
 from crawler.model import RefusalReason, UrlParts
-from crawler.rules.urls import authority_of, found_in_url, host_of, origin_of, registrable_domain, split
+from crawler.rules.urls import (
+    authority_of,
+    canonicalize,
+    found_in_url,
+    host_of,
+    is_ip,
+    origin_of,
+    registrable_domain,
+    split,
+)
 from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
 from crawler.settings.expressions import NO_EXPRESSIONS, Expressions
 
@@ -42,16 +51,19 @@ class UrlPattern(msgspec.Struct, frozen=True):
         scheme, rest = _scheme_of(text.strip())
         authority, slash, path = rest.partition("/")
         host, colon, port = authority.partition(":")
-        labels = [_as_sent(label) for label in host.removesuffix(".").lower().split(".")]
+        if is_v6 := authority.startswith("["):
+            address, bracket, behind = authority.partition("]")
+            host, colon, port = address + bracket, behind[:1], behind[1:]
         path = "".join([c if c.isascii() else quote(c) for c in path])
-        if not all(_LABEL.fullmatch(label) for label in labels):
+        hosts = _address_expression(host) if is_v6 else _host_expression(host.removesuffix(".").lower())
+        if not hosts or colon not in ("", ":"):
             raise UsageError(f"pattern {text!r}: expected HOST/PATH, like *.example.com/product/*")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise UsageError(f"pattern {text!r}: {port!r} is not a port")
         return cls(
             text=text.strip(),
             _scheme=scheme,
-            _host=re.compile(_host_expression(labels)),
+            _host=re.compile(hosts),
             _port=int(port) if port else None,
             _path=re.compile(_glob(f"/{path}", ".*") if slash else ".*", re.DOTALL),
             _has_query="?" in path,
@@ -114,7 +126,19 @@ def _scheme_of(text: str) -> tuple[str, str]:
     return "", text
 
 
-def _host_expression(labels: list[str]) -> str:
+def _address_expression(address: str) -> str:
+    """Of an IPv6 address in brackets; "" for what is none."""
+    try:
+        return re.escape(host_of(canonicalize(f"http://{address}/")))
+    except InvalidUrl:
+        return ""
+
+
+def _host_expression(host: str) -> str:
+    """Of a name in lower case, whose labels may have stars; "" for what is none."""
+    labels = [_as_sent(label) for label in host.split(".")]
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        return ""
     if labels == ["*"]:
         return ".*"
     if labels[0] == "*":
@@ -275,6 +299,22 @@ SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 def is_secret_header(name: str, value: str | FromEnvironment) -> bool:
     """Is it secret by its name, or because its value comes from the environment?"""
     return name.lower() in SECRET_HEADERS or isinstance(value, FromEnvironment)
+
+
+def patterns_of_site(url: str) -> list[str]:
+    """Where a secret may go that was given for the site of a canonical URL: to its registrable domain, over its scheme
+    or https. To its host and port alone where nobody owns what is below the host: an address, a public suffix. Nowhere
+    for a name that a pattern would read otherwise.
+    """
+    parts = split(url)
+    domain, own = registrable_domain(parts.host), [f"{parts.scheme}://{parts.host}:{parts.port}"]
+    if is_ip(parts.host):
+        return own
+    if "*" in domain or not _host_expression(domain):
+        return []
+    if registrable_domain(f"www.{domain}") != domain:
+        return own
+    return [f"{scheme}://*.{domain}" for scheme in dict.fromkeys((parts.scheme, "https"))]
 
 
 def _queue_complaints(key: str, pattern: UrlPattern, queue_by: str) -> Iterator[str]:

@@ -7,13 +7,15 @@ import msgspec
 
 from crawler.content.html import extract_text, redirect_target
 from crawler.media_type import declared_type, is_html
-from crawler.model import NOT_ALLOWED, REDIRECTS, Failure, FetchResult, ParsedPage, Response
+from crawler.model import GET, NOT_ALLOWED, REDIRECTS, Failure, FetchResult, ParsedPage, Request, Response
+from crawler.rules.requests import redirected, takes_body_away
 from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.text import one_line
 from crawler.rules.urls import origin_of
 from crawler.settings import Settings
 from crawler.terminal.text import counted, facts, failure_text, size
 from crawler.version import program_version
+from crawler.views.report import request_text
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker.process import PageParser, ParseKilledError
@@ -27,9 +29,12 @@ NOTHING_PARSED = ParsedPage()
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. `passed`: URLs that redirected here; `robots` is None when robots.txt could not be read."""
+    """What came of it. `passed`: URLs that redirected here; `robots` is None when robots.txt could not be read;
+    `request` is the one for `url`, None for a plain GET.
+    """
 
     url: str
+    request: Request | None = None
     passed: list[str]
     robots: RobotsVerdict | None
     robots_note: str = ""
@@ -63,6 +68,7 @@ def as_text(visit: PageView) -> str:
     response, page = visit.result.response, visit.page
     pairs = [("url", visit.url), *[("redirected", f"from {url}") for url in visit.passed]]
     pairs += [
+        *([("request", request_text(visit.request))] if visit.request is not None else []),
         ("robots", robots_text(visit)),
         ("status", f"{response.status} {response.reason} (HTTP/{response.http_version}, {response.remote_ip})"),
         ("time", f"{response.fetch_ms} ms"),
@@ -92,6 +98,7 @@ def as_json(visit: PageView) -> dict[str, Any]:
     response = visit.result.response if visit.result else None
     found: dict[str, Any] = {
         "url": visit.url,
+        "method": visit.request.method if visit.request else GET,
         "redirected_from": visit.passed,
         "robots": {
             "allowed": bool(visit.robots and visit.robots.allowed),
@@ -129,13 +136,21 @@ def _found(visit: PageView) -> dict[str, str]:
     page = visit.page
     flags = [word for word, is_set in (("noindex", page.noindex), ("nofollow", page.nofollow)) if is_set]
     return {
-        "redirect": visit.redirect_to and f"to {visit.redirect_to} (--follow goes there)",
+        "redirect": visit.redirect_to and f"to {visit.redirect_to} ({_why_not_followed(visit)})",
         "title": page.title,
         "canonical": page.canonical,
         "directives": ", ".join(flags),
         "charset": page.charset,
         "note": visit.note,
     }
+
+
+def _why_not_followed(visit: PageView) -> str:
+    assert visit.result is not None
+    assert visit.result.response is not None
+    if takes_body_away(visit.request, visit.result.response.status, visit.url, visit.redirect_to):
+        return "not followed: another origin does not get the body"
+    return "--follow goes there"
 
 
 def _body(response: Response) -> str:
@@ -187,27 +202,36 @@ class PageClient:
         known = self._robots.get(origin_of(url))
         return (known.rules.crawl_delay_s or 0.0) if known and known.rules else 0.0
 
-    async def visit(self, url: str, *, follow: bool) -> PageView:
-        """One page, after at most 10 redirects if they are to be followed; without a response where there is none."""
+    async def visit(self, url: str, *, follow: bool, request: Request | None = None) -> PageView:
+        """One page, after at most 10 redirects if they are to be followed; without a response where there is none.
+
+        Redirects of a request that is not a plain GET are as in a crawl (rules/requests.py).
+        """
         settings, passed = self._settings, list[str]()
         resolver = CachingResolver(settings.dns, allow_private=settings.fetch.allow_private)
         try:
             async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
                 while True:
                     robots = await self._known(fetcher, url)
-                    visit = PageView(url=url, passed=passed, robots=robots.verdict(url), robots_note=robots.note)
+                    visit = PageView(
+                        url=url, request=request, passed=passed, robots=robots.verdict(url), robots_note=robots.note
+                    )
                     if robots.failure is not None and robots.failure.kind in NOT_ALLOWED:
                         visit = msgspec.structs.replace(visit, address_refused=robots.failure.detail)
                     if visit.refusal:
                         return visit
-                    result = await fetcher.fetch(url)
+                    is_once = request is not None and not request.may_repeat
+                    result = await fetcher.fetch(
+                        url, request=request, note_sent=_on_new_connection if is_once else None
+                    )
                     r = result.response
                     target = redirect_target(url, r.header("location")) if r and r.status in REDIRECTS else None
-                    if not follow or not target or len(passed) >= REDIRECTS_MAX:
+                    is_last = not follow or not target or len(passed) >= REDIRECTS_MAX
+                    if r is None or not target or is_last or takes_body_away(request, r.status, url, target):
                         done = msgspec.structs.replace(visit, result=result, redirect_to=target or "")
                         return await _read(done, settings)
                     passed.append(url)
-                    url = target
+                    url, request = target, redirected(request, r.status, url, target)
         finally:
             await resolver.close()
 
@@ -216,6 +240,10 @@ class PageClient:
         if origin not in self._robots:
             self._robots[origin] = await _robots(fetcher, origin, self._settings)
         return self._robots[origin]
+
+
+async def _on_new_connection() -> None:
+    """Nobody keeps a note of a request of ours; that there might be one keeps it from a connection that is idle."""
 
 
 async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobots:

@@ -88,7 +88,7 @@ def test_the_app_is_there_and_its_handler_can_be_called(site: Site, capsys: pyte
     words = ("--app", "shop.py", "--config", "own.toml")
     code, out, err = run_line(capsys, site.url(HOST, "/p0"), "print(handle(page), len(app.handlers))", *words)
     assert (code, err) == (0, "")
-    followed = f"Followed(url='{site.url(HOST, '/next')}', label='', priority=0.0)"
+    followed = f"Followed(url='{site.url(HOST, '/next')}', priority=0.0)"
     assert out == f"([{{'title': 'A page', 'label': ''}}], [{followed}]) 2\n"
     code, _, err = run_line(capsys, site.url(HOST, "/p1"), "handle(page)", *words)
     assert code == 1

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UsageError
-from crawler.rules.scope import SiteRules, UrlPattern, complaints, first_with, is_limited, of_queues
+from crawler.rules.scope import (
+    SiteRules,
+    UrlPattern,
+    complaints,
+    first_with,
+    is_limited,
+    of_queues,
+    patterns_of_site,
+)
+from crawler.rules.urls import canonicalize
 from crawler.settings import Settings, SiteSettings, load
 from crawler.settings.schema import FromEnvironment
 
@@ -116,6 +125,33 @@ def test_valid_tables_give_no_complaint() -> None:
     ]
     assert list(complaints(sites(*fine))) == []
     assert list(complaints(sites({"match": "www.a.test", "delay_s": 2}, frontier__queue_by="host"))) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "fits", "others"),
+    [
+        ("https://www.shop.co.uk/a", "https://shop.co.uk/ https://a.b.shop.co.uk:8443/x", "http://shop.co.uk/"),
+        ("https://shop.test/", "https://shop.test/", "https://myshop.test/ https://shop.test.evil.test/"),
+        ("http://shop.test:81/", "http://a.shop.test/ https://shop.test/", "http://test/ http://shop.example/"),
+        ("https://me.github.io/", "https://me.github.io/ https://x.me.github.io/", "https://you.github.io/"),
+        ("https://github.io/", "https://github.io/x", "https://me.github.io/ https://github.io:444/"),
+        ("https://co.uk/", "https://co.uk/", "https://shop.co.uk/"),
+        ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/x", "http://127.0.0.1/ https://127.0.0.1:8000/"),
+        ("http://[::1]:8000/", "http://[::1]:8000/x", "http://[::1]/ http://[::2]:8000/"),
+        ("http://[::ffff:127.0.0.1]/", "http://[::ffff:127.0.0.1]/", "http://127.0.0.1/"),
+        ("http://localhost:8000/", "http://localhost:8000/x", "http://localhost/ http://a.localhost:8000/"),
+        ("https://bücher.example/", "https://de.xn--bcher-kva.example/", "https://bucher.example/"),
+        ("http://*.com/", "", "http://shop.com/ https://shop.com/ http://*.com/"),
+        ("http://a*.test/", "", "http://ab.test/ https://ab.test/"),
+        ("http://a..test/", "", "http://a.test/ http://a..test/"),
+    ],
+)
+def test_a_secret_goes_to_the_site_it_was_given_for_alone(given: str, fits: str, others: str) -> None:
+    patterns = [UrlPattern.parse(text) for text in patterns_of_site(canonicalize(given))]
+    for urls, wanted in ((fits, True), (others, False)):
+        for url in map(canonicalize, urls.split()):
+            assert any(pattern.matches(url) for pattern in patterns) is wanted, url
+    assert all(pattern.names_scheme for pattern in patterns)
 
 
 def test_a_pattern_that_is_none_is_told_where_rules_are_made() -> None:

@@ -40,6 +40,11 @@ FIT = [
     ("shop.example/café?x=é", "https://shop.example/caf%C3%A9?x=%C3%A9", True),
     ("shop.example/café", "https://shop.example/caf%E9", False),
     ("127.0.0.1/doc/*", "http://127.0.0.1:8000/doc/index.html", True),
+    ("[::1]", "http://[::1]:8000/x", True),
+    ("[0:0::1]:8000/x", "http://[::1]:8000/x", True),
+    ("[::1]:8000", "http://[::1]/", False),
+    ("https://[2001:DB8::1]:443/x*", "https://[2001:db8::1]/xy", True),
+    ("[::1]", "http://[::2]/", False),
 ]
 
 
@@ -49,8 +54,12 @@ def test_what_fits(pattern: str, url: str, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "/product/*", "shop example/x", "a..b", "shop.example:x", "shop.example:0/", "a.b:65536"]
-)
+    "text",
+    [
+        "", " ", "/product/*", "shop example/x", "a..b", "shop.example:x", "shop.example:0/", "a.b:65536", "[::1",
+        "[::1]x", "[::1]x:80", "[::1]:", "[*]", "[1.2.3.4]", "me@[::1]", "::1",
+    ],
+)  # fmt: skip
 def test_an_invalid_pattern_is_reported_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as raised:
         UrlPattern.parse(text)
