@@ -30,7 +30,7 @@ from crawler.settings import SiteSettings
 from crawler.settings.load import fault_of_site_value
 from crawler.settings.schema import Text
 
-SITES_MAX = 256  # a child process gets them in one variable of its environment, which has room for 128 KiB
+PATTERNS_MAX = 256  # a child process gets them in one variable of its environment, which has room for 128 KiB
 STDIN = "@-"
 
 
@@ -74,8 +74,8 @@ def _sites_of(arguments: argparse.Namespace, option: str) -> tuple[str, ...]:
             f"{option} goes to the sites of the URLs on the command line, and there is none: for others, use [[sites]] "
             "in a settings file (docs/guide/settings-by-site.md)"
         )
-    if len(found) > SITES_MAX:
-        raise UsageError(f"{option} would go to more than {SITES_MAX} sites: use [[sites]] in a settings file")
+    if len(found) > PATTERNS_MAX:
+        raise UsageError(f"{option} would go to too many sites: use [[sites]] in a settings file")
     return found
 
 
