@@ -6,6 +6,7 @@ of scrapy-redis: a set of SHA-1 digests, and a sorted set of pickled requests.
 
 import asyncio
 import hashlib
+import json
 import pickle
 import random
 import tempfile
@@ -17,7 +18,7 @@ import redis
 from crawler.archive.spill_files import SpillFiles
 from crawler.frontier.owner import Settlement
 from crawler.frontier.waiting import Spilling
-from crawler.model import Claim
+from crawler.model import Claim, Request
 from crawler.rules.urls import partition_of
 from scripts.bench_lib import arguments
 from scripts.bench_lib.frontier_session import FrontierSession, candidate, claims_in, embedded_engine
@@ -36,14 +37,16 @@ SPILLED_FROM = 300  # URLs a domain: shorter queues stay in memory
 def main(words: Sequence[str]) -> int:
     parser = arguments.parser("memory", __doc__)
     parser.add_argument("--urls", type=arguments.positive_int, default=300_000, help="how many URLs")
-    urls = parser.parse_args(words).urls
+    parser.add_argument("--meta", type=json.loads, default={}, help="data that each URL carries, as JSON")
+    options = parser.parse_args(words)
+    urls, request = options.urls, Request(meta=options.meta) if options.meta else None
     if urls < max(URLS_A_DOMAIN):
         parser.error(f"--urls {urls}: use at least {max(URLS_A_DOMAIN)}, the URLs of the largest domain")
     print(f"{urls:,} URLs, bytes of the engine's used_memory each\n")
     for name, measured in (("ours", ours), ("scrapy_redis", scrapy_redis)):
         for of in URLS_A_DOMAIN:
             with embedded_engine() as url:
-                for line in asyncio.run(measured(url, random.Random(1), urls, of)):
+                for line in asyncio.run(measured(url, random.Random(1), urls, of, request)):
                     print(f"{name:<14} {of:>6,} a domain   {line}", flush=True)
     return 0
 
@@ -51,7 +54,8 @@ def main(words: Sequence[str]) -> int:
 class MemoryBench:
     """Fills a frontier, spills it to disk and crawls it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, request: Request | None) -> None:
+        self.request = request
         self.session = FrontierSession(url, partitions=PARTITIONS, delay_ms=DELAY_MS)
 
     async def add(self, domain: str, paths: Sequence[str]) -> None:
@@ -59,7 +63,7 @@ class MemoryBench:
         found = [
             candidate(
                 f"https://{domain}{path}", domain, partition, depth=3, score=-3 - n / 8640, found_at=BEGAN_AT + n,
-                seed_number=1 + partition * 4,
+                seed_number=1 + partition * 4, request=self.request,
             )
             for n, path in enumerate(paths)
         ]  # fmt: skip
@@ -110,8 +114,8 @@ class MemoryBench:
         return claims_in(await self.session.frontier.claim([(self.session.fence(p), request) for p in partitions]))
 
 
-async def ours(url: str, rng: random.Random, urls: int, of: int) -> list[str]:
-    bench = MemoryBench(url)
+async def ours(url: str, rng: random.Random, urls: int, of: int, request: Request | None) -> list[str]:
+    bench = MemoryBench(url, request)
     await bench.session.open()
     client = redis.Redis.from_url(url)
     before, path_bytes = used(client), 0
@@ -138,9 +142,9 @@ async def ours(url: str, rng: random.Random, urls: int, of: int) -> list[str]:
     return lines
 
 
-async def scrapy_redis(url: str, rng: random.Random, urls: int, of: int) -> list[str]:
+async def scrapy_redis(url: str, rng: random.Random, urls: int, of: int, carried: Request | None) -> list[str]:
     """A digest in hexadecimal in a set, and a request as a pickled dictionary in a sorted set, for all domains."""
-    client = redis.Redis.from_url(url)
+    client, meta = redis.Redis.from_url(url), carried.meta if carried else {}
     start, pipeline = used(client), client.pipeline(transaction=False)
     known = [f"https://site-{n // of}.example{path}" for n, path in enumerate(paths(rng, urls))]
     for one in known:
@@ -152,7 +156,7 @@ async def scrapy_redis(url: str, rng: random.Random, urls: int, of: int) -> list
     for one in known:
         request = {
             "url": one, "callback": "parse", "errback": None, "headers": {}, "method": "GET", "body": b"",
-            "cookies": {}, "meta": {"depth": 3}, "encoding": "utf-8", "priority": 0, "dont_filter": False,
+            "cookies": {}, "meta": {"depth": 3} | meta, "encoding": "utf-8", "priority": 0, "dont_filter": False,
             "flags": [], "cb_kwargs": {},
         }  # fmt: skip
         pipeline.zadd("requests", {pickle.dumps(request, protocol=-1): -3})
