@@ -4,15 +4,14 @@ Answers take virtual time; a request that was sent counts whatever happens to it
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from crawler.model import Failure, FailureKind, FetchResult, Response
 from tests.simulation.clocks import VirtualTime
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
-from tests.simulation.web import Gone, Kind, Site, Url, Web, host_of
+from tests.simulation.web import POSTED, Gone, Kind, Site, Url, Web, host_of
 
 SHARED_ADDRESS = "192.0.2.1"
 NO_NAME = {Gone.ABSENT: FailureKind.DNS_NOT_FOUND, Gone.NAMELESS: FailureKind.DNS_ERROR}
@@ -72,14 +71,20 @@ def _robots(web: Web, site: Site, url: str) -> FetchResult:
 
 
 def _answer(page: Url) -> FetchResult:
-    if page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and page.took <= page.failures):
-        if page.took % 3 == 2:
+    if page.kind is Kind.BROKEN or (page.kind in (Kind.FLAKY, Kind.POSTED) and page.took <= page.failures):
+        if page.took % 3 == 2 or page.kind is Kind.POSTED:
             return FetchResult(url=page.url, failure=Failure(kind=FailureKind.DISCONNECTED, detail="reset"))
         return _response(page.url, 500)
     if page.kind is Kind.REDIRECT:
         return _response(page.url, page.status, location=page.links[0])
-    links = "".join(f'<p><a href="{link}">to {link}</a></p>' for link in page.links)
+    links = "".join(map(_link_to, page.links))
     return _response(page.url, page.status, f"<html><title>{page.url}</title><body>{links}</body></html>")
+
+
+def _link_to(url: str) -> str:
+    if POSTED in url:
+        return f'<form method="post" action="{url}"><input name="n" value="1"></form>'
+    return f'<p><a href="{url}">to {url}</a></p>'
 
 
 def _response(url: str, status: int, text: str = "", *, location: str = "", media: str = "text/html") -> FetchResult:
@@ -130,15 +135,16 @@ class SimFetcher:
         self,
         url: str,
         *,
-        cookies: Mapping[str, str] | None = None,
-        body_bytes_max: int | None = None,
+        note_sent: Callable[[], Awaitable[None]] | None = None,
         before_send: Callable[[], None] | None = None,
-        working: AbstractContextManager[None] | None = None,
+        **_: Any,
     ) -> FetchResult:
         net, process = self._net, PROCESS.get()
         assert process is not None
         if (failure := await self.reach(url)) is not None:
             return FetchResult(url=url, failure=failure)
+        if note_sent is not None:
+            await note_sent()
         if before_send is not None:
             before_send()
         late = net.before_write(process)

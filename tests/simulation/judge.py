@@ -250,6 +250,10 @@ class Judge:
         page, before = self.web.urls[request.url], self._asked.get(request.url)
         self._asked[request.url] = request
         had = page.took  # answers so far, this one not included
+        if page.kind is Kind.POSTED:
+            self.stats["posts"] += 1
+            if had and not self._rolled_back:
+                self.blame("POST", f"{request.process.name} sent again to {request.url}")
         failed = page.kind is Kind.BROKEN or (page.kind is Kind.FLAKY and had <= page.failures)
         if before is None or failed or request.late or self.has_jobs or self.holds_pages:
             return

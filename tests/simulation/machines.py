@@ -185,6 +185,8 @@ async def _start(page: HandlersPage) -> Any:
     """Follows all links with a label, and yields what the census looks for."""
     for link in page.links:
         page.follow(link, label="followed")
+    for form in page.css("form"):
+        page.submit(form, label="followed")
     yield {"url": page.url, "label": page.label}
     await asyncio.sleep(0)
     yield {"title": page.title}

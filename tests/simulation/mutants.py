@@ -74,6 +74,13 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
     return _scripts_without("lease.session ~= session or lease.epoch ~= args[2]", "false")
 
 
+def no_note() -> contextlib.AbstractContextManager[None]:
+    """A claim does not tell that its POST was sent."""
+    return _scripts_without(
+        "pack_record(score, row, domain, Sent.noted(member))", "pack_record(score, row, domain, member)"
+    )
+
+
 def no_token() -> contextlib.AbstractContextManager[None]:
     """An ack passes whatever delivery it names."""
     return _scripts_without("if claimed[i] and not is_ended[token] and", "if not is_ended[token] or")
@@ -331,6 +338,7 @@ MUTANTS = {
         Mutant(no_hold, "graph", "kills", "I5"),
         Mutant(no_fence, "graph", "pauses", "I2"),
         Mutant(no_token, "graph", "", "I4"),
+        Mutant(no_note, "graph", "kills", "POST"),
         Mutant(ack_before_sync, "", "", "archive"),
         Mutant(items_not_synced, "", "", "archive"),
         Mutant(drain_before_index, "", "", "I3"),

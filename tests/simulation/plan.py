@@ -13,7 +13,7 @@ from crawler.settings.schema import JobSettings
 from tests.simulation.holding import Limits, limits_of
 from tests.simulation.job_sketches import Act, acts_of, clock_steps_of
 from tests.simulation.weather import Climate
-from tests.simulation.web import Web, chain_web, graph_web, kill_hosts
+from tests.simulation.web import Web, add_posts, chain_web, graph_web, kill_hosts
 
 # How often each fault is drawn; faults.py defines what they do.
 WEIGHTS = {
@@ -80,6 +80,7 @@ REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
 SCHEDULED = 0.3  # share of runs with seeds for a later time
 SCHEDULED_MAX_S = 20.0
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
+POSTING = 0.4  # share of webs with pages that take a POST, in runs without jobs
 JOBBED = 0.3  # share of runs with jobs; these have no quotas, and short delays
 JOB_DELAY_S = 0.3
 GIVE_UP_S = 60.0  # a host that is silent for so long
@@ -97,7 +98,12 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "", has_jobs: bool | None 
     jobs = rng_of(seed, "jobs")
     luck = jobs.random()
     plan = _plan_of(seed, shape, mix)
-    return _with_jobs(plan, jobs) if (luck < JOBBED if has_jobs is None else has_jobs) else plan
+    if luck < JOBBED if has_jobs is None else has_jobs:
+        return _with_jobs(plan, jobs)
+    posting = rng_of(seed, "posts")
+    if plan.shape != "chain" and posting.random() < POSTING:
+        add_posts(plan.web, posting)
+    return plan
 
 
 def _with_jobs(plan: Plan, rng: random.Random) -> Plan:

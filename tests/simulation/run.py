@@ -15,6 +15,7 @@ from typing import Any
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Call
+from crawler.model import FailureKind
 from crawler.rules.health import GIVEN_UP_AT
 from crawler.rules.urls import host_of
 from tests.simulation.audits import Auditor
@@ -290,7 +291,10 @@ class Simulation:
         for fault in self.census.faults():
             judge.blame("I3", fault)
         letters = self.census.dead_letters()
-        truth = self.plan.web.truth(frozenset(url for url in letters if self._is_poison_url(url) or self._is_late(url)))
+        in_doubt = {url for url, reason in letters.items() if reason == FailureKind.OUTCOME_UNKNOWN}
+        judge.stats["posts in doubt"] += len(in_doubt)
+        others = (url for url in letters if self._is_poison_url(url) or self._is_late(url))
+        truth = self.plan.web.truth(frozenset({*others, *(in_doubt if self._may_be_in_doubt else ())}))
         committed = {e.url: e.status for e in judge.endings.values() if e.how == "committed" and not e.run}
         self._compare("committed", committed, truth.committed)
         self._compare("dead", dict.fromkeys(letters, 0), dict.fromkeys(truth.dead, 0))
@@ -311,6 +315,12 @@ class Simulation:
     def _is_poison_url(self, url: str) -> bool:
         """The rule against poison URLs may hit an innocent page that was in progress at three crashes."""
         return self.judge.deaths[url] >= GIVEN_UP_AT
+
+    @property
+    def _may_be_in_doubt(self) -> bool:
+        """Did anything happen that may keep an answer from its commit?"""
+        plan = self.plan
+        return bool(plan.faults or plan.held) or not plan.climate.is_calm
 
     def _is_late(self, url: str) -> bool:
         """A host that comes back is given up when nobody asked it often enough in time, as while all are paused."""

@@ -40,7 +40,7 @@ def test_a_seed_gives_the_same_run_in_another_process(real: RealEngine) -> None:
     "rule",
     [
         "ack_before_sync", "items_not_synced", "drain_before_index", "clock_not_stored", "delay_not_stored", "no_fence",
-        "no_token", "no_drain", "no_recovery", "no_hold", "no_self_stop", "one_pass", "files_not_synced",
+        "no_token", "no_note", "no_drain", "no_recovery", "no_hold", "no_self_stop", "one_pass", "files_not_synced",
         "files_go_at_once", "ends_with_room", "nothing_is_raised", "shown_early", "job_unchecked", "run_of_one_pass",
         "touch_after_add", "links_untouched", "touched_is_remembered", "run_of_crawl", "miss_undecided",
         "clock_unchecked", "held_links_left_out",

@@ -13,6 +13,7 @@ from crawler.rules.urls import partition_of
 
 OUTSIDE = "outside.test"  # never in scope
 DEAD_S = 240.0  # how much longer a crawl takes at worst whose web has dead hosts
+POSTED = "/posted/"  # the path of what takes a POST
 CRAWL_DELAYS = (None, None, None, 1, 2, 3, 10)
 
 
@@ -25,6 +26,7 @@ class Kind(StrEnum):
     FLAKY = "flaky"  # fails `failures` times, then answers as a page
     BROKEN = "broken"  # fails for ever
     HIDDEN = "hidden"  # robots.txt forbids it
+    POSTED = "posted"  # answers a POST; where it has `failures`, the connection is cut then
 
 
 @dataclass(slots=True)
@@ -123,7 +125,7 @@ class Web:
             page = self.urls[url]
             if page.kind is Kind.HIDDEN:
                 truth.refused.add(page.url)
-            elif page.kind is Kind.BROKEN or page.url in dead_too:
+            elif page.kind is Kind.BROKEN or page.url in dead_too or (page.kind is Kind.POSTED and page.failures):
                 truth.dead.add(page.url)
             else:
                 truth.committed[page.url] = page.status
@@ -200,6 +202,16 @@ def kill_hosts(web: Web, rng: random.Random) -> None:
                 url = Url(f"http://{host}/p{number}", site.domain, Kind.PAGE if gone is Gone.BACK else Kind.BROKEN)
                 rng.choice(pages).links.append(web.add(url).url)
             dead.seconds = min(dead.seconds, 0.3) if gone is Gone.BACK else dead.seconds
+
+
+def add_posts(web: Web, rng: random.Random) -> None:
+    """Pages that take a POST, which other pages name."""
+    pages = [p for p in web.urls.values() if p.kind is Kind.PAGE]
+    for site in rng.sample(list(web.sites.values()), rng.randint(1, 3)):
+        for n in range(rng.randint(1, 6)):
+            page = Url(f"http://{site.domain}{POSTED}{n}", site.domain, Kind.POSTED, failures=rng.random() < 0.1)
+            page.links = [rng.choice(pages).url]
+            rng.choice(pages).links.append(web.add(page).url)
 
 
 def _pages(web: Web, rng: random.Random, host: str) -> int:
