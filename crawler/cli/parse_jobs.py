@@ -117,6 +117,12 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"{text} (0: as in the settings)",
         )
+    group.add_argument(
+        "--refetch",
+        choices=("changed", "all"),
+        help="changed: ask sites whether a page has changed since an earlier run; all: request each page whole "
+        "(default: changed)",
+    )
     group.add_argument("--priority", type=float, metavar="P", help="higher is fetched first (default: 0)")
     group = p.add_argument_group("how")
     group.add_argument(

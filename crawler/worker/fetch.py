@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from crawler.archive.earlier_pages import EarlierPage
 from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
@@ -17,6 +18,7 @@ from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.model import (
     NOT_ALLOWED,
+    NOT_MODIFIED,
     REDIRECTS,
     SITEMAP,
     SITEMAP_BYTES_MAX,
@@ -29,6 +31,7 @@ from crawler.model import (
     FetchResult,
     ParsedPage,
     RefusalReason,
+    Request,
     Response,
 )
 from crawler.rules.health import TICK_MS, CrashAction, HostAction
@@ -44,6 +47,7 @@ from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
 from crawler.worker.response_policy import Recall, ResponsePolicy, is_once, why_not_sent
+from crawler.worker.revisits import Revisits
 from crawler.worker.robots import RobotsEntry, RobotsGate
 from crawler.worker.router import RunBook, with_sitemaps
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
@@ -76,6 +80,7 @@ class Means:
     gate: RobotsGate
     parser: PageParser
     handling: HandlerStage
+    revisits: Revisits | None  # None: nothing is archived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,14 +455,16 @@ class FetchStage:
         slot, claim = turn.slot, turn.claim
         step = self._cookie_walls.take(claim)
         url, cookies = (claim.url, None) if step is None else (step.url, step.cookies)
-        page_request = PageRequest(slot, claim, wall_s(), step=step)
+        earlier = await self._earlier(claim) if claim.run and step is None else None
+        request = claim.request if earlier is None else Request(headers=earlier.validators.headers)
+        page_request = PageRequest(slot, claim, wall_s(), step=step, earlier=earlier)
         before_send = partial(self._before_page, turn, page_request)
         note_sent = partial(self._note_sent, claim) if is_once(claim) else None
         worker = self._work.requests.add(claim, is_quick=turn.is_quick and note_sent is None)
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
             result = await self._means.fetcher.fetch(
-                url, request=claim.request, cookies=cookies, body_bytes_max=bytes_max,
+                url, request=request, cookies=cookies, body_bytes_max=bytes_max,
                 note_sent=note_sent, before_send=before_send,
                 working=turn.mark,
             )  # fmt: skip
@@ -493,6 +500,9 @@ class FetchStage:
         settled = Settlement(next_fetch_ms=self._work.held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
         return Answered(page_request, result, settled, finished_at)
 
+    async def _earlier(self, claim: Claim) -> EarlierPage | None:
+        return await self._means.revisits.page_of(claim) if self._means.revisits is not None else None
+
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
         if page_request.is_sent:
@@ -515,6 +525,14 @@ class FetchStage:
                 return _attempt(page_request, failed)
             response = result.response
         assert response is not None
+        content, earlier = response, page_request.earlier
+        if earlier is not None and response.status == NOT_MODIFIED:
+            assert self._means.revisits is not None
+            archived = await self._means.revisits.unchanged(claim, earlier, response)
+            if archived is None:
+                self._session.notes.cut_off(claim, page_request.started_at)
+                return Requeue()  # its queue waits as after any request
+            content = archived
         target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
@@ -525,7 +543,7 @@ class FetchStage:
                 return Requeue()
         if step is not None and not step.number:
             walls.returned(claim, step, response)
-        found = await self._handled(turn, response, settled)
+        found = await self._handled(turn, content, settled)
         if isinstance(found, Failed):
             return _attempt(page_request, found)
         page, handled = found
@@ -539,6 +557,7 @@ class FetchStage:
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
                 finished_at=answered.finished_at, accepted=accepted,
+                original=earlier.original if earlier is not None and content.is_unchanged else None,
             )
         )  # fmt: skip
 
