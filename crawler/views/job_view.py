@@ -146,6 +146,30 @@ class FailedRuns(msgspec.Struct, frozen=True, kw_only=True):
     failed: Sequence[FailedRun]
 
 
+class RunDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """How many pages of two runs are of which kind. `unknown`: one of both was removed by a prune."""
+
+    before: str
+    after: str
+    added: int
+    removed: int
+    changed: int
+    unchanged: int
+    unknown: int
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        kinds = (
+            (self.added, "added"),
+            (self.removed, "removed"),
+            (self.changed, "changed"),
+            (self.unchanged, "unchanged"),
+        )
+        unknown = f"; {counted(self.unknown, 'page')} can't be compared: 'crawler prune' removed one of both"
+        return f"{', '.join(f'{n:,} {what}' for n, what in kinds)}{unknown * bool(self.unknown)}"
+
+
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The name of what is gone."""
 
