@@ -79,20 +79,19 @@ def response_record(response: Response, identity: str, fingerprint: str = "") ->
 
 
 def revisit_record(response: Response, original: "Original", identity: str, fingerprint: str = "") -> bytes:
-    """The record of an answer which said that the page is as it was archived before (ISO 28500 6.7.3): its head, and
-    where the page is.
+    """The record of an answer which said that the page is as it was archived before (ISO 28500 6.7.3): where that is.
+
+    Its block is empty. With the head of the 304 in it, pywb sends that head to browsers, which show nothing then.
     """
-    http = _http_head(response)
     named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
     refers_to = f"WARC-Refers-To: {original.record_id}\r\n" if _RECORD_ID.fullmatch(original.record_id) else ""
     refers_to += f"WARC-Refers-To-Date: {original.date}\r\n" if _DATE.fullmatch(original.date) else ""
     head = (
         f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
         f"WARC-Profile: {NOT_MODIFIED_PROFILE}\r\n{refers_to}WARC-Refers-To-Target-URI: {safe_uri(response.url)}\r\n"
-        f"WARC-Block-Digest: {payload_digest(http)}\r\nWARC-Payload-Digest: {original.digest}\r\n{named}"
-        f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http)}\r\n\r\n"
+        f"WARC-Payload-Digest: {original.digest}\r\n{named}Content-Length: 0\r\n\r\n"
     )
-    return b"%b%b\r\n\r\n" % (head.encode("ascii"), http)
+    return head.encode("ascii") + b"\r\n\r\n"
 
 
 def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:
@@ -426,7 +425,7 @@ def read_original(folder: CrawlFolder, url: str, place: WarcLocation, digest: st
 
 
 def stored_response(record: bytes, where: str) -> StoredResponse | None:
-    """The response in a decompressed record, or the head of one in a revisit record; None when it is of another type.
+    """The response in a decompressed record, or what a revisit record tells of one; None when it is of another type.
     ArchiveError when it is damaged.
     """
     head, _, block = record.partition(b"\r\n\r\n")

@@ -101,7 +101,7 @@ class RecordedWeb:
         if not block.startswith(b"HTTP/"):
             return original
         again = _parsed(block, url)
-        if again.status == NOT_MODIFIED:
+        if again.status == NOT_MODIFIED:  # of other tools
             return original
         return RecordedResponse(status=again.status, reason=again.reason, headers=again.headers, body=original.body)
 

@@ -166,7 +166,7 @@ class ArchiveJudge:
             "another digest": digest not in (commit.digest, found.stored.digest) or commit.digest != digest,
             "another type": is_revisit != bool(commit.original),
             "another length": found.location.length != commit.length,
-            "another status": found.stored.status_line.split(" ")[1:2] != [str(commit.status)],
+            "another status": found.stored.status != (0 if is_revisit else commit.status),
         }
         reasons = [reason for reason, is_so in wrong.items() if is_so]
         if reasons:

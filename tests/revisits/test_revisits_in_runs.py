@@ -23,7 +23,9 @@ from crawler.rules.jobs import Row
 from crawler.views.pruning import Wanted, prune
 from crawler.views.rehandling import rehandle
 from tests.crawl.harness import lab_names, settings_of
-from tests.crawl.rebuild_lab import audit
+from tests.crawl.rebuild_lab import audit, rebuild
+from tests.crawl.runs_lab import ONE, TWO, counts, finish, start
+from tests.crawl.test_runs_in_a_crawl import run_until_idle
 from tests.jobs.jobs_lab import ME, Lab, hasten, until
 from tests.revisits.changing_site import Changing, changing_site, linking
 from tests.support.engine import Engine
@@ -339,3 +341,32 @@ async def test_a_replay_and_a_rehandle_have_the_whole_page(tmp_path: Path, engin
     assert (result.pages, result.unreadable.total(), result.items) == (8, 0, 8)
     assert Counter(one.is_unchanged for one in seen) == {False: 4, True: 4}
     assert {one.status for one in seen} == {200}
+
+
+async def test_a_rebuild_follows_links_of_unchanged_pages(tmp_path: Path, engine: Engine) -> None:
+    """The engine is lost while a run is active: its pages lead on from where they are archived."""
+    with changing_site(dict(PAGES)) as site:
+        async with lab_names() as dns:
+            settings = settings_of(
+                tmp_path / "c", frontier__redis=engine.url, dns__nameservers=[dns], scope__mode="any",
+                crawl__partitions=16,
+            )  # fmt: skip
+            async with open_crawl(settings, create=True) as crawl:
+                await start(crawl, ONE, [site.url()])
+                await run_until_idle(crawl)
+                assert (await finish(crawl, ONE)).pages == 4
+            async with open_crawl(settings, create=False) as crawl:
+                await start(crawl, TWO, [site.url()])
+                await run_until_idle(crawl)
+                assert (await counts(crawl, TWO)).unchanged == 4
+            engine.flush()
+            await rebuild(settings)
+            async with open_crawl(settings, create=False) as crawl:
+                await start(crawl, TWO, [])
+            report = await rebuild(settings)
+            assert (report.restored, report.flaws, report.orphans, report.unplaced) == (4, [], 0, 0), report
+            async with open_crawl(settings, create=False) as crawl:
+                assert (await counts(crawl, TWO)).pages == 4
+                assert (await finish(crawl, TWO)).pages == 4
+        assert site.statuses() == {200: 4, 304: 4}
+    assert await audit(settings) == 0
