@@ -107,6 +107,9 @@ class SimFetcher:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is kept open."""
 
+    def kept_head(self, url: str) -> bytes:
+        return url.encode()
+
     def known_address_of(self, url: str) -> str | None:
         dead = self._net.web.dead.get(host_of(url))
         return None if dead is not None and dead.gone in NO_NAME else host_of(url)
@@ -130,8 +133,10 @@ class SimFetcher:
         self,
         url: str,
         *,
+        request: None = None,
         cookies: Mapping[str, str] | None = None,
         body_bytes_max: int | None = None,
+        note_sent: None = None,
         before_send: Callable[[], None] | None = None,
         working: AbstractContextManager[None] | None = None,
     ) -> FetchResult:
