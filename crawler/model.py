@@ -15,6 +15,7 @@ from crawler.media_type import media_type
 MEDIA_TYPE_MAX = 255  # characters: two names of 127 and a slash (RFC 6838 4.2)
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})  # statuses whose Location is followed
+NOT_MODIFIED = 304
 
 
 class UrlParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +247,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     truncated: str = ""
     decode_error: str = ""
     decoded: Decoded = Decoded.CLEAN
+    is_unchanged: bool = False  # the server said that it is as it was archived: `body` and headers are from there
     request_head: bytes  # request line and headers as sent but for secrets, ending in an empty line
     request_body: bytes = b""  # likewise
     remote_ip: str
@@ -332,6 +334,7 @@ SITEMAP = "+sitemap"  # the label of a URL that is fetched as a sitemap; handler
 SITEMAP_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own bound
 SITEMAP_DEPTH_MAX = 3  # the first one is of depth 1: an index of indexes. The protocol knows one level, sites have two
 NO_MEDIA_TYPE = "unk"  # as CDX writers spell it
+REVISIT = "warc/revisit"  # likewise, in place of the media type of an answer whose body is in another record
 
 
 class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -373,6 +376,12 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     run: str = ""  # of a job, that it belongs to; "": of the crawl itself
     label: str = ""  # set by the handler that followed it; or SITEMAP
     items: ItemsLocation | None = None
+    head_digest: str = msgspec.field(name="head", default="")  # of its request, for a later run of its job
+    # Where the page is that this answer, a 304, says is unchanged; and of what media type. As pywb names them.
+    original_length: str = msgspec.field(name="orig.length", default="")
+    original_offset: str = msgspec.field(name="orig.offset", default="")
+    original_file: str = msgspec.field(name="orig.filename", default="")
+    original_mime: str = msgspec.field(name="orig.mime", default="")
     times: dict[str, float] = {}  # wall clock, s: queued, claimed, started, finished, archived
     pruned: bool = False  # record and items were removed: what is left keeps the page done, and the sums right
 
@@ -393,19 +402,41 @@ class CommitEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def content_type(self) -> str:
         """The media type; "" if there was none."""
-        return "" if self.mime == NO_MEDIA_TYPE else self.mime
+        mime = self.original_mime or self.mime
+        return "" if mime == NO_MEDIA_TYPE else mime
 
     @property
     def warc(self) -> WarcLocation | None:
         """Where its record is; None: nowhere."""
-        if not self.warc_file:
-            return None
-        return WarcLocation(file=self.warc_file, offset=int(self.warc_offset), length=int(self.warc_length))
+        return _location(self.warc_file, self.warc_offset, self.warc_length)
+
+    @property
+    def original(self) -> WarcLocation | None:
+        """Where the record of the page is that this one is unchanged from; None for most."""
+        return _location(self.original_file, self.original_offset, self.original_length)
+
+    @property
+    def content(self) -> WarcLocation | None:
+        """Where the record with its body is; None: nowhere."""
+        return self.original or self.warc
 
     def placed(self, warc: WarcLocation | None, items: ItemsLocation | None) -> "CommitEntry":
         """The same commit with its record and its items at other places."""
-        length, offset, file = (str(warc.length), str(warc.offset), warc.file) if warc else ("", "", "")
+        length, offset, file = _texts(warc)
         return msgspec.structs.replace(self, warc_length=length, warc_offset=offset, warc_file=file, items=items)
+
+    def referring(self, original: WarcLocation | None) -> "CommitEntry":
+        """The same commit with the page that it is unchanged from at another place."""
+        length, offset, file = _texts(original)
+        return msgspec.structs.replace(self, original_length=length, original_offset=offset, original_file=file)
+
+
+def _location(file: str, offset: str, length: str) -> WarcLocation | None:
+    return WarcLocation(file=file, offset=int(offset), length=int(length)) if file else None
+
+
+def _texts(place: WarcLocation | None) -> tuple[str, str, str]:
+    return (str(place.length), str(place.offset), place.file) if place else ("", "", "")
 
 
 class AddOutcome(enum.IntEnum):

@@ -168,6 +168,10 @@ OF_CRAWL: Sequence[_OfCrawl] = (
         COUNTER, "crawler_pages_total", "Responses that were committed, by class of status.",
         lambda r: {status: r.totals.status.get(digit, 0) for status, digit in STATUSES.items()}, "status",
     ),
+    _OfCrawl(
+        COUNTER, "crawler_pages_unchanged_total", "Pages of jobs that are as an earlier run archived them.",
+        lambda r: r.totals.unchanged,
+    ),
     _OfCrawl(COUNTER, "crawler_bytes_total", "Bytes of their bodies.", lambda r: r.totals.bytes),
     _OfCrawl(
         COUNTER, "crawler_failed_attempts_total", "Attempts that failed, by reason.",

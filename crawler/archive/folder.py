@@ -189,6 +189,10 @@ class CrawlFolder:
         finally:
             os.close(descriptor)  # releases the lock
 
+    def is_locked(self, name: str) -> bool:
+        """Does somebody hold the named lock? Disturbs nobody."""
+        return life_at(self.tmp / f"{name}.lock") is Life.ALIVE
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Let nobody remove or rewrite files meanwhile (`changing`); any number of readers may. Blocks.

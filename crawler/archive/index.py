@@ -57,14 +57,15 @@ def to_entry(line: bytes) -> CommitEntry | None:
 def _is_possible(entry: CommitEntry) -> bool:
     """Can these values of a line without a checksum be used? ValueError: no."""
     is_fingerprint = -(2**63) <= int(entry.fingerprint) < 2**63
-    is_one = entry.status >= 0 and (entry.warc is None or entry.warc.offset >= 0)
+    is_one = entry.status >= 0 and all(place is None or place.offset >= 0 for place in (entry.warc, entry.original))
     return is_fingerprint and is_one and 0 <= entry.visit < 2**63 and 0 <= entry.fetched_at < _YEAR_10000_S
 
 
 def pruned(entry: CommitEntry) -> CommitEntry:
     """What stays of a commit whose record and items are removed: its page remains done, and a rebuild can count it."""
     return msgspec.structs.replace(
-        entry.placed(None, None), mime=NO_MEDIA_TYPE, digest="", title="", truncated="", decode_error="",
+        entry.placed(None, None).referring(None), mime=NO_MEDIA_TYPE, original_mime="", head_digest="", digest="",
+        title="", truncated="", decode_error="",
         noindex=False, node="", sequence=0, label=SITEMAP if entry.is_sitemap else "", times={}, pruned=True,
     )  # fmt: skip
 

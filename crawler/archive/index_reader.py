@@ -243,21 +243,42 @@ def _key_or_line(line: bytes) -> bytes:
     return line.partition(b" ")[0]
 
 
+def lines_before(path: Path, prefix: bytes, *, holding: bytes, lines_max: int) -> Iterator[bytes]:
+    """Lines of a sorted file that begin with the prefix and have these bytes, the last first; among so many lines with
+    the prefix. Raises OSError, and ValueError for an empty file.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        end = _place_of(data, prefix[:-1] + bytes([prefix[-1] + 1]))
+        for _ in range(lines_max):
+            start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
+            line = data[start:end]
+            if not line.startswith(prefix):
+                return
+            if holding in line:
+                yield line
+            end = start
+
+
+def _place_of(data: mmap.mmap, key: bytes) -> int:
+    """Where the first line begins that is not before the key, in lines that are sorted."""
+    low, high = 0, len(data)
+    while low < high:  # both at the start of a line
+        middle = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
+        end = data.find(b"\n", middle) + 1 or len(data)
+        if data[middle : min(end, middle + len(key))] < key:
+            low = end
+        else:
+            high = middle
+    return low
+
+
 def _lines_with(path: Path, prefix: bytes, *, holding: bytes = b"") -> Sequence[bytes]:
     """Lines of a sorted file that begin with the prefix, and have these bytes."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return []
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            low, high = 0, len(data)
-            while low < high:  # both at the start of a line
-                middle = data.rfind(b"\n", low, (low + high) // 2) + 1 or low
-                end = data.find(b"\n", middle) + 1 or len(data)
-                if data[middle : min(end, middle + len(prefix))] < prefix:
-                    low = end
-                else:
-                    high = middle
-            data.seek(low)
+            data.seek(_place_of(data, prefix))
             found = []
             while (line := data.readline()).startswith(prefix):
                 if holding in line:

@@ -1,12 +1,14 @@
 """Decides what a prune removes, and writes it into a journal: nothing in the folder changes here.
 
-A page goes when the rule matches it, and neither its record nor its items are in a file that must stay as it is:
+A page goes when the rule matches it, no page that stays needs its record, and neither its record nor its items are in a
+file that must stay as it is. Why pages stay:
 
     running      a file that is named by a commit which is not in a complete segment yet, or, while its session lives,
                  one with a record that no line names: that may be committed any time
     outputs      a file that is named in a segment which an output has not read to its end
     unnamed      a file with records that no line here names, where commits of this crawl are in other folders: one of
                  their lines may name it. It goes once everything in it is old enough
+    unchanged    a page that stays, of a later run, is unchanged from it, and has its body there
     damaged      a file in which the index has what can't be there; `crawler audit` tells more
 
 Of a file of an ended session whose records are all accounted for, what no line names goes with the rest.
@@ -305,7 +307,11 @@ class _Lines:
         entry = index.to_entry(line)
         if entry is None or entry.pruned:
             return line
-        warc, items = entry.warc, entry.items
+        warc, items, original = entry.warc, entry.items, entry.original
+        new_original = self._place(WARC, original.file, original.offset) if original else None
+        if original and new_original and new_original[1] is not None:
+            place = msgspec.structs.replace(original, file=new_original[0], offset=new_original[1])
+            entry, line = entry.referring(place), index.to_line(entry.referring(place))
         new_warc = self._place(WARC, warc.file, warc.offset) if warc else None
         new_items = self._place(ITEMS, items.file, items.offset) if items else None
         if self._is_bare(entry) or (new_warc is not None and new_warc[1] is None):
@@ -446,6 +452,8 @@ class Planned:
         for file in files:
             sql = f"SELECT DISTINCT name FROM lines JOIN segments ON segments.id = segment WHERE {file.kind} = ?"  # noqa: S608
             found.update(name for (name,) in self._scratch.db.execute(sql, (file.id,)))
+            if file.kind == WARC:
+                found.update(name for (name,) in self._scratch.db.execute(_REFERRING_SEGMENTS, (file.id,)))
         if has_bare:
             found.update(name for (name,) in self._scratch.db.execute(_BARE_SEGMENTS))
         return sorted(found)
@@ -464,6 +472,18 @@ UPDATE lines SET gone = matches
     AND (items = 0 OR (SELECT state FROM files WHERE id = items) IN ('prunable', 'foreign'))
 WHERE matches
 """
+# A page stays as long as one that stays is unchanged from it: its record has the body of both.
+_NEEDED = """
+UPDATE lines SET gone = 0 WHERE gone AND warc > 0 AND EXISTS (
+    SELECT 1 FROM lines AS later
+    WHERE later.original > 0 AND later.original = lines.warc AND later.original_offset = lines.warc_offset
+        AND NOT later.gone
+)
+"""
+# What an open segment refers to is found without its place, by the lines of the pages themselves.
+_REFERRING_SEGMENTS = """
+SELECT DISTINCT name FROM lines JOIN segments ON segments.id = segment WHERE original = ? AND busy = ''
+"""
 _BARE_SEGMENTS = """
 SELECT DISTINCT segments.name FROM lines JOIN segments ON segments.id = segment WHERE gone
     AND (warc = 0 OR (SELECT state FROM files WHERE id = warc) = 'foreign')
@@ -474,6 +494,7 @@ _BROKEN = """
 SELECT id FROM files WHERE state = 'prunable' AND only_whole AND (
     EXISTS (SELECT 1 FROM lines WHERE warc = files.id AND warc > 0 AND NOT gone)
     OR EXISTS (SELECT 1 FROM lines WHERE items = files.id AND items > 0 AND NOT gone)
+    OR EXISTS (SELECT 1 FROM lines WHERE original = files.id AND original > 0 AND NOT gone)
 )
 """
 _WAITING = """
@@ -481,10 +502,11 @@ SELECT why, count(*) FROM (
     SELECT DISTINCT fp, visit, coalesce(
         nullif(busy, ''),
         (SELECT state FROM files WHERE id = warc AND state NOT IN ('prunable', 'foreign')),
-        (SELECT state FROM files WHERE id = items AND state NOT IN ('prunable', 'foreign'))
+        (SELECT state FROM files WHERE id = items AND state NOT IN ('prunable', 'foreign')),
+        'unchanged'
     ) AS why
     FROM lines JOIN segments ON segments.id = segment WHERE matches AND NOT gone
-) WHERE why IS NOT NULL GROUP BY why ORDER BY why
+) GROUP BY why ORDER BY why
 """
 
 
@@ -607,6 +629,7 @@ class Planner:
     def _decide(self, scratch: Scratch) -> None:
         while True:
             scratch.db.execute(_GONE)
+            scratch.db.execute(_NEEDED)
             broken = scratch.db.execute(_BROKEN).fetchall()
             if not broken:
                 break

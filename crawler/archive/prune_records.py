@@ -143,7 +143,7 @@ class Layout:
             kind = _type_of(record)
             if kind == b"request" and follows_record and end == position and position == start:
                 end = position + length
-            elif kind in (b"request", b"response"):
+            elif kind in (b"request", b"response", b"revisit"):
                 self.has_unnamed = True
             elif kind != b"warcinfo":
                 raise ArchiveError(f"{self._path}: a record of type {kind.decode('latin-1')!r} at byte {position:,}")
@@ -179,7 +179,8 @@ CREATE TABLE files (
 CREATE TABLE lines (
     fp INTEGER NOT NULL, visit INTEGER NOT NULL, segment INTEGER NOT NULL, matches INTEGER NOT NULL,
     gone INTEGER NOT NULL, warc INTEGER NOT NULL, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
-    items INTEGER NOT NULL, items_offset INTEGER NOT NULL, items_length INTEGER NOT NULL
+    items INTEGER NOT NULL, items_offset INTEGER NOT NULL, items_length INTEGER NOT NULL,
+    original INTEGER NOT NULL, original_offset INTEGER NOT NULL
 );
 CREATE TABLE named (
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, end INTEGER NOT NULL,
@@ -189,6 +190,7 @@ CREATE TABLE named (
 _INDEXES = """
 CREATE INDEX lines_by_warc ON lines (warc, warc_offset, warc_length) WHERE warc > 0;
 CREATE INDEX lines_by_items ON lines (items, items_offset, items_length) WHERE items > 0;
+CREATE INDEX lines_by_original ON lines (original, original_offset) WHERE original > 0;
 """
 
 
@@ -222,16 +224,17 @@ class Scratch:
         """The lines of a segment. `busy`: why it must stay as it is, and all that it names; "" when it need not."""
         number = self.db.execute("INSERT INTO segments (name, busy) VALUES (?, ?)", (segment, busy)).lastrowid
         self.db.executemany(
-            "INSERT INTO lines VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO lines VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)",
             ((int(one.fingerprint), one.visit, number, *self._row(one)) for one in entries),
         )
 
     def _row(self, entry: CommitEntry) -> tuple[int, ...]:
-        warc, items = entry.warc, entry.items
+        warc, items, original = entry.warc, entry.items, entry.original
         return (
             self._rule.matches(entry),
             *((self._file_id(WARC, warc.file), warc.offset, warc.length) if warc else (0, 0, 0)),
             *((self._file_id(ITEMS, items.file), items.offset, items.length) if items else (0, 0, 0)),
+            *((self._file_id(WARC, original.file), original.offset) if original else (0, 0)),
         )
 
     def _file_id(self, kind: str, name: str) -> int:

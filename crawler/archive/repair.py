@@ -6,7 +6,8 @@ And takes damage out of WARC files, for a rebuild that has every page that it hi
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -353,16 +354,8 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
             if whole:
                 replace_durably(folder.warc / new_name, folder.tmp / new_name, _chunks(data, whole))
         moved = {offset: offset - sum(b - a for a, b in parts if b <= offset) for offset in offsets}
-
-        def changed(entry: CommitEntry) -> CommitEntry:
-            warc = entry.warc
-            if warc is None or warc.file != name or warc.offset not in moved:
-                return entry
-            place = WarcLocation(file=new_name, offset=moved[warc.offset], length=warc.length)
-            return entry.placed(place, entry.items)
-
         for one in indexes:
-            index.change_lines(one, changed)
+            index.change_lines(one, partial(_moved, name=name, new_name=new_name, moved=moved))
         path.unlink()
         sync_directory(folder.warc)
     except OSError as error:
@@ -373,6 +366,21 @@ def take_damage_out(folder: CrawlFolder, name: str, indexes: Sequence[CrawlFolde
         damaged_bytes=sum(b - a for a, b in parts),
         kept_in=f"{folder.log.name}/{kept.name}",
     )
+
+
+def _moved(entry: CommitEntry, *, name: str, new_name: str, moved: Mapping[int, int]) -> CommitEntry:
+    """The entry with where its record, and that of its original, are now, if they were in this file."""
+
+    def now(place: WarcLocation | None) -> WarcLocation | None:
+        if place is None or place.file != name or place.offset not in moved:
+            return None
+        return WarcLocation(file=new_name, offset=moved[place.offset], length=place.length)
+
+    if (warc := now(entry.warc)) is not None:
+        entry = entry.placed(warc, entry.items)
+    if (original := now(entry.original)) is not None:
+        entry = entry.referring(original)
+    return entry
 
 
 def _chunks(data: mmap.mmap, parts: Sequence[tuple[int, int]]) -> Iterator[bytes]:

@@ -8,7 +8,8 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
@@ -16,9 +17,9 @@ from isal import isal_zlib
 
 from crawler.archive.appender import Appender, finish_all
 from crawler.archive.folder import CrawlFolder, archive_error, digits17, iso_ms
-from crawler.archive.index_reader import archive_path
+from crawler.archive.index_reader import archive_path, find_url
 from crawler.errors import ArchiveError
-from crawler.model import Response, WarcLocation
+from crawler.model import CommitEntry, Response, WarcLocation
 from crawler.settings import ArchiveSettings
 
 # Builds WARC 1.1 records (ISO 28500:2017) as bytes, safely for exchanges with hostile sites. Pure.
@@ -32,6 +33,9 @@ _TRUNCATIONS = frozenset({"length", "time", "disconnect", "unspecified"})
 FINGERPRINT = "Crawler-Fingerprint"  # a field of our own (ISO 28500 5.1): requests of one URL may differ
 FINGERPRINT_DIGITS_MAX = 19
 _RESERVED = ";/?:@&=+$,#[]!'()*~%"
+NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+_RECORD_ID = re.compile(r"<urn:uuid:[0-9a-f-]{36}>")
+_DATE = re.compile(r"[0-9T:.Z-]{20,30}")
 
 
 def record_ids() -> Iterator[str]:
@@ -72,6 +76,22 @@ def response_record(response: Response, identity: str, fingerprint: str = "") ->
         f"Content-Type: application/http;msgtype=response\r\nContent-Length: {len(http) + len(body)}\r\n\r\n"
     )
     return b"".join((head.encode("ascii"), http, body, b"\r\n\r\n")), payload
+
+
+def revisit_record(response: Response, original: "Original", identity: str, fingerprint: str = "") -> bytes:
+    """The record of an answer which said that the page is as it was archived before (ISO 28500 6.7.3): where that is.
+
+    Its block is empty. With the head of the 304 in it, pywb sends that head to browsers, which show nothing then.
+    """
+    named = f"{FINGERPRINT}: {fingerprint}\r\n" if fingerprint else ""
+    refers_to = f"WARC-Refers-To: {original.record_id}\r\n" if _RECORD_ID.fullmatch(original.record_id) else ""
+    refers_to += f"WARC-Refers-To-Date: {original.date}\r\n" if _DATE.fullmatch(original.date) else ""
+    head = (
+        f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Record-ID: {identity}\r\n{_common(response)}"
+        f"WARC-Profile: {NOT_MODIFIED_PROFILE}\r\n{refers_to}WARC-Refers-To-Target-URI: {safe_uri(response.url)}\r\n"
+        f"WARC-Payload-Digest: {original.digest}\r\n{named}Content-Length: 0\r\n\r\n"
+    )
+    return head.encode("ascii") + b"\r\n\r\n"
 
 
 def request_record(response: Response, identity: str, concurrent_to: str) -> bytes:
@@ -216,14 +236,19 @@ class WarcWriter:
         self._lock = threading.Lock()
         self._failed = False
 
-    def add(self, response: Response, fingerprint: str = "") -> tuple[WarcLocation, str]:
+    def add(
+        self, response: Response, fingerprint: str = "", original: "Original | None" = None
+    ) -> tuple[WarcLocation, str]:
         """Append the exchange; returns the location of the response record and its payload digest. `fingerprint`: of a
-        request that its URL alone does not tell.
+        request that its URL alone does not tell. `original`: the page that the response says is unchanged.
 
         It is durable when `sync` has returned. Raises ArchiveError when an earlier sync failed.
         """
         identity = next(self._ids)
-        record, digest = response_record(response, identity, fingerprint)
+        if original is None:
+            record, digest = response_record(response, identity, fingerprint)
+        else:
+            record, digest = revisit_record(response, original, identity, fingerprint), original.digest
         member: bytes = isal_zlib.compress(record, self._settings.compression_level, _GZIP)
         length = len(member)
         if self._settings.request_records and response.request_head:
@@ -287,6 +312,7 @@ class WarcWriter:
 # Reads WARC records: the stored HTTP exchange, and the gzip members that contain records.
 
 LENGTH_DIGITS_MAX = 18
+HEAD_BYTES = 128 * 1024  # of a record: more than the heads of an exchange may have
 _MAGIC = b"\x1f\x8b\x08"
 _CHUNK_BYTES = 64 * 1024
 _WINDOW_BYTES = 1 << 20
@@ -295,7 +321,7 @@ Buffer = bytes | memoryview
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response record. `payload` is the body as received, still content-coded."""
+    """A response record. `payload` is the body as received, still content-coded; of a revisit record there is none."""
 
     uri: str
     status_line: str
@@ -304,6 +330,9 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""  # of the payload, from the record
     truncated: str = ""  # the value of WARC-Truncated
     fingerprint: str = ""  # of a request that its URL alone does not tell; "": a plain GET
+    record_id: str = ""
+    date: str = ""
+    is_revisit: bool = False  # the page is unchanged, and in another record
 
     @property
     def status(self) -> int:
@@ -320,6 +349,39 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
         return ",".join([value for key, value in self.headers if key.lower() == name])
 
 
+class Original(msgspec.Struct, frozen=True, kw_only=True):
+    """A page in the archive that a later answer says is unchanged. `mime`: its media type, as the index has it."""
+
+    place: WarcLocation
+    record_id: str
+    date: str
+    digest: str
+    mime: str
+
+
+def read_head(folder: CrawlFolder, location: WarcLocation) -> StoredResponse | None:
+    """The response record at this place without its payload, by its first bytes; None when that can't be read."""
+    path = archive_path(folder, location.file)
+    if path is None:
+        return None
+    try:
+        member = _bytes_at(path, location.offset, min(location.length, HEAD_BYTES))
+        begin: bytes = isal_zlib.decompressobj(wbits=_GZIP).decompress(member, HEAD_BYTES)
+    except (OSError, isal_zlib.error):  # type: ignore[misc]  # its stub declares an instance
+        return None
+    head, _, block = begin.partition(b"\r\n\r\n")
+    http, end, _ = block.partition(b"\r\n\r\n")
+    if not head.startswith(b"WARC/1.1\r\n") or not end:
+        return None
+    fields = dict(_headers(head))
+    return _stored(fields, http, b"") if fields.get("WARC-Type") == "response" else None
+
+
+def _bytes_at(path: Path, offset: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        return os.pread(file.fileno(), length, offset)
+
+
 def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     """The response record at this place. Raises ArchiveError when it is not there or not whole."""
     path = archive_path(folder, location.file)
@@ -327,8 +389,7 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
         raise ArchiveError(f"can't find {folder.warc / location.file}")
     where = f"{path} at {location.offset}"
     try:
-        with path.open("rb") as file:
-            member = os.pread(file.fileno(), location.length, location.offset)
+        member = _bytes_at(path, location.offset, location.length)
     except OSError as error:
         raise archive_error("read", path, error) from None
     try:
@@ -336,23 +397,51 @@ def read_record(folder: CrawlFolder, location: WarcLocation) -> StoredResponse:
     except (isal_zlib.error, EOFError):  # type: ignore[misc]  # its stub declares an instance
         raise ArchiveError(f"no whole record in {where}") from None
     stored = stored_response(record, where)
-    if stored is None:
+    if stored is None or stored.is_revisit:
         raise ArchiveError(f"no response record in {where}")
     return stored
 
 
+def read_content(folder: CrawlFolder, entry: CommitEntry) -> StoredResponse:
+    """The response record with the body of a page. Raises ArchiveError when it is not there or not whole."""
+    if entry.original is not None:
+        return read_original(folder, entry.url, entry.original, entry.digest)
+    if entry.warc is None:
+        raise ArchiveError(f"{entry.url}: it was stored without its body")
+    return read_record(folder, entry.warc)
+
+
+def read_original(folder: CrawlFolder, url: str, place: WarcLocation, digest: str) -> StoredResponse:
+    """The record of the page that one with this digest is unchanged from. A prune may have moved it since: then that
+    page's own line knows where to. Raises ArchiveError.
+    """
+    try:
+        return read_record(folder, place)
+    except ArchiveError:
+        for one in find_url(folder, url):
+            if one.warc is not None and one.original is None and one.digest == digest:
+                return read_record(folder, one.warc)
+        raise
+
+
 def stored_response(record: bytes, where: str) -> StoredResponse | None:
-    """The response in a decompressed record; None when it is of another type. ArchiveError when it is damaged."""
+    """The response in a decompressed record, or what a revisit record tells of one; None when it is of another type.
+    ArchiveError when it is damaged.
+    """
     head, _, block = record.partition(b"\r\n\r\n")
     fields = dict(_headers(head))
     if not head.startswith(b"WARC/1.1\r\n") or not is_length(fields.get("Content-Length", "")):
         raise ArchiveError(f"no record in {where}")
-    if fields.get("WARC-Type") != "response":
+    if fields.get("WARC-Type") not in ("response", "revisit"):
         return None
     length = int(fields["Content-Length"])
     if len(block) != length + 4:
         raise ArchiveError(f"the record in {where} does not have its declared length")
     http, _, payload = block[:length].partition(b"\r\n\r\n")
+    return _stored(fields, http, payload)
+
+
+def _stored(fields: Mapping[str, str], http: bytes, payload: bytes) -> StoredResponse:
     return StoredResponse(
         uri=fields.get("WARC-Target-URI", ""),
         status_line=http.partition(b"\r\n")[0].decode("latin-1"),
@@ -361,6 +450,9 @@ def stored_response(record: bytes, where: str) -> StoredResponse | None:
         digest=fields.get("WARC-Payload-Digest", ""),
         truncated=fields.get("WARC-Truncated", ""),
         fingerprint=_number_of(fields.get(FINGERPRINT, "")),
+        record_id=fields.get("WARC-Record-ID", ""),
+        date=fields.get("WARC-Date", ""),
+        is_revisit=fields.get("WARC-Type") == "revisit",
     )
 
 

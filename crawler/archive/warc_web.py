@@ -19,6 +19,7 @@ from warcio.bufferedreaders import ChunkedDataReader
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.warc import is_length
 from crawler.errors import ArchiveError, InvalidUrl, UsageError
+from crawler.model import NOT_MODIFIED
 from crawler.rules.text import SILENT, Meter
 from crawler.rules.urls import canonicalize, host_of
 
@@ -88,7 +89,9 @@ class RecordedWeb:
         return _parsed(self._block(place)[1], url) if place else None
 
     def _revisited(self, url: str, place: _Place) -> RecordedResponse:
-        """Status and headers of the revisit, if it has them, with the body that it refers to."""
+        """Status and headers of the revisit, if it has them, with the body that it refers to; of a server that said
+        that nothing was modified, all that it refers to.
+        """
         fields, block = self._block(place)
         referred = _canonical(fields.get("warc-refers-to-target-uri", "")) or url
         origin = self._by_digest.get(fields.get("warc-payload-digest", "")) or self._responses.get(referred)
@@ -98,6 +101,8 @@ class RecordedWeb:
         if not block.startswith(b"HTTP/"):
             return original
         again = _parsed(block, url)
+        if again.status == NOT_MODIFIED:  # of other tools
+            return original
         return RecordedResponse(status=again.status, reason=again.reason, headers=again.headers, body=original.body)
 
     def _block(self, place: _Place) -> tuple[dict[str, str], bytes]:

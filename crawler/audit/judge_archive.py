@@ -19,7 +19,7 @@ from crawler.archive.repair import (
     walk_responses,
     warc_names,
 )
-from crawler.archive.warc import payload_digest, safe_uri
+from crawler.archive.warc import StoredResponse, payload_digest, read_original, safe_uri
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
@@ -133,19 +133,40 @@ class ArchiveJudge:
             self._ledger.record_found(commit)
             if not self._is_same(found, commit):
                 continue
+            stored = self._original(commit) if commit.original else found.stored
+            if stored is None:
+                continue
             try:
-                self._ledger.add_links(await self._reader.required(commit, found.stored), commit)
+                self._ledger.add_links(await self._reader.required(commit, stored), commit)
             except ParseKilledError as error:
                 self._report.findings.unparsed.add(url=commit.url, reason=str(error))
 
+    def _original(self, commit: Commit) -> StoredResponse | None:
+        """The page that a commit is unchanged from; None where it is not in the archive."""
+        place, reasons = commit.original_place, list[str]()
+        for folder in self._folders:
+            try:
+                stored = read_original(folder, commit.url, place, commit.digest)
+            except ArchiveError as error:
+                reasons.append(str(error))
+                continue
+            if payload_digest(stored.payload) == commit.digest and stored.uri == safe_uri(commit.url):
+                return stored
+            reasons.append("another page")
+        record = f"{place.file} at {place.offset}, which it is unchanged from"
+        self._report.findings.no_record.add(url=commit.url, record=record, reason=reasons[0])
+        return None
+
     def _is_same(self, found: ArchivedResponse, commit: Commit) -> bool:
         """Whether the record is the one that the commit names."""
-        digest = payload_digest(found.stored.payload)
+        is_revisit = found.stored.is_revisit
+        digest = found.stored.digest if is_revisit else payload_digest(found.stored.payload)
         wrong = {
             "another URL": found.stored.uri != safe_uri(commit.url),
             "another digest": digest not in (commit.digest, found.stored.digest) or commit.digest != digest,
+            "another type": is_revisit != bool(commit.original),
             "another length": found.location.length != commit.length,
-            "another status": found.stored.status_line.split(" ")[1:2] != [str(commit.status)],
+            "another status": found.stored.status != (0 if is_revisit else commit.status),
         }
         reasons = [reason for reason, is_so in wrong.items() if is_so]
         if reasons:

@@ -27,7 +27,7 @@ CREATE TABLE commits (
     session TEXT NOT NULL, node TEXT NOT NULL, epoch INTEGER NOT NULL, fetched REAL NOT NULL, archived REAL NOT NULL,
     file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
     late INTEGER NOT NULL, run TEXT NOT NULL, pruned INTEGER NOT NULL, label TEXT NOT NULL,
-    request TEXT NOT NULL,
+    request TEXT NOT NULL, original TEXT NOT NULL,
     found INTEGER NOT NULL DEFAULT 0,
     UNIQUE (fp, visit, session, epoch, fetched, digest, file, offset)
 );
@@ -65,6 +65,13 @@ class Commit(NamedTuple):
     run: str  # of a job, "": of the crawl itself
     label: str = ""
     request: str = ""  # JSON; "": a plain GET
+    original: str = ""  # where the page is that it is unchanged from: "FILE OFFSET LENGTH"; "": it is none
+
+    @property
+    def original_place(self) -> WarcLocation:
+        """Raises ValueError where it is unchanged from none."""
+        file, offset, length = self.original.rsplit(" ", 2)
+        return WarcLocation(file=file, offset=int(offset), length=int(length))
 
 
 class Link(NamedTuple):
@@ -101,12 +108,12 @@ class LoggedRequest(NamedTuple):
 _ADD_COMMIT = """
 INSERT OR IGNORE INTO commits (
     fp, visit, partition, page, url, status, depth, redirects, scope, digest, truncated, session, node, epoch, fetched,
-    archived, file, offset, length, late, run, pruned, label, request
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    archived, file, offset, length, late, run, pruned, label, request, original
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COMMITS_AT = """
 SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, truncated, length, run, label,
-    request
+    request, original
 FROM commits WHERE file = ? AND offset = ?
 """
 _COUNT_RUN_PAGES = """
@@ -165,6 +172,7 @@ class Ledger:
             entry.epoch, entry.fetched_at, entry.times.get("archived", entry.fetched_at),
             self.file_id(where.file) if entry.warc else 0, where.offset, where.length, is_late,
             entry.run, entry.pruned, entry.label, pack_request(entry.request) if entry.request else "",
+            f"{at.file} {at.offset} {at.length}" if (at := entry.original) else "",
         )  # fmt: skip
         self.db.execute(_ADD_COMMIT, row)
 

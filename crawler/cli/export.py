@@ -69,14 +69,16 @@ def run_export(arguments: argparse.Namespace) -> int:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
     with contextlib.closing(source):
         export_all(
-            folder, targets, source, since=arguments.since, of_run=arguments.of_run, unless=arguments.unless,
-            verbose=arguments.verbose,
+            folder, targets, source, since=arguments.since, of_run=arguments.of_run, changed=arguments.changed,
+            unless=arguments.unless, verbose=arguments.verbose,
         )  # fmt: skip
     return 0
 
 
 def _check_content(arguments: argparse.Namespace) -> None:
-    """Raises UsageError for text that needs what is not installed, and for items with what pages have."""
+    """Raises UsageError for text that needs what is not installed, and for options that do not fit each other."""
+    if arguments.changed and not arguments.of_run:
+        raise UsageError("--changed compares a run of a job with the one before: add --run ID")
     if arguments.items and (arguments.text or arguments.links):
         raise UsageError("--text and --links are of pages: leave out --items")
     if arguments.text == "main":
@@ -90,12 +92,12 @@ def _check_content(arguments: argparse.Namespace) -> None:
 
 def export_all(
     folder: CrawlFolder, targets: Sequence["Target"], source: RecordSource, *, since: float = 0.0,
-    of_run: str = "", unless: Sequence[str] = (), verbose: bool = False,
+    of_run: str = "", changed: bool = False, unless: Sequence[str] = (), verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
-        summary = export(folder, targets, source, since=since, run=of_run, unless=unless, meter=meter)
+        summary = export(folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, meter=meter)
     places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
@@ -106,6 +108,8 @@ def export_all(
         say(f"{counted(summary.left_out, 'page')} left out (--unless {', '.join(unless)})")
     if summary.pruned:
         say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
+    elif of_run and not summary.by_status and changed:
+        say(f"no page of run {of_run} is new or has changed, as far as {folder.root} has its runs")
     elif of_run and not summary.by_status:
         say(f"no page of run {of_run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
     for line in source.remarks():

@@ -1,16 +1,20 @@
 """`crawler jobs`: crawls that run at a time, or again and again."""
 
 import argparse
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from crawler.archive.folder import open_existing
+from crawler.archive.index_reader import IndexReader
+from crawler.archive.run_changes import Change, differences
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_jobs import DESTS, USER
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, read_given, sources_of, url_of
-from crawler.errors import UsageError
-from crawler.rules.jobs import JobPatch
+from crawler.errors import ArchiveError, UsageError
+from crawler.rules.jobs import JobPatch, name_of
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.text import counted, show, warn
@@ -21,6 +25,7 @@ from crawler.views.job_view import (
     HistoryRow,
     JobPage,
     JobView,
+    RunDiff,
     failed_table,
     history_table,
     job_text,
@@ -42,6 +47,8 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     """Open the crawl and act on its jobs. Raises UsageError."""
     if arguments.act is None:
         raise UsageError("jobs: give an action, like add or list (see 'crawler jobs --help')")
+    if arguments.act == "diff":
+        return _diff(arguments)
     if arguments.act in ("add", "edit"):
         _check_definition(arguments)  # before an engine is started
     if arguments.act in ("retry", "dismiss") and bool(arguments.runs) == arguments.all:
@@ -230,6 +237,31 @@ async def _preview(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     paused = "\n\nthe job is paused: it does not run at these times until it is resumed"
     text = preview_table(found.times, view.timezone) if found.times else "no further time"
     return found, text + (paused if view.state == "paused" else "")
+
+
+# What has changed between two runs: by the crawl folder alone.
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    """Raises UsageError for what is not a run with pages here, ArchiveError when a part of the index is missing."""
+    for run in (arguments.before, arguments.after):
+        if name_of(run) is None:
+            raise UsageError(f"{run[:80]!r} is not the id of a run: 'crawler jobs history NAME' has those of a job")
+    folder = open_existing(settings_of(arguments, in_folder=True).archive.dir)
+    reader, kinds, here = IndexReader(folder), Counter[Change](), set[str]()
+    with folder.reading():
+        for one in differences(reader.entries(pruned=True), arguments.before, arguments.after):
+            kinds[one.change] += 1
+            here.update([arguments.before] * bool(one.status_before) + [arguments.after] * bool(one.status))
+            if arguments.shows_urls and one.change is not Change.UNCHANGED:
+                show(one, f"{one.change:<9} {one.url}", as_json=arguments.json)
+    for run in {arguments.before, arguments.after} - here:
+        raise UsageError(f"no page of run {run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
+    found = RunDiff(before=arguments.before, after=arguments.after, **{one: kinds[one] for one in Change})
+    show(found, found.text, as_json=arguments.json)
+    if missing := reader.segments_missing:
+        raise ArchiveError(f"{missing[0].file}: {missing[0].reason}; its pages are not compared")
+    return 0
 
 
 ACTIONS: Mapping[str, Callable[[OpenCrawl, argparse.Namespace], Awaitable[Answer]]] = {

@@ -19,6 +19,7 @@ examples:
   crawler export -o pages.jsonl -o pages.csv.gz
   crawler export --items -o items.jsonl
   crawler export --unless noindex -o pages.parquet
+  crawler export --run 0k3v9x2m7q.1.trvm5c --changed -o changed.jsonl
   crawler export --text main --since 1d -o articles.parquet
   crawler export -o 'postgresql://crawler@db.example/web?table=pages'
   crawler export --text | jq -r 'select(.status == 200) | .title'
@@ -56,6 +57,10 @@ def add_export(p: argparse.ArgumentParser) -> None:
         help="only pages committed since: a time ago (2h, 3d) or a date, 2026-11-01 or 2026-11-01T08:00 (UTC)",
     )  # fmt: skip
     p.add_argument("--run", dest="of_run", metavar="ID", default="", help="only pages that this run of a job fetched")
+    p.add_argument(
+        "--changed", action="store_true",
+        help="with --run: only pages that the run of the job before it did not have, or that have changed since",
+    )  # fmt: skip
     p.add_argument(
         "--unless", action="append", default=[], choices=("noindex", "truncated"),
         help="leave out pages that ask search engines not to show them (noindex), or whose body was cut (truncated); "

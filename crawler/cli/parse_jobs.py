@@ -19,6 +19,7 @@ examples:
   crawler jobs preview news             the next ten times
   crawler jobs history news             what became of each time, newest first
   crawler jobs run news                 once more, now
+  crawler jobs diff RUN RUN             what has changed between two runs
   crawler jobs failed                   runs that used up their retries, of all jobs
   crawler jobs retry news --all         repeat those of a job
 
@@ -44,10 +45,14 @@ def add_jobs(p: argparse.ArgumentParser) -> None:
             one.add_argument("job", metavar="NAME", help="of the job")
         elif names == "any":
             one.add_argument("job", metavar="NAME", nargs="?", default="", help="of the job (default: all jobs)")
+        if names == "runs":
+            one.add_argument("before", metavar="RUN", help="id of a run, from 'crawler jobs history'")
+            one.add_argument("after", metavar="RUN", help="id of the run to compare with it")
         whose = f"whose job it is (default: {USER})"
-        if names != "one":
+        if names in (None, "any"):
             whose = f"jobs of this user alone (default: of all{f'; with NAME: {USER}' if names else ''})"
-        one.add_argument("--user", metavar="U", help=whose)
+        if names != "runs":
+            one.add_argument("--user", metavar="U", help=whose)
         one.add_argument("--json", action="store_true", help="as JSON")
         add_common(one)
         return one
@@ -65,6 +70,10 @@ def add_jobs(p: argparse.ArgumentParser) -> None:
     add("run", "start a run now, whatever the schedule")
     one = add("history", "what became of each time, newest first")
     one.add_argument("--limit", type=count_type(0), default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
+    one = add("diff", "which pages differ between two runs, by the archive in the crawl folder", names="runs")
+    one.add_argument(
+        "--urls", dest="shows_urls", action="store_true", help="the URLs, too; with --json one object a line"
+    )
     one = add("failed", "runs that used up their retries, the last first", names="any")
     one.add_argument("--limit", type=count_type(0), default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
     for name, text in (
@@ -117,6 +126,12 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"{text} (0: as in the settings)",
         )
+    group.add_argument(
+        "--refetch",
+        choices=("changed", "all"),
+        help="changed: ask sites whether a page has changed since an earlier run; all: request each page whole "
+        "(default: changed)",
+    )
     group.add_argument("--priority", type=float, metavar="P", help="higher is fetched first (default: 0)")
     group = p.add_argument_group("how")
     group.add_argument(

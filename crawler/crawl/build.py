@@ -52,6 +52,7 @@ from crawler.worker.outcomes import ContentSteps, InternalErrors
 from crawler.worker.process import HandlerRuntime, PageParser
 from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher, RoomShare
 from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.revisits import Revisits
 from crawler.worker.robots import RobotsCache, RobotsGate, RobotsReader, SlotBorrower
 from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.router import Router, RunBook
@@ -352,7 +353,15 @@ def _build(
     fetching = FetchStage(
         turns,
         work,
-        Means(fetcher=fetcher, gate=gate, parser=parser, handling=handlers.handling, sessions=sessions, logins=logins),
+        Means(
+            fetcher=fetcher,
+            gate=gate,
+            parser=parser,
+            handling=handlers.handling,
+            sessions=sessions,
+            logins=logins,
+            revisits=Revisits(crawl.folder, runs, fetcher, s.fetch) if s.archive.warc else None,
+        ),
         Hosts(policy=policy, addresses=addresses, recall=rebalance.recall),
         session,
         runs,

@@ -11,15 +11,15 @@ import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import find_url
-from crawler.archive.warc import StoredResponse, read_record
-from crawler.content.coding import RATIO_MAX, inflate
+from crawler.archive.warc import StoredResponse, read_content
 from crawler.content.html import redirect_target
 from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
-from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage, Response
-from crawler.settings import FetchSettings, Settings
+from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage
+from crawler.settings import Settings
 from crawler.worker.commit import lost_parts
 from crawler.worker.process import PageParser, ParseKilledError
+from crawler.worker.revisits import response_of
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,40 +56,17 @@ class Rereader:
         )  # fmt: skip
 
 
-def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:
-    """The archived exchange as the parser takes it. `bytes_max`: of the decoded body, if not fetch.body_bytes_max."""
-    coding, limit = stored.listed("content-encoding"), bytes_max or settings.body_bytes_max
-    found = inflate(stored.payload, coding, limit=limit, ratio_max=RATIO_MAX).of_cut(stored.truncated)
-    version, _, rest = stored.status_line.partition(" ")
-    return Response(
-        url=url,
-        status=stored.status,
-        reason=rest[4:].encode("latin-1").decode("utf-8", "surrogateescape"),
-        http_version=version.removeprefix("HTTP/"),
-        headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
-        raw_body=stored.payload,
-        body=found.body,
-        truncated=stored.truncated,
-        decode_error=found.error,
-        decoded=found.decoded,
-        request_head=b"",
-        remote_ip="",
-        started_at=0.0,
-        fetch_ms=0,
-    )
-
-
 async def leads_to(
     folder: CrawlFolder, settings: Settings, record: CrawlRecord, url: str
 ) -> tuple[Sequence[str], str] | None:
     """The links of a committed page, and the target of its redirect; None if its record is not in this folder."""
     for entry in await asyncio.to_thread(find_url, folder, url):
-        if entry.warc is None or entry.run:
+        if entry.content is None or entry.run:
             continue
         rereader = Rereader(settings, record)
         with contextlib.suppress(ArchiveError, ParseKilledError):
             try:
-                found = await rereader.read(url, await asyncio.to_thread(read_record, folder, entry.warc))
+                found = await rereader.read(url, await asyncio.to_thread(read_content, folder, entry))
                 return found.links, found.redirect_to
             finally:
                 await rereader.close()

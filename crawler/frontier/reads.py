@@ -26,7 +26,7 @@ from crawler.rules.urls import Fingerprints
 
 TOTAL_FIELDS = (
     "added", "done", "spilled", "spilled_parked", "bytes", "retries", "dead", "expired", "parked", "released", "beyond",
-    "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "scheduled",
+    "revived", "s0", "s1", "s2", "s3", "s4", "s5", "items", "items_invalid", "unchanged", "scheduled",
     "run_fetched", "run_bytes", "run_urls",
 )  # fmt: skip
 READ_MAX = 256  # queues that one call reads
@@ -36,6 +36,7 @@ LOOKED_AT = 50  # dead letters, or rows of deferred URLs, of one partition: for 
 # Totals by reason, of which the scripts keep an example (lua/_losses.lua).
 DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
+UNCHANGED = "unchanged"
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
 SEED_LED_AWAY, SCRIPTED = "seed_redirect", "scripts"
@@ -70,6 +71,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     run_urls: int = 0
     items: int = 0
     items_invalid: int = 0  # left out: the handler yielded an invalid item
+    unchanged: int = 0  # of the fetched ones: as an earlier run of their job had archived them
     sitemaps: int = 0  # committed; they are not in `fetched`
     status: Mapping[str, int] = msgspec.field(default_factory=dict)
     errors: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -170,7 +172,7 @@ class Stats:
             spilled_deferred=sums["spilled_parked"], beyond=sums["beyond"],
             taken_in=sums["added"] - sums["revived"] - sums["parked"],
             run_fetched=sums["run_fetched"], run_bytes=sums["run_bytes"], run_urls=sums["run_urls"],
-            items=sums["items"], items_invalid=sums["items_invalid"], sitemaps=sums["s0"],
+            items=sums["items"], items_invalid=sums["items_invalid"], unchanged=sums[UNCHANGED], sitemaps=sums["s0"],
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
             dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),

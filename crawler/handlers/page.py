@@ -74,6 +74,7 @@ class Page:
         self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
+        self.is_unchanged = response.is_unchanged  # since an earlier run of its job: the body is that of the archive
         self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
         self._followed: list[Followed] = []
         self._followed_bytes = self._carried_bytes = self._again = 0

@@ -17,6 +17,7 @@ import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile, index_bytes
+from crawler.archive.run_changes import changed_pages
 from crawler.errors import OutputError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.cursor import cursor_path, note_ours
@@ -64,14 +65,15 @@ def export(
     *,
     since: float = 0.0,
     run: str = "",
+    changed: bool = False,
     unless: Sequence[str] = (),
     stdout: IO[bytes] | None = None,
     is_alone: bool = False,
     meter: Meter = SILENT,
 ) -> ExportSummary:
     """Write the records of all pages that were committed at `since` (wall time, seconds) or later; with `run`, only
-    those of this run of a job; `unless`: without those that have one of these marks
-    (noindex, truncated).
+    those of this run of a job, and with `changed` the ones of these that are new or other than in an earlier run;
+    `unless`: without those that have one of these marks (noindex, truncated).
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
     before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
@@ -90,7 +92,7 @@ def export(
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
         pruned, left_out = Counter[str](), Counter[str]()
-        rows = _rows(reader, source, since, run, unless, by_status, pruned, left_out, meter)
+        rows = _rows(reader, source, since, run, changed, unless, by_status, pruned, left_out, meter)
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
@@ -142,6 +144,7 @@ def _rows(
     source: RecordSource,
     since: float,
     run: str,
+    changed: bool,
     unless: Sequence[str],
     by_status: Counter[int],
     pruned: Counter[str],
@@ -152,7 +155,8 @@ def _rows(
     `run` that is asked for.
     """
     meter.begin("exporting", "page", index_bytes(reader.folder))
-    for number, entry in enumerate(reader.entries(pruned=bool(run)), 1):
+    entries = reader.entries(pruned=bool(run))
+    for number, entry in enumerate(changed_pages(entries, run) if changed else entries, 1):
         if entry.pruned:
             pruned[entry.run] += 1
         elif committed_at(entry) >= since and run in ("", entry.run):

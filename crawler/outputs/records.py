@@ -12,7 +12,7 @@ from crawler.archive.crawl_binding import bound_to
 from crawler.archive.folder import CrawlFolder, iso_ms
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.archive.items import ItemFiles
-from crawler.archive.warc import read_record
+from crawler.archive.warc import read_content
 from crawler.content.html import extract_text, main_text, parse_page
 from crawler.content.sniff import decode as decode_charset
 from crawler.content.sniff import detect_charset
@@ -204,9 +204,9 @@ def page_content(
 ) -> PageContent:
     """The page's text ("visible", "main" or "": none) and links. Raises ArchiveError when its record can't be read."""
     kind = entry.content_type
-    if entry.warc is None or not ("/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT):
+    if entry.content is None or not ("/" not in kind or kind.startswith("text/") or kind in _WITH_TEXT):
         return PageContent()
-    record = read_record(folder, entry.warc)
+    record = read_content(folder, entry)
     body = decode(record.payload, record.listed("content-encoding"))
     content_type = declared_type(record)
     charset = detect_charset(body, content_type)
@@ -352,7 +352,7 @@ class Pages:
                 link_rules=self._link_rules,
             )  # fmt: skip
         except ArchiveError:
-            self._unreadable[f"{self._folder.warc.name}/{entry.warc.file if entry.warc else ''}"] += 1
+            self._unreadable[f"{self._folder.warc.name}/{entry.content.file if entry.content else ''}"] += 1
             content = None
         except UndecodableError as error:
             self._undecodable_count += 1

@@ -32,7 +32,10 @@ CREATE TABLE pages (
 CREATE TABLE elsewhere (
     fp INTEGER PRIMARY KEY, file TEXT NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, digest TEXT NOT NULL
 );
-CREATE TABLE of_runs (file TEXT NOT NULL, offset INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (file, offset));
+CREATE TABLE of_runs (
+    file TEXT NOT NULL, offset INTEGER NOT NULL, run TEXT NOT NULL, original_file TEXT NOT NULL,
+    original_offset INTEGER NOT NULL, original_length INTEGER NOT NULL, PRIMARY KEY (file, offset)
+);
 CREATE TABLE run_pages (fp INTEGER PRIMARY KEY);
 CREATE TABLE runs (
     run TEXT PRIMARY KEY, job TEXT NOT NULL, nominal INTEGER NOT NULL, pages INTEGER NOT NULL, errors INTEGER NOT NULL,
@@ -116,9 +119,11 @@ class PageBook:
         ).fetchone()
         return KnownPage(*row) if row else None
 
-    def add_of_run(self, at: WarcLocation, run: str) -> None:
-        """Remember that a record was fetched for a run of a job."""
-        self._db.execute("INSERT OR IGNORE INTO of_runs VALUES (?, ?, ?)", (at.file, at.offset, run))
+    def add_of_run(self, at: WarcLocation, entry: CommitEntry) -> None:
+        """Remember that a record was fetched for a run of a job, and the page that it is unchanged from."""
+        of = entry.original or WarcLocation(file="", offset=0, length=0)
+        row = (at.file, at.offset, entry.run, of.file, of.offset, of.length)
+        self._db.execute("INSERT OR IGNORE INTO of_runs VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def add_to_run(self, entry: CommitEntry) -> None:
         """Count a page of a run of a job; the same one again changes nothing."""
@@ -152,6 +157,15 @@ class PageBook:
         """The run that a record was fetched for; "" for the crawl itself."""
         row = self._db.execute("SELECT run FROM of_runs WHERE file = ? AND offset = ?", (at.file, at.offset)).fetchone()
         return str(row[0]) if row else ""
+
+    def original_of(self, at: WarcLocation) -> WarcLocation | None:
+        """Where the page is that the one of this record is unchanged from; None where it is from none."""
+        row = self._db.execute(
+            "SELECT original_file, original_offset, original_length FROM of_runs "
+            "WHERE file = ? AND offset = ? AND original_file <> ''",
+            (at.file, at.offset),
+        ).fetchone()
+        return WarcLocation(file=row[0], offset=row[1], length=row[2]) if row else None
 
     def found(self, fingerprint: str, at: WarcLocation | None = None) -> bool:
         """Note that the page was read again, from this record; False for one that was lost all the same."""

@@ -209,7 +209,7 @@ class Rebuild:
                 if entry.run:
                     book.add_to_run(entry)
                     if entry.warc is not None:
-                        book.add_of_run(entry.warc, entry.run)
+                        book.add_of_run(entry.warc, entry)
                 if entry.run not in self._routers:
                     continue
                 self._has_items |= entry.items is not None

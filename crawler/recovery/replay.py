@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut, walk_responses
-from crawler.archive.warc import StoredResponse, read_record
+from crawler.archive.warc import StoredResponse, read_original, read_record
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import unpack_request
@@ -213,7 +213,7 @@ class Replay:
                 self._report.records += 1
                 if self._report.records % PULSE == 0:
                     await asyncio.sleep(0)
-                await self._record(number, found)
+                await self._record(folders, number, found)
                 self._meter.reached(self._report.records, size.position(found.location))
         await self._refill.flush()
         await self._orphans(folders)
@@ -260,7 +260,7 @@ class Replay:
                 withdrawn += await self._d.restoring.withdraw(done)
         return withdrawn
 
-    async def _record(self, folder: int, found: ArchivedResponse) -> None:
+    async def _record(self, folders: Sequence[CrawlFolder], folder: int, found: ArchivedResponse) -> None:
         url, run = found.stored.uri, self._book.run_at(found.location)
         router = self._routers.get(run)
         if router is None:
@@ -268,7 +268,11 @@ class Replay:
         fp = found.stored.fingerprint or router.fingerprints.of(url)
         page = self._book.page(fp)
         if page is None:
-            self._book.add_orphan(fp, url, folder, found.location)
+            if not found.stored.is_revisit:  # else it led nowhere that its original does not lead
+                self._book.add_orphan(fp, url, folder, found.location)
+            return
+        stored = self._original(folders, found) if found.stored.is_revisit else found.stored
+        if stored is None:
             return
         seed = page.depth == 0 or self._book.is_seed(fp)
         label = SITEMAP if page.is_sitemap else ""
@@ -276,13 +280,25 @@ class Replay:
         parent = parent_of(
             url, page.depth, page.redirects, seed=seed, number=page.seed_number, run=run, label=label, request=request
         )
-        led = await self._read(parent, found.stored)
+        led = await self._read(parent, stored)
         if led is not None:
             children, lost = led
             if found.location.offset != page.offset:
                 self._book.found_elsewhere(fp, found.location, found.stored.digest)
             is_found = self._book.found(fp, found.location)
             await self._refill.add(children, self.done(url, fp, page, lost) if is_found else None)
+
+    def _original(self, folders: Sequence[CrawlFolder], found: ArchivedResponse) -> StoredResponse | None:
+        """The page that this one is unchanged from; None where it can't be read."""
+        place, reasons = self._book.original_of(found.location), list[str]()
+        if place is not None:
+            for folder in folders:
+                try:
+                    return read_original(folder, found.stored.uri, place, found.stored.digest)
+                except ArchiveError as error:
+                    reasons.append(str(error))
+        self._report.flaw(f"{found.stored.uri}: {reasons[0] if reasons else 'nobody knows what it is unchanged from'}")
+        return None
 
     async def _read(self, parent: Claim, stored: StoredResponse) -> tuple[list[Candidate], dict[str, int]] | None:
         """Where an archived page leads, and what is missing of it; None when it can't be parsed any more."""

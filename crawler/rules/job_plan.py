@@ -60,6 +60,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     pages: int = 0
     errors: int = 0
     bytes: int = 0
+    unchanged: int = 0
     reason: str = ""
 
 
@@ -438,7 +439,7 @@ class _Draft:
         state, delays = State.STARTED if result.has_started else State.FAILED_TO_START, retry_delays(spec)
         new = replace(
             row, state=state, started_at=result.started_at, pages=result.pages, errors=result.errors,
-            bytes=result.bytes, reason=result.reason,
+            bytes=result.bytes, unchanged=result.unchanged, reason=result.reason,
         )  # fmt: skip
         if result.is_success:
             new = replace(new, completed_at=self._now_s, limit=result.limit)

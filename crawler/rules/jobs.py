@@ -117,6 +117,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0  # the same of their bodies
     urls: int = 0  # with this many, no more links are added
     priority: float = 0.0  # added to the order of all its URLs
+    refetch: Literal["changed", "all"] = "changed"  # only what has changed since an earlier run, if its site can tell
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +155,7 @@ class RunCounts(NamedTuple):
     bytes: int = 0
     retries: int = 0
     items: int = 0
+    unchanged: int = 0  # pages that were not sent again, because they are as an earlier run archived them
 
     @property
     def pages(self) -> int:
@@ -316,6 +318,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     errors: int = 0
     bytes: int = 0
     reason: str = ""
+    unchanged: int = 0
 
     @property
     def ended_at(self) -> float:
@@ -505,6 +508,16 @@ class JobPatch(SchedulePatch, frozen=True, kw_only=True, rename="camel", forbid_
     urls: Annotated[Limit, Meta(description="A run adds no more links after so many URLs")] | UnsetType | None = UNSET
     priority: (
         Annotated[float, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description="Higher is fetched first")] | UnsetType
+    ) = UNSET
+    refetch: (
+        Annotated[
+            Literal["changed", "all"],
+            Meta(
+                description="changed: ask sites whether pages have changed since an earlier run, and take the archived "
+                "body where they have not. all: request every page whole"
+            ),
+        ]
+        | UnsetType
     ) = UNSET
     max_retry_count: (
         Annotated[int, Meta(ge=0, le=RETRIES_MAX, description="How often a run that failed is repeated")] | UnsetType

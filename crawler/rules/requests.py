@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from hashlib import blake2b
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -229,3 +230,47 @@ def becomes_get(method: str, status: int) -> bool:
     if status == 303:
         return method not in (GET, "HEAD")
     return status in (301, 302) and method == POST
+
+
+# Whether a page has changed since it was archived: what is asked (RFC 9110 13.1), and when an answer can be believed.
+
+VALIDATOR_CHARS_MAX = 256
+HEAD_DIGEST_BYTES = 6
+# One entity tag. `*` would fit any page, and a list of them is not what a server may send with a page.
+_ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7E]*"')
+_CONDITIONS = (b"if-none-match:", b"if-modified-since:")
+
+
+class Validators(NamedTuple):
+    """What a server sent with a page to recognise it by; each may be ""."""
+
+    etag: str
+    modified: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of a request for the page if it has changed."""
+        found = {"If-None-Match": self.etag, "If-Modified-Since": self.modified}
+        return {name: value for name, value in found.items() if value}
+
+    def confirmed_by(self, etag: str) -> bool:
+        """Is a 304 with this ETag about the page that had these? Most servers send the same one, and some none."""
+        return not etag or not self.etag or _opaque(etag) == _opaque(self.etag)
+
+
+def validators_of(etag: str, modified: str) -> Validators:
+    """Those of a page's headers that can be sent back; a site may send anything."""
+    is_tag = len(etag) <= VALIDATOR_CHARS_MAX and _ETAG.fullmatch(etag) is not None
+    is_date = len(modified) <= VALIDATOR_CHARS_MAX and modified.isascii() and modified.isprintable()
+    return Validators(etag if is_tag else "", modified if is_date else "")
+
+
+def _opaque(etag: str) -> str:
+    """For the weak comparison (RFC 9110 8.8.3.2)."""
+    return etag.removeprefix("W/")
+
+
+def head_digest(head: bytes) -> str:
+    """What tells the head of a request apart from others for the same URL, whether or not it is conditional."""
+    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(_CONDITIONS)]
+    return blake2b(b"\r\n".join(lines), digest_size=HEAD_DIGEST_BYTES).hexdigest()

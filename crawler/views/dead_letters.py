@@ -248,7 +248,7 @@ async def _found(crawl: OpenCrawl, wanted: LetterFilter, limit: int | None = Non
 
 
 async def _of_urls(crawl: OpenCrawl, wanted: LetterFilter) -> list[StoredLetter]:
-    """The letters of the URLs, of one maybe several, as it was requested. Raises NotMetError when one has none."""
+    """The letters of the URLs, several of one that was requested in several ways. NotMetError when one has none."""
     found = []
     for url in wanted.urls:
         _, _, partition = crawl.placement.of(url)

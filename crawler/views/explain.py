@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.archive.history import Attempt, Became, newest_attempts, status_of
 from crawler.archive.index_reader import find_url, sitemaps_beside
-from crawler.archive.warc import read_record
+from crawler.archive.warc import read_content
 from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, NotMetError, UsageError
@@ -586,8 +586,8 @@ async def _sitemap_of(crawl: OpenCrawl, url: str, depth: int) -> str:
     try:
         for entry in (await asyncio.to_thread(sitemaps_beside, crawl.folder, url))[:SITEMAPS_READ]:
             with contextlib.suppress(ArchiveError, ParseKilledError):
-                if entry.warc is not None:
-                    stored = await asyncio.to_thread(read_record, crawl.folder, entry.warc)
+                if entry.content is not None:
+                    stored = await asyncio.to_thread(read_content, crawl.folder, entry)
                     found = await rereader.read(entry.url, stored, is_sitemap=True)
                     if url in found.links or url in found.sitemaps:
                         return entry.url

@@ -36,6 +36,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed_at: str = ""
     retry_at: str = ""
     pages: int = 0
+    unchanged: int = 0  # of the pages: as an earlier run archived them
     errors: int = 0
     bytes: int = 0
     reason: str = ""
@@ -61,6 +62,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     bytes: int | None
     urls: int | None
     priority: float
+    refetch: str
     max_retry_count: int
     retry_delay: str
     overlap: str
@@ -98,6 +100,7 @@ class RunCountsView(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     retries: int
     pages: int
+    unchanged: int  # of the pages: as an earlier run archived them
     statuses: dict[str, int]  # pages by the first digit of their status, from "2" on
     bytes: int
     items: int
@@ -143,6 +146,30 @@ class FailedRuns(msgspec.Struct, frozen=True, kw_only=True):
     failed: Sequence[FailedRun]
 
 
+class RunDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """How many pages of two runs are of which kind. `unknown`: one of both was removed by a prune."""
+
+    before: str
+    after: str
+    added: int
+    removed: int
+    changed: int
+    unchanged: int
+    unknown: int
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        kinds = (
+            (self.added, "added"),
+            (self.removed, "removed"),
+            (self.changed, "changed"),
+            (self.unchanged, "unchanged"),
+        )
+        unknown = f"; {counted(self.unknown, 'page')} can't be compared: 'crawler prune' removed one of both"
+        return f"{', '.join(f'{n:,} {what}' for n, what in kinds)}{unknown * bool(self.unknown)}"
+
+
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     """The name of what is gone."""
 
@@ -186,6 +213,7 @@ def definition_view(spec: JobSpec) -> Definition:
         jitter=iso_duration(schedule.jitter_s), seeds=spec.seeds, seeds_total=len(spec.seeds) + spec.seeds_kept,
         sitemap=spec.sitemap or None, scope=run.scope or None, depth=run.depth if run.depth >= 0 else None,
         pages=run.pages or None, bytes=run.bytes or None, urls=run.urls or None, priority=run.priority,
+        refetch=run.refetch,
         max_retry_count=spec.retries,
         retry_delay=",".join(map(iso_duration, retry_delays(spec))), overlap=spec.overlap, catchup=spec.catchup,
         catchup_window=iso_duration(spec.catchup_window_s),
@@ -214,7 +242,7 @@ def history_row(row: Row) -> HistoryRow:
         **times, count=row.count if row.count > 1 else 0, state=row.state.value, run=row.run,
         outcome=row.outcome.value, manual=row.is_manual, attempts=row.attempts, picked_at=_iso(row.picked_at),
         started_at=_iso(row.started_at), completed_at=_iso(row.completed_at), failed_at=_iso(row.failed_at),
-        retry_at=_iso(row.retry_at), pages=row.pages, errors=row.errors, bytes=row.bytes,
+        retry_at=_iso(row.retry_at), pages=row.pages, unchanged=row.unchanged, errors=row.errors, bytes=row.bytes,
         reason=row.reason, revision=row.revision, result=_result_text(row),
     )  # fmt: skip
 
@@ -236,7 +264,7 @@ def run_counts(counts: RunCounts) -> RunCountsView:
     by_status = {"2": counts.s2, "3": counts.s3, "4": counts.s4, "5": counts.s5}
     return RunCountsView(
         added=counts.added, pending=counts.pending, done=counts.done, dead=counts.dead, deferred=counts.deferred,
-        refused=counts.refused, retries=counts.retries, pages=counts.pages,
+        refused=counts.refused, retries=counts.retries, pages=counts.pages, unchanged=counts.unchanged,
         statuses={status: n for status, n in by_status.items() if n}, bytes=counts.bytes, items=counts.items,
     )  # fmt: skip
 
@@ -279,6 +307,10 @@ _ENDINGS = {
     "unknown": "The engine lost how it ended",
 }
 _OVERLAP = {"skip": "the next time is skipped", "queue": "the next run waits", "allow": "both runs go on"}
+_REFETCH = {
+    "changed": "sites are asked what has changed since an earlier run",
+    "all": "each page is requested whole",
+}
 _CATCHUP = {
     "none": "missed times are skipped",
     "latest": "the latest of the missed times is run",
@@ -342,6 +374,7 @@ def _definition_facts(d: Definition) -> list[tuple[str, str]]:
         ("when", d.schedule),
         ("seeds", _seeds_text(d)),
         ("limits", ", ".join(limits) or "those of the crawl"),
+        ("refetch", f"{d.refetch}: {_REFETCH[d.refetch]}"),
         ("retries", f"{d.max_retry_count}, after {delays}" if d.max_retry_count else "none"),
         ("overlap", f"{d.overlap}: {_OVERLAP[d.overlap]}"),
         ("catch up", f"{d.catchup}{window}: {_CATCHUP[d.catchup]}"),
@@ -395,13 +428,15 @@ def run_view(job: Job, row: Row, counts: RunCounts | None, spec: JobSpec | None,
 
 
 def _row_facts(row: Row, speed: str) -> list[tuple[str, str]]:
-    return [("pages", f"{row.pages:,}{speed}"), ("errors", f"{row.errors:,}"), ("size", size(row.bytes))]
+    unchanged = [("unchanged", f"{row.unchanged:,}")] if row.unchanged else []
+    return [("pages", f"{row.pages:,}{speed}"), *unchanged, ("errors", f"{row.errors:,}"), ("size", size(row.bytes))]
 
 
 def _counts_facts(c: RunCountsView, speed: str) -> list[tuple[str, str]]:
     statuses = ", ".join(f"{status}xx {n:,}" for status, n in c.statuses.items())
     return [
         ("pages", f"{c.pages:,}{f' ({statuses})' if statuses else ''}{speed}"),
+        *([("unchanged", f"{c.unchanged:,}")] if c.unchanged else []),
         ("URLs", f"{c.added:,}, of them {c.pending:,} pending"),
         *((name, f"{n:,}") for name, n in (("refused", c.refused), ("dead letters", c.dead), ("deferred", c.deferred))),
         ("retries", f"{c.retries:,}"),
@@ -427,7 +462,7 @@ def history_table(rows: Sequence[HistoryRow]) -> str:
             row.nominal or f"{row.from_} to {row.to} ({row.count:,})",
             row.result,
             row.run,
-            f"{row.pages:,}" if row.completed_at or row.failed_at else "",
+            _pages_text(row) if row.completed_at or row.failed_at else "",
             f"{row.errors:,}" if row.completed_at or row.failed_at else "",
             f"  {row.reason}" if row.reason else "",
         )
@@ -435,6 +470,10 @@ def history_table(rows: Sequence[HistoryRow]) -> str:
     ]
     lines = table(("time", "result", "run", "pages", "errors", ""), cells, left=3).splitlines()
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _pages_text(row: HistoryRow) -> str:
+    return f"{row.pages:,} ({row.unchanged:,} unchanged)" if row.unchanged else f"{row.pages:,}"
 
 
 def failed_table(rows: Sequence[FailedRun]) -> str:

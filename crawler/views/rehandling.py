@@ -32,9 +32,8 @@ from crawler.archive.rehandling import (
     remove_replaced,
 )
 from crawler.archive.repair import recover_open_files
-from crawler.archive.warc import read_record
+from crawler.archive.warc import read_content
 from crawler.crawl.opening import OpenCrawl, make_router
-from crawler.crawl.reparse import response_of
 from crawler.crawl.terms import change, check_terms
 from crawler.errors import ArchiveError, ConflictError, may_be_of_content
 from crawler.frontier.operator import Actor
@@ -50,6 +49,7 @@ from crawler.runtime.process import first_error, reached
 from crawler.views.pruning import undrained_entries
 from crawler.worker.archive import encode_followed
 from crawler.worker.process import HandlerRuntime, PageParser, ParseKilledError
+from crawler.worker.revisits import response_of
 from crawler.worker.router import parent_of
 
 log = logging.getLogger(__name__)
@@ -257,17 +257,19 @@ class _Rehandling:
             self._result.failures.append(HandlingFailure(url=entry.url, detail=detail, trace=trace))
 
     def _response_of(self, entry: CommitEntry) -> Response:
-        if entry.warc is None:
+        place = entry.content
+        if place is None:
             raise _UnreadableError(NO_RECORD)
-        if archive_path(self._folder, entry.warc.file) is None:
+        if entry.original is None and archive_path(self._folder, place.file) is None:
             raise _UnreadableError(NOT_FOUND)
         try:
-            stored = read_record(self._folder, entry.warc)
+            stored = read_content(self._folder, entry)
         except ArchiveError:
             raise _UnreadableError(DAMAGED) from None
         if stored.uri != entry.url:  # other bytes have moved it
             raise _UnreadableError(DAMAGED)
-        return response_of(entry.url, stored, self._settings.fetch)
+        found = response_of(entry.url, stored, self._settings.fetch)
+        return replace(found, is_unchanged=True) if entry.original is not None else found
 
     async def _handled(self, entry: CommitEntry, response: Response, mark: InflightMark) -> Handled:
         """As the fetch stage does it. Raises ParseKilledError, HandlerError."""

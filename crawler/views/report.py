@@ -52,6 +52,7 @@ def totals_text(
     pairs += [waits_text(why).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
+        *([("unchanged", f"{number(totals.unchanged)}, of pages of jobs")] if totals.unchanged else ()),
         *([("sitemaps", number(totals.sitemaps))] if totals.sitemaps else ()),
         ("pending", _pending(totals, in_flight)),
         *(

@@ -63,6 +63,7 @@ async def summary(
     if kept := pending_text(over):
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
+    lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
     lines += [
         f"{site}: {_not_in(crawl, site, why)}" for site, why in sorted(overrides.login_failures.items())[:SEEDS_SHOWN]

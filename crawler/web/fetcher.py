@@ -299,6 +299,22 @@ class Fetcher:
             return Failure(kind=FailureKind.PROTOCOL, detail="several Location headers that differ"), None, b"", ""
         return None, answer, raw, truncated
 
+    def kept_head(self, url: str) -> bytes:
+        """The head of a plain request for this canonical URL, without secrets. Raises InvalidUrl."""
+        return self._request_head(*self._origin_and_target(url), ())[1]
+
+    async def taken(self, body_bytes: int, read: Callable[[], Response]) -> Response:
+        """A response that is read from elsewhere, in a thread, once there is room for it: it counts as one of ours."""
+        assert self._pool is not None, "used outside its context"
+        in_flight = self._pool.bytes_in_flight
+        share = await in_flight.room(None, body_bytes) if body_bytes > FREE_BYTES else None
+        try:
+            response = await asyncio.to_thread(read)
+            in_flight.keep(response)
+        finally:
+            in_flight.ended(share)
+        return response
+
     def known_address_of(self, url: str) -> str | Failure | None:
         """The address that a request for this canonical URL would go to first, or why there is none; None when it must
         be looked up.

@@ -219,7 +219,7 @@ class ArchiveStage:
             return Placed(None, payload_digest(response.raw_body), items)
         request = outcome.claim.request
         fingerprint = outcome.claim.fingerprint if request is not None and request.identity else ""
-        return Placed(*self._files.warc.add(response, fingerprint), items)
+        return Placed(*self._files.warc.add(response, fingerprint, outcome.original), items)
 
     def _sync(self) -> None:
         self._files.items.sync()

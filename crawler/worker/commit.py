@@ -17,9 +17,10 @@ from crawler.errors import EngineError, InvariantError, may_be_of_content
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
-from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, lost_of
+from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, UNCHANGED, lost_of
 from crawler.membership.ownership import HeldPartitions
-from crawler.model import NO_MEDIA_TYPE, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
+from crawler.model import NO_MEDIA_TYPE, REVISIT, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
+from crawler.rules.requests import head_digest
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.terminal.text import failure_reason
@@ -393,10 +394,10 @@ class Committer:
         return self._ends.internal_errors.failed(outcome.claim, error, outcome.settlement, started_at=started_at)
 
     def _entry(self, outcome: Committable, placed: Placed) -> CommitEntry:
-        claim, response = outcome.claim, outcome.response
+        claim, response, original = outcome.claim, outcome.response, outcome.original
         entry = CommitEntry(
             url=claim.url,
-            mime=response.content_type or NO_MEDIA_TYPE,
+            mime=REVISIT if original else response.content_type or NO_MEDIA_TYPE,
             status_text=str(response.status),
             fingerprint=claim.fingerprint,
             visit=claim.visit,
@@ -420,6 +421,8 @@ class Committer:
             run=claim.run,
             label=claim.label,
             request=claim.request and claim.request.without_body(),
+            head_digest=head_digest(response.request_head) if claim.run and claim.request is None else "",
+            original_mime=original.mime if original else "",
             times={
                 "queued": claim.queued_at,
                 "claimed": claim.claimed_at,
@@ -428,7 +431,8 @@ class Committer:
                 "archived": wall_s(),
             },
         )
-        return entry.placed(placed.warc, placed.items)
+        entry = entry.placed(placed.warc, placed.items)
+        return entry.referring(original.place) if original else entry
 
     def _acked(self, outcome: Committable, ack: Ack, reply: AckReply | None) -> None:
         counters, partition = self._work.counters, outcome.claim.partition
@@ -489,6 +493,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     lost = lost_parts(outcome.page, outcome.response)
     lost[SEED_LED_AWAY] = int(outcome.leads_away)
     found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
+    found[UNCHANGED] = int(outcome.original is not None)
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from crawler.archive.earlier_pages import EarlierPage
 from crawler.archive.inflight_log import InflightLog
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
@@ -17,6 +18,7 @@ from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.model import (
     NOT_ALLOWED,
+    NOT_MODIFIED,
     REDIRECTS,
     SITEMAP,
     SITEMAP_BYTES_MAX,
@@ -48,6 +50,7 @@ from crawler.worker.login import LoginPlan, Logins
 from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
 from crawler.worker.response_policy import Recall, ResponsePolicy, is_once, why_not_sent
+from crawler.worker.revisits import Revisits
 from crawler.worker.robots import RobotsEntry, RobotsGate
 from crawler.worker.router import RunBook, with_sitemaps
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
@@ -83,6 +86,7 @@ class Means:
     handling: HandlerStage
     sessions: Sessions
     logins: Logins
+    revisits: Revisits | None  # None: nothing is archived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -538,7 +542,11 @@ class FetchStage:
         slot, claim = turn.slot, turn.claim
         step = self._cookie_walls.take(claim)
         url, cookies = (claim.url, list[tuple[str, str]]()) if step is None else (step.url, [*step.cookies.items()])
-        page_request = PageRequest(slot, claim, wall_s(), step=step)
+        request, earlier = turn.request or claim.request, None
+        if claim.run and step is None and session is None and turn.request is None:
+            earlier = await self._earlier(claim)
+            request = request if earlier is None else Request(headers=earlier.validators.headers)
+        page_request = PageRequest(slot, claim, wall_s(), step=step, earlier=earlier)
         if session is not None:
             page_request.session, page_request.login = session, session.login
             cookies = [*session.jar.sent_to(url, wall_s()), *cookies]
@@ -548,7 +556,7 @@ class FetchStage:
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
             result = await self._means.fetcher.fetch(
-                url, request=turn.request or claim.request, cookies=cookies, hides_cookies=session is not None,
+                url, request=request, cookies=cookies, hides_cookies=session is not None,
                 body_bytes_max=bytes_max, note_sent=note_sent, before_send=before_send, working=turn.mark,
             )  # fmt: skip
         except NotEntitledError:
@@ -585,6 +593,9 @@ class FetchStage:
         settled = Settlement(next_fetch_ms=self._work.held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
         return Answered(page_request, result, settled, finished_at)
 
+    async def _earlier(self, claim: Claim) -> EarlierPage | None:
+        return await self._means.revisits.page_of(claim) if self._means.revisits is not None else None
+
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
         if page_request.is_sent:
@@ -607,6 +618,10 @@ class FetchStage:
                 return _attempt(page_request, failed)
             response = result.response
         assert response is not None
+        content, earlier = await self._content(page_request, response), page_request.earlier
+        if content is None:
+            self._session.notes.cut_off(claim, page_request.started_at)
+            return Requeue()  # its queue waits as after any request
         target = ""
         if response.status in REDIRECTS:
             target = redirect_target(claim.url, response.header("location")) or ""
@@ -619,7 +634,7 @@ class FetchStage:
             walls.returned(claim, step, response)
         if page_request.session is not None and (end := await self._lost(page_request, response, target, settled)):
             return end
-        found = await self._handled(turn, response, settled)
+        found = await self._handled(turn, content, settled)
         if isinstance(found, Failed):
             return _attempt(page_request, found)
         page, handled = found
@@ -633,8 +648,16 @@ class FetchStage:
             Committable(
                 claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
                 finished_at=answered.finished_at, accepted=accepted, is_private=page_request.session is not None,
+                original=earlier.original if earlier is not None and content.is_unchanged else None,
             )
         )  # fmt: skip
+
+    async def _content(self, page_request: PageRequest, response: Response) -> Response | None:
+        """What is parsed: the archived page for "unchanged", or None if that is of no use."""
+        earlier, revisits = page_request.earlier, self._means.revisits
+        if earlier is None or revisits is None or response.status != NOT_MODIFIED:
+            return response
+        return await revisits.unchanged(page_request.claim, earlier, response)
 
     async def _lost(
         self, page_request: PageRequest, response: Response, target: str, settled: Settlement

@@ -13,6 +13,7 @@ import msgspec
 
 from crawler.archive.folder import open_private
 from crawler.archive.inflight_log import InflightMark
+from crawler.archive.warc import Original
 from crawler.errors import may_be_of_content
 from crawler.frontier.owner import Settlement
 from crawler.handlers.run import NOTHING_HANDLED, Handled
@@ -40,6 +41,7 @@ class Committable(msgspec.Struct, kw_only=True):
     settlement: Settlement
     handled: Handled = msgspec.field(default_factory=lambda: NOTHING_HANDLED)
     redirect_to: str = ""
+    original: Original | None = None  # the archived page that `response` says is unchanged
     finished_at: float = 0.0
     digest: str = ""  # of the payload, once it is archived
     leads_away: bool = False  # a seed that redirects to another site, of which only the page is fetched

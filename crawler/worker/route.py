@@ -269,7 +269,7 @@ class RouteStage:
         if router is None:
             return []  # its run has ended
         outcome.scope_version = self.router.version
-        digest = outcome.digest if outcome.response.status == 200 else ""
+        digest = outcome.digest if outcome.response.status == 200 or outcome.original else ""
         led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
         learned = self.traps.learn(claim, () if claim.label == SITEMAP else led_to, digest)
         links, followed = page.links, outcome.handled.followed

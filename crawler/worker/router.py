@@ -519,6 +519,11 @@ class RunBook:
             known.router, known.scope = self._router.of_run(with_roots(known.record, known.roots)), self._router.scope
         return known.router
 
+    def asks_for_changes(self, run: str) -> bool:
+        """Are sites to be asked whether pages of this run have changed since an earlier one?"""
+        known = self._known.get(run)
+        return known is not None and known.record is not None and known.record.spec.refetch == "changed"
+
     def may_lead_to(self, claim: Claim, url: str) -> bool:
         """May a redirect of this claim lead to that URL?"""
         router = self.router_of(claim.run)

@@ -517,5 +517,6 @@ def _result(one: ActiveRun) -> RunResult:
     return RunResult(
         run=one.record.run, is_success=bool(good) or not (wrong or one.failure), limit=limit,
         has_started=counts.added > 0,
-        started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes, reason=reason,
+        started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes,
+        unchanged=counts.unchanged, reason=reason,
     )  # fmt: skip

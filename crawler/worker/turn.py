@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from crawler.archive.earlier_pages import EarlierPage
 from crawler.archive.inflight_log import InflightMark
 from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
@@ -96,6 +97,7 @@ class PageRequest(msgspec.Struct):
     claim: Claim
     started_at: float
     step: Step | None = None  # at a cookie wall
+    earlier: EarlierPage | None = None  # it asks whether this has changed
     is_sent: bool = False  # the last check has passed; `started_at` is the time of it then
     session: Session | None = None  # whose cookies went along
     login: int = 0  # of that session

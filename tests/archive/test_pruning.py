@@ -308,9 +308,9 @@ def test_a_record_of_a_kind_that_it_does_not_know_is_left_with_its_file(tmp_path
     other.close()
     path = next(made.folder.warc.glob("*zz99*"))
     text = gzip.decompress(path.read_bytes())
-    revisit = text[text.index(b"WARC/1.1\r\nWARC-Type: response") :].replace(b"Type: response", b"Type: revisit", 1)
+    unknown = text[text.index(b"WARC/1.1\r\nWARC-Type: response") :].replace(b"Type: response", b"Type: metadata", 1)
     path.unlink()
-    first.write_bytes(first.read_bytes() + gzip.compress(revisit.partition(b"WARC/1.1\r\nWARC-Type: request")[0]))
+    first.write_bytes(first.read_bytes() + gzip.compress(unknown.partition(b"WARC/1.1\r\nWARC-Type: request")[0]))
     figures = prune(made.folder, PruneRule(before=AT + 1_000))
     assert made.warc_names == [first.name]
     assert figures.waiting == {"damaged": len(made.left())}

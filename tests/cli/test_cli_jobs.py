@@ -25,7 +25,8 @@ from tests.support.engine import Engine
 BAD_INPUT, TAKEN = 2, 4
 URL = "http://a.example/"
 ACTIONS = (
-    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "history", "failed", "retry", "dismiss", "preview",
+    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "history", "diff", "failed", "retry", "dismiss",
+    "preview",
 )  # fmt: skip
 
 
@@ -157,7 +158,7 @@ def test_names_and_seeds_are_needed(desk: Desk) -> None:
     assert "invalid choice: 'start'" in desk.refused("start", "x")
 
 
-@pytest.mark.parametrize("action", [one for one in ACTIONS if one not in ("add", "list", "edit")])
+@pytest.mark.parametrize("action", [one for one in ACTIONS if one not in ("add", "list", "edit", "diff")])
 def test_a_job_that_is_not_there_is_refused_in_one_line(desk: Desk, action: str) -> None:
     desk.say("add", "other", "--every", "1h", URL)
     which = ["--all"] if action in ("retry", "dismiss") else []

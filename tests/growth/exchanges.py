@@ -13,6 +13,7 @@ from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError
 from crawler.media_type import is_html, media_type
 from crawler.rules.health import retry_after_ms
+from crawler.rules.requests import validators_of
 from crawler.web.response import BadHead
 from tests.growth.reading import (
     BASE,
@@ -68,6 +69,14 @@ def rows() -> Iterator[Target]:
     )
     yield Target(name="headers", function=headers, tokens=(*TEXT, b"Set-Cookie: a=b\n", b"a:b\n"), bytes_max=60 * KIB)
     yield Target(name="set-cookie", function=cookies, tokens=(*TEXT, b"a=b;", b"expires="), bytes_max=60 * KIB)
+    yield Target(
+        name="validators",
+        reads_text=True,
+        bytes_max=60 * KIB,
+        around=((b"", b""), (b'W/"', b'"')),
+        tokens=(*TEXT, b'"', b"W/", b"*", b", "),
+        function=lambda text: validators_of(text, text).confirmed_by(text),
+    )
     yield Target(
         name="retry-after",
         reads_text=True,

@@ -112,6 +112,9 @@ class SimFetcher:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is kept open."""
 
+    def kept_head(self, url: str) -> bytes:
+        return url.encode()
+
     def known_address_of(self, url: str) -> str | None:
         dead = self._net.web.dead.get(host_of(url))
         return None if dead is not None and dead.gone in NO_NAME else host_of(url)

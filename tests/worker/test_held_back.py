@@ -115,8 +115,8 @@ class Lab:
             queue=queue, depth=0, redirects=0, attempts=0, deliveries=0, seed=False, run=run,
         )  # fmt: skip
         response: Any = SimpleNamespace(
-            status=200, started_at=0.0, content_type="", body=b"b" * 100, raw_body=b"b" * 100, truncated="",
-            decode_error="", fetch_ms=1,
+            status=200, started_at=0.0, request_head=b"", content_type="", body=b"b" * 100, raw_body=b"b" * 100,
+            truncated="", decode_error="", fetch_ms=1,
         )  # fmt: skip
         self.counters.open_claims.opened([claim])
         page = ParsedPage(links=tuple(links))

@@ -53,7 +53,7 @@ local function write_seeds()
     local packed = compact_get('e', name)
     if packed or not is_of_run or more[ADDED] > 0 then
       local counts = packed and cmsgpack.unpack(packed) or no_counts(seed)
-      for i, n in ipairs(more) do counts[i] = counts[i] + n end
+      for i, n in ipairs(more) do counts[i] = (counts[i] or 0) + n end -- earlier releases counted less
       compact_put('e', name, cmsgpack.pack(counts))
     end
   end

@@ -1,0 +1,161 @@
+"""Finds what an earlier run of a job archived of a URL in this folder, so that its site can be asked what has changed.
+
+Nothing is stored for this: the index of this folder has each page of each run, and the record of a page has the headers
+that it is recognised by. A page that is archived elsewhere is of no use here, for its links are in its body.
+
+Sealed segments are searched, the newest first. Segments that are being written are in order of arrival: where the lines
+of runs are in them is kept in memory.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from crawler.archive.appender import OPEN_SUFFIX
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.index import surt, to_entry
+from crawler.archive.index_reader import lines_before, segment_names
+from crawler.archive.prune_records import FILE as PRUNE_JOURNAL
+from crawler.archive.prune_records import PRUNE_LOCK
+from crawler.archive.warc import Original, StoredResponse, read_head
+from crawler.model import NO_MEDIA_TYPE, NOT_MODIFIED, CommitEntry, WarcLocation
+from crawler.rules.jobs import job_of
+from crawler.rules.requests import Validators, validators_of
+
+SEGMENTS_MAX = 128  # sealed ones that are searched: two million pages; some 80 us each
+LINES_MAX = 32  # of a URL that are looked at in each: a job of every minute has thousands
+LISTED_S = 1.0  # how old the list of segments may be
+OK = 200
+
+
+class EarlierPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page as it was archived, and what it is recognised by."""
+
+    original: Original
+    validators: Validators
+
+
+class _Line(NamedTuple):
+    """Where a line is in a segment that is being written."""
+
+    offset: int
+    length: int
+
+
+class _Open:
+    """A segment that is being written. `lines`: the last one of each URL and job."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_to = 0
+        self._lines: dict[tuple[str, str], _Line] = {}
+
+    def follow(self) -> None:
+        """Read what was written since. Raises OSError."""
+        with self._path.open("rb") as file:
+            file.seek(self._read_to)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                if b'"run":"' in line and (entry := to_entry(line)) is not None and entry.run:
+                    self._lines[entry.url, job_of(entry.run)] = _Line(self._read_to, len(line))
+                self._read_to += len(line)
+
+    def last(self, url: str, job: str) -> CommitEntry | None:
+        """Raises OSError."""
+        at = self._lines.get((url, job))
+        if at is None:
+            return None
+        with self._path.open("rb") as file:
+            return to_entry(os.pread(file.fileno(), at.length, at.offset))
+
+
+class EarlierPages:
+    """The pages of one folder. Any thread may call it; all of it blocks."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._listed_s = -LISTED_S
+        self._open: dict[str, _Open] = {}
+        self._sealed: list[Path] = []  # the newest first
+
+    def find(self, url: str, run: str, head_digest: str) -> EarlierPage | None:
+        """The newest page that a run of the same job has of a canonical URL, with a request of the same head; None when
+        there is none, or when nothing tells whether it has changed.
+
+        While files are being removed there is none: it may be among them.
+        """
+        if self._is_pruning():
+            return None
+        job, tried = job_of(run), set[WarcLocation | None]()
+        with self._lock:
+            self._list()
+            for entry in self._lines_of(url, job):
+                place = entry.content
+                if place in tried or not _fits(entry, url, job, head_digest):
+                    continue
+                tried.add(place)
+                if place is not None and (stored := read_head(self._folder, place)) is not None:
+                    return _earlier(entry, place, stored)
+        return None
+
+    def _is_pruning(self) -> bool:
+        return (self._folder.root / PRUNE_JOURNAL).exists() or self._folder.is_locked(PRUNE_LOCK)
+
+    def _list(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._listed_s < LISTED_S:
+            return
+        self._listed_s = now_s
+        names = segment_names(self._folder)
+        opened = {name for name in names if name.endswith(OPEN_SUFFIX)}
+        self._open = {name: self._open.get(name) or _Open(self._folder.index / name) for name in opened}
+        ages = []
+        for name in names:
+            if name not in opened:
+                with contextlib.suppress(OSError):
+                    path = self._folder.index / name
+                    ages.append((path.stat().st_mtime_ns, path))
+        self._sealed = [path for _, path in sorted(ages, reverse=True)[:SEGMENTS_MAX]]
+
+    def _lines_of(self, url: str, job: str) -> Iterator[CommitEntry]:
+        """Of the URL and its job, the newest first, as far as the order of the segments tells."""
+        found = []
+        for one in self._open.values():
+            with contextlib.suppress(OSError):  # sealed meanwhile: the next list has it
+                one.follow()
+                if (entry := one.last(url, job)) is not None:
+                    found.append(entry)
+        yield from sorted(found, key=lambda entry: -entry.fetched_at)
+        key, of_job = surt(url).encode() + b" ", b'"run":"%b.' % job.encode()
+        for path in self._sealed:
+            with contextlib.suppress(OSError, ValueError):  # removed meanwhile
+                for line in lines_before(path, key, holding=of_job, lines_max=LINES_MAX):
+                    if (entry := to_entry(line)) is not None:
+                        yield entry
+
+
+def _fits(entry: CommitEntry, url: str, job: str, head_digest: str) -> bool:
+    """Is it a page that another request of that head would bring, if it has not changed?"""
+    is_page = entry.status == OK or (entry.status == NOT_MODIFIED and entry.original is not None)
+    is_whole = is_page and not (entry.pruned or entry.truncated or entry.decode_error or entry.is_sitemap)
+    is_same = entry.url == url and job_of(entry.run) == job and entry.head_digest == head_digest
+    return is_whole and is_same and entry.request is None
+
+
+def _earlier(entry: CommitEntry, place: WarcLocation, stored: StoredResponse) -> EarlierPage | None:
+    validators = validators_of(stored.listed("etag"), stored.listed("last-modified"))
+    if not any(validators) or stored.status != OK or stored.truncated or stored.digest != entry.digest:
+        return None
+    original = Original(
+        place=place, record_id=stored.record_id, date=stored.date, digest=entry.digest,
+        mime=entry.content_type or NO_MEDIA_TYPE,
+    )  # fmt: skip
+    return EarlierPage(original=original, validators=validators)

@@ -1,0 +1,97 @@
+"""Pages that an earlier run of a job has archived: the site is asked whether they have changed since.
+
+A server that says "no" (304) sends no body. The page is committed for this run all the same: its links are those of the
+archived body, and its handler gets it. An answer that can't be used so is no answer: the page is requested again, as if
+nobody had it.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from functools import partial
+
+from msgspec.structs import replace
+
+from crawler.archive.earlier_pages import EarlierPage, EarlierPages
+from crawler.archive.folder import CrawlFolder
+from crawler.archive.warc import StoredResponse, payload_digest, read_record, safe_uri
+from crawler.content.coding import RATIO_MAX, inflate
+from crawler.errors import ArchiveError
+from crawler.model import SITEMAP, Claim, Decoded, Response
+from crawler.rules.requests import head_digest
+from crawler.settings import FetchSettings
+from crawler.web.fetcher import Fetcher
+from crawler.worker.router import RunBook
+
+PLAIN_MAX = 10_000  # URLs
+
+
+class Revisits:
+    """What one instance knows of archived pages, in the folder of its machine."""
+
+    def __init__(self, folder: CrawlFolder, runs: RunBook, fetcher: Fetcher, settings: FetchSettings) -> None:
+        self._folder = folder
+        self._pages = EarlierPages(folder)
+        self._runs = runs
+        self._fetcher = fetcher
+        self._settings = settings
+        # Fingerprints of URLs about which an answer was of no use. One that is forgotten is asked about once more.
+        self._plain: OrderedDict[str, None] = OrderedDict()
+
+    async def page_of(self, claim: Claim) -> EarlierPage | None:
+        """The page to ask about in a claim's request; None when all of it is requested.
+
+        A repeated attempt asks for all: whoever wants one did not like what there was.
+        """
+        is_plain = claim.request is None and claim.label != SITEMAP and not claim.attempts
+        if not (claim.run and is_plain and self._runs.asks_for_changes(claim.run)) or claim.fingerprint in self._plain:
+            return None
+        digest = head_digest(self._fetcher.kept_head(claim.url))
+        return await asyncio.to_thread(self._pages.find, claim.url, claim.run, digest)
+
+    async def unchanged(self, claim: Claim, earlier: EarlierPage, answer: Response) -> Response | None:
+        """The archived page, for an answer that says it is unchanged; None when the answer can't be used."""
+        if earlier.validators.confirmed_by(answer.listed("etag")):
+            with contextlib.suppress(ArchiveError):
+                read = partial(self._read, claim.url, earlier, answer)
+                return await self._fetcher.taken(earlier.original.place.length, read)
+        self._plain[claim.fingerprint] = None
+        if len(self._plain) > PLAIN_MAX:
+            self._plain.popitem(last=False)
+        return None
+
+    def _read(self, url: str, earlier: EarlierPage, answer: Response) -> Response:
+        """The page as it is archived, as if it had come with this answer. Raises ArchiveError."""
+        place = earlier.original.place
+        stored = read_record(self._folder, place)
+        if stored.uri != safe_uri(url) or payload_digest(stored.payload) != earlier.original.digest:
+            raise ArchiveError(f"another page is in {place.file} at {place.offset}")
+        found = response_of(url, stored, self._settings)
+        if found.truncated or found.decoded is not Decoded.CLEAN or len(found.body) >= self._settings.body_bytes_max:
+            raise ArchiveError(f"the page in {place.file} at {place.offset} is not whole by the settings of now")
+        return replace(
+            found, is_unchanged=True, remote_ip=answer.remote_ip, started_at=answer.started_at, fetch_ms=answer.fetch_ms
+        )
+
+
+def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:
+    """The archived exchange as the parser takes it. `bytes_max`: of the decoded body, if not fetch.body_bytes_max."""
+    coding, limit = stored.listed("content-encoding"), bytes_max or settings.body_bytes_max
+    found = inflate(stored.payload, coding, limit=limit, ratio_max=RATIO_MAX).of_cut(stored.truncated)
+    version, _, rest = stored.status_line.partition(" ")
+    return Response(
+        url=url,
+        status=stored.status,
+        reason=rest[4:].encode("latin-1").decode("utf-8", "surrogateescape"),
+        http_version=version.removeprefix("HTTP/"),
+        headers=tuple((k.encode("latin-1"), v.encode("latin-1")) for k, v in stored.headers),
+        raw_body=stored.payload,
+        body=found.body,
+        truncated=stored.truncated,
+        decode_error=found.error,
+        decoded=found.decoded,
+        request_head=b"",
+        remote_ip="",
+        started_at=0.0,
+        fetch_ms=0,
+    )
