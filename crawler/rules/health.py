@@ -1,5 +1,6 @@
 """Attempts that fail: retries, origins that do not answer, poison URLs, and the pace that a site can bear. Pure."""
 
+from collections import OrderedDict
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -264,6 +265,132 @@ class HostHealthRules(msgspec.Struct, frozen=True):
             h = self.hosts
             return Policy(1, h.probe_s, PROBE_FACTOR, h.probe_max_s).backoff_ms(beyond + 1, jitter)
         return min(policy_of(kind, self.retry).backoff_ms(health.failures, jitter), int(self.hosts.probe_s * 1000))
+
+
+# Whether a proxy works, and whose fault it is when a request through one brings no answer. Pure.
+#
+# A proxy that takes no connections, wants a password or talks nonsense shows by itself that it is at fault. All else
+# looks the same when a target is: a refused tunnel, silence, a connection that breaks. Then the others are witnesses.
+# Where the proxy has served another target since it first failed for this one, the target is at fault, and the rules
+# for hosts apply. Until then its URLs wait, for pauses that grow, and no attempt counts. Two bounds end this where
+# there is no witness. A target that never answered and is the only one, like a misspelt seed, is at fault after some
+# attempts; any other after `hosts.give_up_s`, as a host that does not answer.
+#
+# What fails for several domains in a row, or by itself, is the proxy: then one target tries it at a time.
+
+
+class Fault(Enum):
+    """Whose fault a failure may be, as far as it tells by itself."""
+
+    PROXY = "proxy"
+    LOGIN = "login"  # 407 to a whole URL: as a rule the proxy's, but any site can send it
+    REFUSED = "refused"  # by a rule of the proxy: for this target, or for all
+    EITHER = "either"
+    TARGET = "target"
+
+
+class _Troubled(msgspec.Struct):
+    """A target for which the proxy failed. `served`: how many answers others had had before the first time."""
+
+    since_ms: int
+    served: int
+    count: int = 0
+    until_ms: int = 0
+
+
+ALONE_MAX = 6  # times in a row, over half a minute
+TARGETS_MAX = 10_000  # that failed, and that answered; the first one is forgotten, and begins again
+DOUBT_MS = 2_000
+STREAK_MAX = 8  # domains that are told apart
+PROXY_PAUSES = HostsSettings(
+    failures=3, probe_s=1.0, probe_max_s=30.0
+)  # of a proxy, where those of origins are minutes
+
+
+class ProxyHealth:
+    """The state of one proxy. A target is an origin; `domain` is its registrable domain, which may have any number."""
+
+    def __init__(self, *, give_up_ms: int) -> None:
+        self._give_up_ms = give_up_ms
+        self._rules = HostHealthRules(RetrySettings(), PROXY_PAUSES)
+        self._health = GOOD
+        self._probe = ""  # the target that tries it
+        self._served = 0
+        self._streak: set[str] = set()  # domains for which it failed since it served any
+        self._answered: OrderedDict[str, None] = OrderedDict()  # targets: they exist
+        self._troubled: OrderedDict[str, _Troubled] = OrderedDict()
+        self.detail = ""  # of the last failure
+
+    def is_in_doubt(self, *, now_ms: int) -> bool:
+        """Has nothing come through it since it failed, which was not just now for one target?"""
+        return bool(self._streak) and (self._health.is_set_aside or now_ms - self._health.since_ms >= DOUBT_MS)
+
+    def wait_ms(self, target: str, *, now_ms: int) -> int:
+        """How long a request to this target waits; 0: it may be sent now, and tries the proxy if it has failed."""
+        known = self._troubled.get(target)
+        until_ms = known.until_ms if known else 0
+        if self._health.is_set_aside and target != self._probe:
+            until_ms = max(until_ms, self._health.probe_ms)
+        if until_ms > now_ms:
+            return until_ms - now_ms
+        if self._health.is_set_aside and target != self._probe:
+            self._probe = target  # others wait until it has an answer, or has had the time for one
+            pause_ms = self._rules.backoff_ms(self._health, FailureKind.CONNECT)
+            self._health = HostHealth(self._health.failures, self._health.since_ms, now_ms + pause_ms)
+        return 0
+
+    def served(self, target: str) -> None:
+        """An answer of this target has come through."""
+        was_out = self._health.is_set_aside
+        self._served += 1
+        self._answered[target] = None
+        if len(self._answered) > TARGETS_MAX:
+            self._answered.popitem(last=False)
+        self._health, self._probe = GOOD, ""
+        self._streak.clear()
+        if was_out:
+            self._troubled.clear()  # they failed because of it
+        elif self._troubled:
+            self._troubled.pop(target, None)
+
+    def failed(self, target: str, domain: str, fault: Fault, detail: str, *, now_ms: int) -> bool:
+        """Note that nothing came of a request; is that the target's own fault?"""
+        known = self._troubled.get(target) or _Troubled(now_ms, self._served)
+        known.count += 1
+        self._troubled[target] = known
+        if len(self._troubled) > TARGETS_MAX:
+            self._troubled.popitem(last=False)
+        if self._is_of_target(known, target, domain, fault, now_ms):
+            known.until_ms = 0  # the rules for hosts say when
+            self._streak.discard(domain)
+            return True
+        is_probe, is_new = target == self._probe, domain not in self._streak
+        if len(self._streak) < STREAK_MAX:
+            self._streak.add(domain)
+        if is_new or is_probe or fault is Fault.PROXY:
+            self._health = self._rules.after(self._health, FailureKind.CONNECT, now_ms=now_ms, is_probe=is_probe)
+        if is_probe:
+            self._probe = ""
+        known.until_ms = now_ms + pauses_ms(known.count)
+        self.detail = detail
+        return False
+
+    def _is_of_target(self, known: _Troubled, target: str, domain: str, fault: Fault, now_ms: int) -> bool:
+        if fault in (Fault.PROXY, Fault.TARGET):
+            return fault is Fault.TARGET
+        if known.count > 1 and self._served > known.served:
+            return True
+        if fault is Fault.LOGIN:
+            return False
+        if now_ms - known.since_ms >= self._give_up_ms:
+            return True
+        is_alone = self._streak <= {domain} and target not in self._answered
+        return fault is Fault.EITHER and is_alone and known.count >= ALONE_MAX
+
+
+def pauses_ms(nth: int) -> int:
+    """How long a target waits after the proxy failed for it for the nth time in a row."""
+    return Policy(1, PROXY_PAUSES.probe_s, PROBE_FACTOR, PROXY_PAUSES.probe_max_s).backoff_ms(nth)
 
 
 # Poison URLs, which crash the process that works on them: suspected, isolated, given up. Pure.
