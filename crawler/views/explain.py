@@ -505,10 +505,13 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
         cache = RobotsCache(crawl.frontier, crawl.settings)
         reader = RobotsReader(cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS)
         reading = await reader.read("", origin)
-        while reading.entry is None:
+        while reading.entry is None and reading.of_proxy is None:
             await asyncio.sleep(reading.wait_ms / 1000)
             reading = await reader.read("", origin)
         entry = reading.entry
+    if entry is None:
+        assert reading.of_proxy is not None
+        return RobotsFact(note=f"can't be read now: the proxy failed ({reading.of_proxy.detail})")
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
     return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())

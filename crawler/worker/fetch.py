@@ -42,7 +42,7 @@ from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
 from crawler.worker.response_policy import Recall, ResponsePolicy
-from crawler.worker.robots import RobotsEntry, RobotsGate
+from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
 from crawler.worker.router import RunBook, with_sitemaps
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
 from crawler.worker.turn import (
@@ -63,6 +63,7 @@ from crawler.worker.turn import (
     TurnEnd,
     TurnRunner,
 )
+from crawler.worker.watch import LastError
 from crawler.worker.work import Work
 
 
@@ -120,8 +121,10 @@ class RobotsTurns:
         self._on_sent = on_sent
         self.requests = OpenRequests()
 
-    async def read(self, turn: Turn) -> RobotsEntry | Requeue:
-        """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed."""
+    async def read(self, turn: Turn) -> RobotsEntry | Requeue | RobotsResult:
+        """Use this turn for robots.txt: the entry, or how the turn ends when another one is needed; or the result with
+        the failure of a proxy.
+        """
         slot, claim = turn.slot, turn.claim
         origin, sent = origin_of(claim.url), list[int]()
 
@@ -144,6 +147,11 @@ class RobotsTurns:
         finally:
             self.requests.remove(worker)
         entry = result.entry
+        if result.of_proxy is not None:
+            if sent:
+                self._on_sent(slot, sent[-1])
+                turn.request_over(wait_ms=max(self._gate.min_delay_ms, slot.delay_ms))
+            return result
         if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
             return Requeue(wait_ms=result.wait_ms, at_tail=True)
         reached("robots.answered", origin)
@@ -188,6 +196,7 @@ class RobotsTurns:
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 BEAT_PAUSE_S = 0.2  # while the heartbeat is late
+BEAT_PAUSE_MS = int(1000 * BEAT_PAUSE_S)
 
 
 class FetchStage:
@@ -206,6 +215,7 @@ class FetchStage:
         self._turns = turns
         self._work = work
         self._means = means
+        self._has_proxies = means.fetcher.has_proxies
         self._hosts = hosts
         self._session = session
         self._runs = runs
@@ -289,6 +299,8 @@ class FetchStage:
         if reached.is_late:
             return self._hosts.policy.set_aside(claim, monotonic_ms() + self._late_ms)
         if reached.failure is not None:
+            if reached.failure.kind is FailureKind.PROXY:
+                return self._await_proxy(claim, reached.failure)
             return await self._unreached(turn, reached.failure)
         origin = origin_of(claim.url)
         if reached.is_connected:
@@ -370,8 +382,17 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
+    def _await_proxy(self, claim: Claim, failure: Failure, wait_ms: int = 0) -> SetAside:
+        """How a turn ends for which a proxy failed: that is no attempt, and not the failure of the origin."""
+        self._work.counters.last_error = LastError(failure.kind, failure.detail, claim.url, wall_s())
+        wait_ms = max(wait_ms, self._means.fetcher.proxy_wait_ms(claim.url), BEAT_PAUSE_MS)
+        log.info("proxy.awaited", extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
+        return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
+
     def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
-        """How the turn ends when the origin is not worth a request now."""
+        """How the turn ends when the origin, or the proxy on the way, is not worth a request now."""
+        if self._has_proxies and (wait_ms := self._means.fetcher.proxy_wait_ms(claim.url)):
+            return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
         action = self._hosts.policy.action_for(claim)
         if action is HostAction.WAIT:
             return self._hosts.policy.set_aside(claim)
@@ -406,6 +427,9 @@ class FetchStage:
         found = await self._robots.read(turn)
         if isinstance(found, Requeue):
             return found
+        if isinstance(found, RobotsResult):
+            assert found.of_proxy is not None
+            return self._await_proxy(turn.claim, found.of_proxy, found.wait_ms)
         if found.rules is None:
             return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
         return Requeue()
@@ -460,6 +484,8 @@ class FetchStage:
         finally:
             self._work.requests.remove(worker)
         reached("fetch.answered", claim.url)
+        if result.failure is not None and result.failure.kind is FailureKind.PROXY:
+            return self._not_through(turn, page_request, result.failure)
         wait, recall = self._hosts.policy.of_page(slot, claim, result)
         finished_at = wall_s()
         is_unsent = result.failure is not None and result.failure.kind in UNSENT
@@ -474,6 +500,18 @@ class FetchStage:
             return Requeue()  # its queue waits as after any request
         settled = Settlement(next_fetch_ms=self._work.held.now_of(claim.partition) + wait, delay_ms=slot.delay_ms)
         return Answered(page_request, result, settled, finished_at)
+
+    def _not_through(self, turn: Turn, page_request: PageRequest, failure: Failure) -> TurnEnd:
+        """The end of a page's turn for which a proxy failed. The request may have been sent: its queue waits, then."""
+        claim = page_request.claim
+        if page_request.is_sent:
+            turn.request_over(wait_ms=max(turn.slot.delay_ms, turn.slot.adaptive_delay.delay_ms, 0))
+        if not self._work.held.holds(claim):
+            return self._late(page_request)
+        if page_request.is_sent:
+            self._session.notes.cut_off(claim, page_request.started_at)
+        self._cookie_walls.put_back(claim, page_request.step)
+        return self._await_proxy(claim, failure)
 
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
@@ -554,12 +592,22 @@ class FetchStage:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._session.liveness.must_abort():
                 self._work.requests.cut_off_all()
+            if self._has_proxies:
+                self._watch_proxies()
             self._make_way()
             for address in self._work.scheduler.waited_for():
                 if address == SLOW:
                     self._slow_hosts.wake()
                 else:
                     self._hosts.addresses.wake(address)
+
+    def _watch_proxies(self) -> None:
+        trouble, before = self._means.fetcher.proxy_trouble(), self._work.counters.proxy_trouble
+        self._work.counters.proxy_trouble = trouble
+        if trouble and not before:
+            log.warning("proxy.failed", extra={"error": trouble})
+        elif before and not trouble:
+            log.warning("proxy.back", extra={"error": before})
 
     def _make_way(self) -> None:
         """Cut off some requests that were expected to be quick and are not, when slow ones hold more than their share

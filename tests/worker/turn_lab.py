@@ -93,6 +93,7 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         "policy": ResponsePolicy(settings), "recall": never, "inflight_log": SimpleNamespace(mark=mark),
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
         "traps": TrapMemory(settings.traps), "scheduler": scheduler, "requests": OpenRequests(),
+        "fetcher": SimpleNamespace(has_proxies=False),
     }  # fmt: skip
     known: dict[str, Any] = defaultdict(SimpleNamespace, defaults | parts)
     runs: Any = SimpleNamespace(
