@@ -132,6 +132,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
+    proxy_trouble: str = ""  # what the last error was, while an instance waits for a proxy
     quota_reached: QuotaReached | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
     scope: ScopeVerdict
@@ -257,6 +258,8 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
+    if f.proxy_trouble and f.where.probe_ms is not None:
+        pairs.append(("proxy", f"does not work, the last error: {f.proxy_trouble}"))
     pairs.append(("next fetch", _next(f.where)))
     return pairs
 
@@ -297,6 +300,8 @@ def _set_aside(f: Facts) -> str:
     w, origin = f.where, origin_of(f.url)
     assert w.probe_ms is not None
     wait = duration(max(0, w.probe_ms - w.clock_ms) / 1000)
+    if w.silent_ms is None and f.proxy_trouble:
+        return f"Will be crawled once a proxy works (fetch.proxy): it is tried again in {wait}.{_alone(f)}"
     if w.silent_ms is None:
         return (
             f"Will be crawled: {origin} has not answered yet, and waits for its turn to be tried, in {wait}.{_alone(f)}"
@@ -540,7 +545,8 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         router = router.of_run(record)
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.locate(candidate, run=crawl.record.run)
-    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    members = await crawl.members.read()
+    owners = (await ring_of(crawl, weights_of(members))).owners
     overrides = await crawl.operator.overrides()
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
@@ -555,6 +561,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
         is_paused=overrides.is_paused,
+        proxy_trouble=next((one.last_error for one in members.values() if one.waits_for == "proxy"), ""),
         quota_reached=await crawl.crawls.quota_reached(),
         boost=overrides.boosts.get(candidate.domain, 0),
         scope=_scope_of(router, url, depth, redirects),

@@ -151,6 +151,15 @@ async def test_a_proxy_that_is_not_there_yet_is_waited_for(web: Web) -> None:
         port = gone.port
     program = web.crawl(f"socks5://127.0.0.1:{port}", web.seeds)
     await until(lambda: "waits for a proxy" in program.err)
+    for command, said in (
+        (("explain", web.seeds[0]), "Will be crawled once a proxy works (fetch.proxy)"),
+        (("stats",), "for a proxy that does not work (fetch.proxy)"),
+        (("stats", "a.test"), "wait for a proxy that does not work (fetch.proxy)"),
+        (("doctor", "--proxy", f"socks5://127.0.0.1:{port}"), f"socks5://127.0.0.1:{port} takes no connections"),
+    ):
+        asked = web.programs.crawler(*command, "--dir", str(web.folder / "c"))
+        await asyncio.to_thread(asked.wait)
+        assert said in asked.out + asked.err, command
     async with WebProxy("socks5", port=port):
         await ended(program)
     assert web.fetched() == web.pages(web.seeds)
