@@ -11,8 +11,9 @@ from typing import Literal
 import pytest
 
 from crawler.model import FailureKind
-from crawler.settings import FromEnvironment, SiteSettings
+from crawler.settings import DnsSettings, FromEnvironment, SiteSettings
 from crawler.web.fetcher import Fetcher
+from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import DnsServer
 from tests.support.hostile_server import HostileServer, Step
 from tests.support.patience import PATIENCE_S
@@ -22,6 +23,7 @@ from tests.web.fetching import HELLO, fetching, kind_of, response_of
 
 Kind = Literal["http", "socks5"]
 KINDS: tuple[Kind, ...] = ("http", "socks5")
+HERE = "127.0.0.1"
 SECRET = "hunter2-of-the-proxy"
 LOGIN = ("me", SECRET)
 
@@ -91,17 +93,27 @@ async def test_an_idle_connection_is_used_for_its_own_origin_alone(kind: Kind, a
 
 
 async def test_no_name_of_a_target_is_looked_up() -> None:
-    async with (
-        WebProxy("socks5") as proxy,
-        HostileServer(HELLO) as server,
-        DnsServer({"*.test": ["127.0.0.1"]}) as dns,
-        fetching(table={"*.test": ["127.0.0.1"]}, proxy=proxy.url) as fetcher,
-    ):
-        del dns
-        url = f"http://h.test:{server.port}/"
-        assert fetcher.known_address_of(url) == "h.test"
-        response_of(await fetcher.fetch(url))
-        assert fetcher._resolver.cached("h.test") is None
+    async with WebProxy("socks5") as proxy, HostileServer(HELLO) as server, DnsServer({"*.test": [HERE]}) as dns:
+        resolver = CachingResolver(DnsSettings(nameservers=(dns.address,)), allow_private=True)
+        async with fetching(resolver=resolver, proxy=proxy.url) as fetcher:
+            url = f"http://h.test:{server.port}/"
+            assert fetcher.known_address_of(url) == "h.test"
+            assert await fetcher.address_of(url) == "h.test"
+            assert await fetcher.reach(url) is None
+            response_of(await fetcher.fetch(url))
+        assert dns.queries == []
+
+
+async def test_with_a_gateway_nothing_goes_through_a_proxy() -> None:
+    async with WebProxy("http") as proxy, HostileServer(HELLO) as server:
+        sites = (SiteSettings(match="h.test", proxy=proxy.url),)
+        table, gateway = {"h.test": [HERE]}, f"{HERE}:{server.port}"
+        async with fetching(table=table, sites=sites, proxy=proxy.url, gateway=gateway) as fetcher:
+            for scheme in ("http", "https"):
+                assert response_of(await fetcher.fetch(f"{scheme}://h.test/")).body == b"hello"
+            assert kind_of(await fetcher.fetch("http://unknown.test/")) is FailureKind.DNS_NOT_FOUND
+        assert proxy.connections == 0
+        assert [request.split(b" ")[1] for request in server.requests] == [b"http://h.test/", b"https://h.test/"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -216,6 +228,32 @@ async def test_a_wrong_password_is_named_and_not_shown(kind: Kind) -> None:
                     assert said in result.failure.detail
                     assert SECRET not in str(result)
         assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 502 %b\r\nX: %b\r\n\r\n" % (2 * (SECRET.encode(),)),
+        b"HTTP/1.1 200\n\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 \xb2\xb2\xb2 OK\r\n\r\n",
+        b"\r\n\r\n",
+        b"\0" * 20_000,
+    ],
+)
+async def test_a_proxy_that_lies_gets_nothing_through(answer: bytes) -> None:
+    """Nor does it get into a message what it repeats."""
+    async with (
+        HostileServer(answer) as proxy,
+        fetching(proxy=f"http://me:{SECRET}@{proxy.host}:{proxy.port}") as fetcher,
+    ):
+        result = await fetcher.fetch("https://h.test/")
+        assert kind_of(result) is FailureKind.PROXY
+        assert SECRET not in str(result)
+        assert result.failure is not None
+        assert result.failure.detail.isprintable()
 
 
 async def test_a_dead_target_is_at_fault_once_another_was_served() -> None:
