@@ -210,6 +210,8 @@ class Fetcher:
         origin, target = self._origin_and_target(url)
         if origin.refusal is not None:
             return FetchResult(url=url, failure=origin.refusal)
+        if origin.route is not None and origin.route.health is not None:
+            origin.route.health.begins(origin.key)
         loop = asyncio.get_running_loop()
         began = loop.time()
         connection = self._pool.take(origin)
@@ -322,7 +324,7 @@ class Fetcher:
         if origin.sends_whole_urls and status == PROXY_WANTS_LOGIN:
             return self._of_proxy(origin, WRONG_LOGIN if origin.login else NO_LOGIN, Fault.LOGIN)
         if not origin.sends_whole_urls or status < PROXY_MAY_SAY:
-            route.health.served(origin.key)
+            route.health.served(origin.key, now_ms=_now_ms())
         return None
 
     def proxy_wait_ms(self, url: str) -> int:
@@ -374,6 +376,8 @@ class Fetcher:
         origin, _ = self._origin_and_target(url)
         if origin.refusal is not None:
             return origin.refusal
+        if origin.route is not None and origin.route.health is not None:
+            origin.route.health.begins(origin.key)
         give_back = await self._pool.room()
         try:
             connection = await self._pool.open(origin, give_back)

@@ -595,7 +595,7 @@ async def served_targets(patch: pytest.MonkeyPatch) -> Filled:
     patch.setattr(health, "TARGETS_MAX", BOUND)
     one = ProxyHealth(give_up_ms=1)
     for n in range(MANY):
-        one.served(origin(n))
+        one.served(origin(n), now_ms=1)
     return Filled(len(one._answered), known(origin(n) in one._answered for n in range(MANY)))
 
 
