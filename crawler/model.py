@@ -176,6 +176,7 @@ class FailureKind(enum.StrEnum):
     SERVER_BUSY = "server_busy"  # 429, 503
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
+    PROXY = "proxy"  # of a proxy, not of a host: no attempt, its URLs wait
     BODY = "body"  # cut off, too slow, or a damaged coding; the last attempt is kept if anything came of it
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed

@@ -96,6 +96,12 @@ def secrets_of_url(url: str) -> Iterator[str]:
             yield value
 
 
+def secrets_of_login(user: str, password: str) -> Iterator[str]:
+    """A password, or a user without one, which is a key then; and both as HTTP sends them."""
+    if user or password:
+        yield from (password or user, b64encode(f"{user}:{password}".encode()).decode())
+
+
 def secrets_of_site(auth: str, cookies: Mapping[str, str], headers: Mapping[str, str]) -> Iterator[str]:
     """What a table of [[sites]] sends, as it is sent. A header that looks harmless counts if its value is long."""
     if auth:

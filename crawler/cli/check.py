@@ -32,11 +32,15 @@ def check_app(settings: "Settings") -> None:
 
 
 def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]:
-    """What can't be followed here: links by handlers without an app; of [[sites]], variables that are not set and
-    labels that no handler of the app has.
+    """What can't be followed here: links by handlers without an app; variables that are not set; of [[sites]], labels
+    that no handler of the app has.
     """
     if settings.scope.follow == "handlers" and not settings.handlers.app:
         yield "scope.follow = handlers needs handlers.app (--app): without handlers, no link would be followed"
+    if settings.fetch.proxy:
+        from crawler.settings.proxies import unresolved_proxy
+
+        yield from unresolved_proxy(settings, os.environ)
     if not settings.sites:
         return
     from crawler.web.fetcher import unresolved

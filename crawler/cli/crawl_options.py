@@ -23,6 +23,7 @@ KEYS = {
     "allow_private": "fetch.allow_private",
     "obey_robots": "robots.obey",
     "nameservers": "dns.nameservers",
+    "proxy": "fetch.proxy",
     "pages": "crawl.pages_max",
     "time": "crawl.time_max_s",
     "node": "membership.node",
@@ -81,6 +82,16 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
     group.add_argument(
         "--nameserver", dest="nameservers", action="append", metavar="IP[:PORT]",
         help="use this DNS server instead of the system's; may be repeated",
+    )  # fmt: skip
+    add_proxy(group)
+
+
+def add_proxy(group: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """The way to sites."""
+    group.add_argument(
+        "--proxy", metavar="URL", type=named_type,
+        help="send requests through this proxy: http://HOST:PORT, socks5://HOST:PORT (names are resolved there), or "
+        "env for the variables http_proxy, https_proxy, all_proxy and no_proxy, which count only then",
     )  # fmt: skip
 
 
@@ -266,6 +277,8 @@ async def run_instance(
         on_start(instance.stop)
         with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
             await run_alongside(instance.run(), *alongside)
+        if (trouble := instance.counters.proxy_trouble) and instance.stopped_because != "finished":
+            say(f"URLs wait for a proxy that does not work: {trouble}")
         for (event, hook), times in instance.stages.handlers.hooks.failures.items():
             say(f"the hook {hook} (on_{event}) failed {counted(times, 'time')}; the log says why")
         return instance.stopped_because

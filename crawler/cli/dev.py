@@ -45,7 +45,17 @@ from crawler.settings import Settings
 from crawler.settings.kept import kept_of, shown
 from crawler.settings.load import complaints
 from crawler.terminal.text import counted, err, facts, out, out_json, say, warn
-from crawler.views.doctor import Check, Level, check_disk, check_dns, check_engine, check_files, check_python, report
+from crawler.views.doctor import (
+    Check,
+    Level,
+    check_disk,
+    check_dns,
+    check_engine,
+    check_files,
+    check_proxies,
+    check_python,
+    report,
+)
 from crawler.views.page import PageClient
 
 
@@ -307,6 +317,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 async def _checks(settings: Settings) -> "list[Check]":
     machine = [check_python(), check_files(settings), check_disk(settings), await check_dns(settings)]
+    machine += await check_proxies(settings)
     serving = _engine_url(settings)
     try:
         url = await asyncio.to_thread(serving.__enter__)

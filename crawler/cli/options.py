@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from crawler.errors import UsageError
-from crawler.redaction import learn, secrets_of_site, secrets_of_url, shown_server
+from crawler.redaction import learn, secrets_of_login, secrets_of_site, secrets_of_url, shown_server
 
 if TYPE_CHECKING:
     from crawler.cli.request_options import Additions
@@ -275,6 +275,11 @@ def _secrets_of(settings: "Settings") -> Iterator[str]:
         return text if isinstance(text, str) else os.environ.get(text.env, "")
 
     yield from secrets_of_url(settings.frontier.redis)
+    if settings.fetch.proxy or settings.sites:
+        from crawler.settings.proxies import proxies_of
+
+        for proxy in proxies_of(settings):
+            yield from secrets_of_login(proxy.user, proxy.password)
     for site in settings.sites:
         cookies = {name: sent(text) for name, text in fixed_cookies(site).items()}
         headers = {name: sent(text) for name, text in site.headers.items()}

@@ -2,7 +2,7 @@
 
 import argparse
 
-from crawler.cli.crawl_options import add_app, add_body, add_fetching, add_headers
+from crawler.cli.crawl_options import add_app, add_body, add_fetching, add_headers, add_proxy
 from crawler.cli.options import add_settings, named_type
 
 REDIRECTS_MAX = 10  # as in visiting.py, which is not loaded for a help text
@@ -98,6 +98,7 @@ def add_check(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "targets", metavar="FILE.toml|APP|URL", nargs="*", help="what to check, in any order; an app as for --app"
     )
+    add_proxy(p)
     add_settings(p)
     p.set_defaults(run="crawler.cli.check:run_check", takes_urls=False)
 

@@ -1,6 +1,7 @@
 """Which addresses and ports the crawler may connect to.
 
-Checks addresses, never names: a name is only as public as the address it resolves to at connect time.
+Checks addresses, not names: a name is only as public as the address it resolves to at connect time. Of what a proxy
+resolves only the name is known: those that are private, whoever resolves them, are refused.
 """
 
 import ipaddress
@@ -117,6 +118,21 @@ def check_address(address: str, *, allow_private: bool) -> None:
     """Raise AddressRefusedError unless `address` may be connected to."""
     if not allow_private and not is_public(address):
         raise AddressRefusedError(address)
+
+
+# RFC 6761 6.3, RFC 6762 3, RFC 8375 4, and ".internal", which ICANN reserved for private use in 2024.
+_PRIVATE_DOMAINS = frozenset(("localhost", "local", "internal"))
+_PRIVATE_ZONES = ("home.arpa", "localhost.localdomain")
+
+
+def is_private_name(host: str) -> bool:
+    """Is a name private, whatever it resolves to? One without a dot is that of a machine near the one that resolves."""
+    name = host.rstrip(".").lower()
+    return (
+        "." not in name
+        or name.rpartition(".")[2] in _PRIVATE_DOMAINS
+        or any(name == zone or name.endswith(f".{zone}") for zone in _PRIVATE_ZONES)
+    )
 
 
 def is_port_denied(port: int) -> bool:

@@ -1,5 +1,6 @@
 """Attempts that fail: retries, origins that do not answer, poison URLs, and the pace that a site can bear. Pure."""
 
+from collections import OrderedDict
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -267,6 +268,156 @@ class HostHealthRules(msgspec.Struct, frozen=True):
             h = self.hosts
             return Policy(1, h.probe_s, PROBE_FACTOR, h.probe_max_s).backoff_ms(beyond + 1, jitter)
         return min(policy_of(kind, self.retry).backoff_ms(health.failures, jitter), int(self.hosts.probe_s * 1000))
+
+
+# Whether a proxy works, and whose fault it is when a request through one brings no answer. Pure.
+#
+# A proxy that takes no connections, wants a password or talks nonsense shows by itself that it is at fault. All else
+# looks the same when a target is: a refused tunnel, silence, a connection that breaks. Then the others are witnesses.
+# Where the proxy has served another target since it first failed for this one, and before it was asked again, the
+# target is at fault, and the rules for hosts apply. Until then its URLs wait, for pauses that grow, and no attempt
+# counts. Two bounds end this where there is no witness. A target that never answered and is the only one, like a
+# misspelt seed, is at fault after some attempts; any other after `hosts.give_up_s`, as a host that does not answer.
+#
+# What fails by itself some times in a row, or for many domains in a row, is the proxy: then one target tries it at a
+# time. Domains count, because a site can have any number of hosts; and many, because many of the web are dead.
+
+
+class Fault(Enum):
+    """Whose fault a failure may be, as far as it tells by itself."""
+
+    PROXY = "proxy"
+    LOGIN = "login"  # 407 to a whole URL: as a rule the proxy's, but any site can send it
+    REFUSED = "refused"  # by a rule of the proxy: for this target, or for all
+    EITHER = "either"
+    TARGET = "target"
+
+
+class _Troubled(msgspec.Struct):
+    """A target for which the proxy failed. `served`, `begun`: how many answers there had been when it first failed, and
+    when its last request began.
+    """
+
+    since_ms: int
+    served: int
+    begun: int
+    count: int = 0
+    failed_ms: int = 0
+
+
+ALONE_MAX = 6  # times in a row, over half a minute
+DOMAINS_MAX = (
+    10  # in a row that fail by whoever's fault: of a web in which half of all hosts are dead, one in a thousand
+)
+DOUBT_MS = 2_000
+TARGETS_MAX = 10_000  # that failed, and that answered; the first one is forgotten, and begins again
+PROXY_PAUSES = HostsSettings(
+    failures=3, probe_s=1.0, probe_max_s=30.0
+)  # of a proxy, where those of origins are minutes
+
+
+class ProxyHealth:
+    """The state of one proxy. A target is an origin; `domain` is its registrable domain."""
+
+    def __init__(self, *, give_up_ms: int) -> None:
+        self._give_up_ms = give_up_ms
+        self._rules = HostHealthRules(RetrySettings(), PROXY_PAUSES)
+        self._health = GOOD
+        self._probe = ""  # the target that tries it
+        self._served = 0
+        self._served_before = 0  # when it came back last
+        self._back_ms = 0  # when that was
+        self._streak: set[str] = set()  # domains for which it failed since it served any
+        self._doubt_ms = 0  # since when
+        self._answered: OrderedDict[str, None] = OrderedDict()  # targets: they exist
+        self._troubled: OrderedDict[str, _Troubled] = OrderedDict()
+        self.detail = ""  # of the last failure
+
+    def is_in_doubt(self, *, now_ms: int) -> bool:
+        """Has nothing come through it since it failed, which was not just now for one target?"""
+        return bool(self._streak) and (self._health.is_set_aside or now_ms - self._doubt_ms >= DOUBT_MS)
+
+    def wait_ms(self, target: str, *, now_ms: int) -> int:
+        """How long a request to this target waits; 0: it may be sent now, and tries the proxy if it has failed."""
+        known, until_ms = self._troubled.get(target), 0
+        if known is not None and known.failed_ms > self._back_ms:
+            until_ms = known.failed_ms + pause_ms(known.count)
+        if self._health.is_set_aside and target != self._probe:
+            until_ms = max(until_ms, self._health.probe_ms)
+        if until_ms > now_ms:
+            return until_ms - now_ms
+        if self._health.is_set_aside and target != self._probe:
+            self._probe = target  # others wait until it has an answer, or has had the time for one
+            wait_ms = self._rules.backoff_ms(self._health, FailureKind.CONNECT)
+            self._health = HostHealth(self._health.failures, self._health.since_ms, now_ms + wait_ms)
+        return 0
+
+    def begins(self, target: str) -> None:
+        """A request to this target begins."""
+        known = self._troubled.get(target) if self._troubled else None
+        if known is not None:
+            known.begun = self._served
+
+    def served(self, target: str, *, now_ms: int) -> None:
+        """An answer of this target has come through."""
+        self._served += 1
+        self._answered[target] = None
+        if len(self._answered) > TARGETS_MAX:
+            self._answered.popitem(last=False)
+        if self._health.is_set_aside:  # the others may have failed because of it: they are asked at once
+            self._served_before, self._back_ms = self._served, now_ms
+        self._health, self._probe = GOOD, ""
+        if self._streak:
+            self._streak.clear()
+        if self._troubled:
+            self._troubled.pop(target, None)
+
+    def failed(self, target: str, domain: str, fault: Fault, detail: str, *, now_ms: int) -> bool:
+        """Note that nothing came of a request; is that the target's own fault?"""
+        known = self._troubled.get(target)
+        if known is None:
+            known = self._troubled[target] = _Troubled(now_ms, self._served, self._served)
+            if len(self._troubled) > TARGETS_MAX:
+                self._troubled.popitem(last=False)
+        known.count += 1
+        if self._is_of_target(known, target, domain, fault, now_ms):
+            known.failed_ms = 0  # the rules for hosts say when it is asked again
+            self._streak.discard(domain)
+            return True
+        if not self._streak:
+            self._doubt_ms = now_ms
+        if len(self._streak) < DOMAINS_MAX:
+            self._streak.add(domain)
+        self._note(fault, now_ms, is_probe=target == self._probe)
+        known.failed_ms, self.detail = now_ms, detail
+        return False
+
+    def _note(self, fault: Fault, now_ms: int, *, is_probe: bool) -> None:
+        before = self._health
+        if fault is not Fault.PROXY and not is_probe:
+            if before.is_set_aside or len(self._streak) < DOMAINS_MAX:
+                return
+            before = HostHealth(PROXY_PAUSES.failures - 1, now_ms)
+        self._health = self._rules.after(before, FailureKind.CONNECT, now_ms=now_ms, is_probe=is_probe)
+        if is_probe:
+            self._probe = ""
+
+    def _is_of_target(self, known: _Troubled, target: str, domain: str, fault: Fault, now_ms: int) -> bool:
+        if fault in (Fault.PROXY, Fault.TARGET):
+            return fault is Fault.TARGET
+        if known.begun > max(known.served, self._served_before):
+            return True
+        if fault is Fault.LOGIN:
+            return False
+        if now_ms - known.since_ms >= self._give_up_ms:
+            return True
+        is_alone = self._streak <= {domain} and target not in self._answered
+        return fault is Fault.EITHER and is_alone and known.count >= ALONE_MAX
+
+
+def pause_ms(nth: int) -> int:
+    """How long a target waits after the proxy failed for it for the nth time in a row."""
+    return Policy(1, PROXY_PAUSES.probe_s, PROBE_FACTOR, PROXY_PAUSES.probe_max_s).backoff_ms(nth)
 
 
 # Poison URLs, which crash the process that works on them: suspected, isolated, given up. Pure.

@@ -8,7 +8,7 @@ from, so that a chain of them is judged by the seed at its beginning, by whichev
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -163,7 +163,8 @@ def _glob(text: str, anything: str) -> str:
 _ORIGINS_MAX = 50_000  # origins whose tables are cached; about 150 bytes each
 _OF_QUEUES = ("delay_s", "concurrency")  # a queue has one clock, whatever its URLs
 _SECRET = ("auth", "cookies")
-_TLS = "insecure_tls"
+_OF_CONNECTIONS = ("insecure_tls", "proxy")
+_UNSET = SiteSettings(match="*")
 
 
 class SiteTable(msgspec.Struct, frozen=True):
@@ -278,12 +279,13 @@ def complaints(settings: Settings) -> Iterator[str]:
         for key in _OF_QUEUES:
             if _sets(site, key):
                 yield from _queue_complaints(f"sites[{number}].{key}", pattern, settings.frontier.queue_by)
-        if _sets(site, _TLS) and not pattern.is_of_origins:
-            host = pattern.text.rpartition("://")[2].partition("/")[0]
-            yield (
-                f"sites[{number}].{_TLS} applies to connections, whatever the path: put it in a table of its own with "
-                f"match = {host!r}"
-            )
+        for key in _OF_CONNECTIONS:
+            if _sets(site, key) and not pattern.is_of_origins:
+                host = pattern.text.rpartition("://")[2].partition("/")[0]
+                yield (
+                    f"sites[{number}].{key} applies to connections, whatever the path: put it in a table of its own "
+                    f"with match = {host!r}"
+                )
         if pattern.is_of_any_host:
             for key in _SECRET:
                 if _sets(site, key) and not isinstance(site.cookies, str):
@@ -340,10 +342,7 @@ def _pattern(number: int, site: SiteSettings) -> UrlPattern:
 
 
 def _sets(site: SiteSettings, key: str) -> bool:
-    value = getattr(site, key)
-    if value is None or value == "":
-        return False
-    return bool(value) if isinstance(value, Mapping) else True
+    return bool(getattr(site, key) != getattr(_UNSET, key))
 
 
 _AUTHORITIES_MAX = 50_000  # remembered verdicts; about 100 bytes each

@@ -53,6 +53,7 @@ _KEYS = {
     "fetch.concurrency": Kept.PROCESS,
     "fetch.bytes_in_flight_max": Kept.PROCESS,
     "fetch.gateway": Kept.PROCESS,
+    "fetch.proxy": Kept.PROCESS,
     "fetch.allow_private": Kept.PERMISSION,
     "fetch.insecure_tls": Kept.PERMISSION,
     "handlers.app": Kept.PERMISSION,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.settings.expressions import fault_of
+from crawler.settings.proxies import FROM_VARIABLES, fault_of_proxy
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
 from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings, Text
 
@@ -61,7 +62,7 @@ def _of_one(site: SiteSettings, settings: Settings) -> Iterator[str]:
     for name in fixed_cookies(site):
         if not _TOKEN.fullmatch(name):
             yield f"cookies.{name!r}: not the name of a cookie"
-    values = {"auth": site.auth} | {f"headers.{n}": v for n, v in site.headers.items()}
+    values = {"auth": site.auth, "proxy": site.proxy} | {f"headers.{n}": v for n, v in site.headers.items()}
     for key, value in (values | {f"cookies.{n}": v for n, v in fixed_cookies(site).items()}).items():
         if isinstance(value, str) and (fault := fault_of_site_value(key, value)):
             yield f"{key} {fault}"
@@ -73,7 +74,10 @@ def fixed_cookies(site: SiteSettings) -> Mapping[str, Text]:
 
 
 def fault_of_site_value(key: str, value: str) -> str:
-    """Why a value of auth, of a header or a cookie can't be sent; "" when it can."""
+    """Why a value of auth, of a header or a cookie can't be sent, or names no proxy; "" when it can."""
+    if key == "proxy":
+        fault = fault_of_proxy(value)
+        return fault and f"is not usable: {fault}"
     if key == "auth":
         if value and ":" not in value:
             return "is not of the form USER:PASSWORD"
@@ -95,6 +99,7 @@ def complaints(settings: Settings) -> Iterator[str]:
     """What is wrong with the settings taken together, first things first."""
     yield from _budget(settings)
     yield from _endless(settings)
+    yield from _proxy(settings)  # before what would show a text that may hold a password
     yield from _texts(settings)
     yield from _nameservers(settings)
     yield from _gateway(settings)
@@ -163,6 +168,12 @@ def _gateway(settings: Settings) -> Iterator[str]:
         return
     if not _is_address_and_port(settings.fetch.gateway):
         yield f"fetch.gateway = {settings.fetch.gateway!r}: expected an IP address and a port, like 127.0.0.1:8080"
+
+
+def _proxy(settings: Settings) -> Iterator[str]:
+    text = settings.fetch.proxy
+    if isinstance(text, str) and text != FROM_VARIABLES and (fault := fault_of_proxy(text)):
+        yield f"fetch.proxy: {fault}"
 
 
 def _headers(settings: Settings) -> Iterator[str]:
@@ -407,7 +418,7 @@ def _readable(error: msgspec.ValidationError, raw: Mapping[str, Any]) -> str:
     return f"{path} = {_value_at(raw, path)!r}: {text}"
 
 
-_MAY_BE_SECRET = re.compile(r"sites\[\d+\](\.(auth|cookies|headers)\b|$)")
+_MAY_BE_SECRET = re.compile(r"fetch\.proxy\b|sites\[\d+\](\.(auth|cookies|headers|proxy)\b|$)")
 
 # The validator speaks of JSON; people write TOML.
 _PLAIN_WORDS = {
@@ -444,7 +455,7 @@ def _choices_of(path: str) -> tuple[str, ...]:
 def _keys_of(path: str) -> tuple[str, ...]:
     """Of all settings (""), of a section, of a table in it, or of one of a list of tables like frontier.rules[0]."""
     struct: Any
-    if path.startswith("sites[") and "]." in path:
+    if path == "fetch.proxy" or (path.startswith("sites[") and "]." in path):
         struct = FromEnvironment
     elif path.endswith("]"):
         table, _, key = path.rpartition("[")[0].rpartition(".")

@@ -56,6 +56,15 @@ class PolitenessSettings(_Section, frozen=True):
     )
 
 
+class FromEnvironment(_Section, frozen=True):
+    """A value from an environment variable, to keep it out of the file: { env = "SHOP_LOGIN" }."""
+
+    env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+Text = str | FromEnvironment
+
+
 class FetchSettings(_Section, frozen=True):
     concurrency: Annotated[int, Meta(ge=1, le=100_000)] = 64
     user_agent: str = "shardcrawl/{version} (+{contact})"
@@ -68,6 +77,7 @@ class FetchSettings(_Section, frozen=True):
     links_max: Count = 20_000
     allow_private: bool = False
     insecure_tls: bool = False
+    proxy: Text = ""  # URL, or "env": the variables http_proxy, https_proxy, all_proxy and no_proxy
     gateway: str = ""  # "address:port" of `crawler replay`: every request goes there, with its whole URL
     accept: str = "text/html,application/xhtml+xml,*/*;q=0.5"
     accept_language: str = "en,*;q=0.5"
@@ -260,15 +270,6 @@ class HandlerSettings(_Section, frozen=True):
     processes: Count = 2  # for handlers that request one
 
 
-class FromEnvironment(_Section, frozen=True):
-    """A value from an environment variable, to keep it out of the file: { env = "SHOP_LOGIN" }."""
-
-    env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-
-
-Text = str | FromEnvironment
-
-
 class LoginSettings(_Section, frozen=True):
     """How to log in without code: the first form of a page that has a password is filled and sent."""
 
@@ -280,12 +281,13 @@ class LoginSettings(_Section, frozen=True):
 
 
 class SiteSettings(_Section, frozen=True):
-    """Settings of URLs that match a pattern (crawler/rules/scope.py); None and "": not set here."""
+    """Settings of URLs that match a pattern (crawler/rules/scope.py); the defaults: not set here."""
 
     match: Annotated[str, Meta(min_length=1)]
     delay_s: Annotated[float, Meta(ge=0, le=86_400)] | None = None  # of its queues: at least politeness.delay_s
     concurrency: Count | None = None  # of its queues, instead of politeness.concurrency_per_queue
     insecure_tls: bool | None = None  # of its hosts, instead of fetch.insecure_tls
+    proxy: Text | None = None  # of its hosts, instead of fetch.proxy; "": none
     headers: dict[str, Text] = {}
     cookies: dict[str, Text] | str = {}  # or the name of a file of cookies (cookies.txt), which begins a session
     session: bool | None = None  # keep its cookies, and send them back

@@ -3,6 +3,8 @@
 Only looks; changes nothing.
 """
 
+import asyncio
+import os
 import platform
 import resource
 import sys
@@ -17,6 +19,7 @@ from crawler.archive.folder import DESCRIPTION, free_bytes, is_open_to_others
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
 from crawler.errors import CrawlerError
 from crawler.settings import Settings
+from crawler.settings.proxies import Proxy, proxies_of, unresolved_proxy
 from crawler.terminal.text import duration, number, size, table
 from crawler.web.resolver import CachingResolver
 
@@ -85,8 +88,6 @@ def check_disk(settings: Settings) -> Check:
     folder = Path(settings.archive.dir).resolve()
     while not folder.exists():
         folder = folder.parent
-    import os
-
     if not os.access(folder, os.W_OK | os.X_OK):
         return Check(
             "disk", Level.FAIL, f"{folder} can't be written", "change its owner or rights, or use another --dir"
@@ -115,6 +116,24 @@ async def check_dns(settings: Settings) -> Check:
     if complaint:
         return Check("dns", Level.FAIL, complaint, "check /etc/resolv.conf, or name a server with --nameserver")
     return ok("dns", f"{servers} answers")
+
+
+async def check_proxies(settings: Settings) -> list[Check]:
+    """Does each take connections? What it answers is not asked: that would be a request to a site."""
+    if complaint := next(unresolved_proxy(settings, os.environ), ""):
+        return [Check("proxy", Level.FAIL, complaint, "set the variable, or correct fetch.proxy")]
+    return [await _check_proxy(proxy, settings.fetch.connect_timeout_s) for proxy in proxies_of(settings)]
+
+
+async def _check_proxy(proxy: Proxy, timeout_s: float) -> Check:
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(proxy.host, proxy.port)
+    except (OSError, TimeoutError) as error:
+        found = f"{proxy} takes no connections: {str(error) or 'no answer in time'}"
+        return Check("proxy", Level.FAIL, found, "start it, or correct fetch.proxy (or proxy of [[sites]])")
+    writer.close()
+    return ok("proxy", f"{proxy} takes connections")
 
 
 # --- the engine ---

@@ -55,6 +55,7 @@ class DomainDetail(msgspec.Struct, frozen=True, kw_only=True):
     facts: Sequence[tuple[str, str]] = ()  # for people: names and texts
 
 
+PROXY = "proxy"
 FULL = {
     "memory": "the engine's memory is full (frontier.memory, or its own maxmemory)",
     "disk": "the disk of the crawl folder is nearly full (archive.disk_free_bytes_min)",
@@ -84,6 +85,8 @@ def sentence(
     if d.state is DomainState.FETCHING:
         speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
         return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
+    if waits_for == PROXY and d.set_aside:
+        return f"Its URLs that are set aside wait for a {PROXY} that does not work (fetch.proxy), or for their hosts."
     if waits_for in FULL:
         claimed = "Few URLs are claimed at a time" if waits_for == "memory" else "Nothing is claimed"
         return f"{claimed}: {FULL[waits_for]}."
@@ -146,7 +149,7 @@ def with_facts(detail: DomainDetail) -> DomainDetail:
         ("claimed", number(d.claimed) + in_brackets(f"{number(d.in_flight)} in flight" if d.in_flight else "")),
         ("retrying", number(d.retrying)),
         *([("scheduled", number(d.scheduled))] if d.scheduled else []),
-        *([("set aside", f"{number(d.set_aside)} (their hosts do not answer)")] if d.set_aside else []),
+        *([("set aside", f"{number(d.set_aside)} (their hosts, or a proxy, do not answer)")] if d.set_aside else []),
         *([("items", items_text(d))] if d.items or d.items_invalid else []),
         ("size", size(d.bytes)),
         ("retries", number(d.retries)),
@@ -240,7 +243,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
             deferred,
             instances=len(members),
             crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, quota_reached=quota_reached),
-            waits_for=next((m.waits_for for m in members if m.waits_for in ("memory", "disk")), ""),
+            waits_for=next((m.waits_for for m in members if m.waits_for in (*FULL, PROXY)), ""),
         ),
         instances=len(members),
         deferred=deferred,

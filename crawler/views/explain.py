@@ -132,6 +132,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
+    proxy_trouble: str = ""  # what the last error was, while an instance waits for a proxy
     quota_reached: QuotaReached | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
     login_failure: str = ""  # for which its domain is blocked
@@ -258,6 +259,8 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
+    if f.proxy_trouble and f.where.probe_ms is not None:
+        pairs.append(("proxy", f"does not work, the last error: {f.proxy_trouble}"))
     pairs.append(("next fetch", _next(f.where)))
     return pairs
 
@@ -306,6 +309,8 @@ def _set_aside(f: Facts) -> str:
     w, origin = f.where, origin_of(f.url)
     assert w.probe_ms is not None
     wait = duration(max(0, w.probe_ms - w.clock_ms) / 1000)
+    if w.silent_ms is None and f.proxy_trouble:
+        return f"Will be crawled once a proxy works (fetch.proxy): it is tried again in {wait}.{_alone(f)}"
     if w.silent_ms is None:
         return (
             f"Will be crawled: {origin} has not answered yet, and waits for its turn to be tried, in {wait}.{_alone(f)}"
@@ -515,10 +520,13 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
         cache = RobotsCache(crawl.frontier, crawl.settings)
         reader = RobotsReader(cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS)
         reading = await reader.read("", origin)
-        while reading.entry is None:
+        while reading.entry is None and reading.of_proxy is None:
             await asyncio.sleep(reading.wait_ms / 1000)
             reading = await reader.read("", origin)
         entry = reading.entry
+    if entry is None:
+        assert reading.of_proxy is not None
+        return RobotsFact(note=f"can't be read now: the proxy failed ({reading.of_proxy.detail})")
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
     return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())
@@ -547,7 +555,8 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         router = router.of_run(record)
     candidate = router.candidate(url, depth=0)
     where = await crawl.inspect.locate(candidate, run=crawl.record.run)
-    owners = (await ring_of(crawl, weights_of(await crawl.members.read()))).owners
+    members = await crawl.members.read()
+    owners = (await ring_of(crawl, weights_of(members))).owners
     overrides = await crawl.operator.overrides()
     is_seed = where.record is not None and where.record.seed
     depth, redirects = (where.record.depth, where.record.redirects) if where.record else (0, 0)
@@ -562,6 +571,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
         is_paused=overrides.is_paused,
+        proxy_trouble=next((one.last_error for one in members.values() if one.waits_for == "proxy"), ""),
         quota_reached=await crawl.crawls.quota_reached(),
         boost=overrides.boosts.get(candidate.domain, 0),
         login_failure=overrides.login_failures.get(candidate.domain, ""),

@@ -66,11 +66,12 @@ def as_text(visit: PageView) -> str:
     assert visit.result is not None
     assert visit.result.response is not None
     response, page = visit.result.response, visit.page
+    where = response.remote_ip or "through a proxy"
     pairs = [("url", visit.url), *[("redirected", f"from {url}") for url in visit.passed]]
     pairs += [
         *([("request", request_text(visit.request))] if visit.request is not None else []),
         ("robots", robots_text(visit)),
-        ("status", f"{response.status} {response.reason} (HTTP/{response.http_version}, {response.remote_ip})"),
+        ("status", f"{response.status} {response.reason} (HTTP/{response.http_version}, {where})"),
         ("time", f"{response.fetch_ms} ms"),
         ("body", _body(response)),
     ]

@@ -21,6 +21,7 @@ from crawler.rules.text import one_line
 from crawler.rules.urls import host_of, queue_of
 from crawler.settings import MembershipSettings, OrderSettings, Settings
 from crawler.settings.load import fixed_cookies
+from crawler.settings.proxies import shown_proxy
 from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, moment, number, size, table
 from crawler.views.figures import DomainView, told_columns
 from crawler.views.losses import Loss, is_asked, losses_text
@@ -80,7 +81,9 @@ def waits_text(why: str) -> str:
     full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
     disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
     engine = "waits for free space on the engine's disk: it can't be written (MISCONF)"
-    return {"memory": full, "disk": disk, "engine disk": engine, "paused": "waits for 'crawler resume'"}.get(
+    proxy = "waits for a proxy that does not work (fetch.proxy): the last error tells why"
+    resume = "waits for 'crawler resume'"
+    return {"memory": full, "disk": disk, "engine disk": engine, "paused": resume, "proxy": proxy}.get(
         why, f"waits for {why}"
     )
 
@@ -216,7 +219,9 @@ def in_brackets(text: str) -> str:
 #
 # Looks at the settings and the app alone: what a crawl has stored, `crawler explain` tells.
 
-KEYS = ("delay_s", "concurrency", "insecure_tls", "headers", "cookies", "auth", "label", "depth_max", "priority")
+KEYS = (
+    "delay_s", "concurrency", "insecure_tls", "proxy", "headers", "cookies", "auth", "label", "depth_max", "priority",
+)  # fmt: skip
 HIDDEN = "(not shown)"
 NOT_SENT = "(not sent over http)"
 
@@ -274,6 +279,10 @@ def _of_connections(tables: Sequence[SiteTable], settings: Settings) -> Iterator
     value = own.site.insecure_tls if own else settings.fetch.insecure_tls
     if own or value:
         yield SettingSource("insecure_tls", str(value).lower(), own.name if own else "fetch.insecure_tls")
+    own = first_with(tables, "proxy")
+    proxy = own.site.proxy if own else settings.fetch.proxy
+    if own or proxy:
+        yield SettingSource("proxy", shown_proxy(proxy), own.name if own else "fetch.proxy")
 
 
 def _sent(url: str, tables: Sequence[SiteTable]) -> Iterator[SettingSource]:

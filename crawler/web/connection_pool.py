@@ -16,8 +16,10 @@ import msgspec
 from crawler import process_tuning
 from crawler.model import Failure, FailureKind
 from crawler.rules.addresses import AddressRefusedError, check_address, is_address
+from crawler.rules.health import Fault
 from crawler.settings import FetchSettings
 from crawler.web.connection import BytesInFlight, Connection, ResumingContext
+from crawler.web.proxy import ProxyError, Route, pass_through
 from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
 from crawler.web.response import said_by
 
@@ -34,15 +36,18 @@ _SWEEP_S = 2.0
 
 
 class ConnectFailedError(Exception):
-    """No connection; `failure` is the reason."""
+    """No connection; `failure` is the reason, `fault` whose it may be where the way leads through a proxy."""
 
-    def __init__(self, kind: FailureKind, detail: str) -> None:
+    def __init__(self, kind: FailureKind, detail: str, fault: Fault = Fault.EITHER) -> None:
         super().__init__(detail)
         self.failure = Failure(kind=kind, detail=detail)
+        self.fault = fault
 
 
 class Origin(msgspec.Struct):
-    """Scheme, host and port, with the values that each request to them needs. `host` has no brackets."""
+    """Scheme, host and port, with the values that each request to them needs. `host` has no brackets. `route`: where
+    its connections go instead, for all of its life. So no other origin and no other proxy gets an idle one.
+    """
 
     key: str
     host: str
@@ -50,11 +55,24 @@ class Origin(msgspec.Struct):
     is_tls: bool
     request_tail: bytes  # the part of a request's head after its target
     host_header: str
+    route: Route | None = None
+    sends_whole_urls: bool = False
+    login: bytes = b""  # the header line of a proxy that gets whole URLs
     refusal: Failure | None = None
     takes_any_certificate: bool = False
     idle: list[Connection] = msgspec.field(default_factory=list)
     stale_in_a_row: int = 0  # kept connections that the server had closed, since one was reused with success
     sent_unasked: bool = False  # bytes that answer no request: then no connection is kept
+
+    @property
+    def has_proxy(self) -> bool:
+        """Then no name is looked up here, and its address is not known."""
+        return self.route is not None and self.route.proxy is not None
+
+    @property
+    def has_tunnel(self) -> bool:
+        """Must a proxy connect to it before the first byte?"""
+        return self.has_proxy and not self.sends_whole_urls
 
 
 class Sockets:
@@ -120,17 +138,20 @@ def sockets_max() -> int:
 class Pool:
     """Idle connections, most recently used first; opens new ones."""
 
-    def __init__(self, settings: FetchSettings, resolver: CachingResolver) -> None:
+    def __init__(
+        self, settings: FetchSettings, resolver: CachingResolver, of_proxies: CachingResolver | None = None
+    ) -> None:
+        """`of_proxies` looks up the names of proxies, which may be private."""
         self.bytes_in_flight = BytesInFlight(settings.bytes_in_flight_max)
         self._settings = settings
         self._resolver = resolver
+        self._of_proxies = of_proxies or resolver
         self._loop = asyncio.get_running_loop()
         self._tls: dict[bool, ResumingContext] = {}  # by `takes_any_certificate`; created when first needed
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
         self._idle_max = max(IDLE_MAX, IDLE_PER_REQUEST * settings.concurrency)
         self._sweeper: asyncio.TimerHandle | None = None
         self._sockets = Sockets(sockets_max(), give_up_idle=self._give_up_idle)
-        self._gateway = _gateway_of(settings)
 
     def take(self, origin: Origin) -> Connection | None:
         """A usable idle connection to the origin; None when one has to be opened."""
@@ -183,21 +204,23 @@ class Pool:
 
     async def _open(self, origin: Origin, give_back: Callable[[], None]) -> Connection:
         made = partial(self._new_connection, give_back)
-        addresses, port = await self._addresses(origin.host), origin.port
-        if self._gateway:
-            addresses, port = self._gateway
+        addresses, port = await self._place_of(origin)
+        fault = Fault.PROXY if origin.has_proxy else Fault.TARGET
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                self._check(addresses)
-                if len(addresses) == 1 and not origin.is_tls:
+                if not origin.has_proxy:  # which the operator has named
+                    self._check(addresses)
+                if len(addresses) == 1 and not origin.is_tls and not origin.has_tunnel:
                     return await self._connect_plainly(made, addresses[0], port)
                 sock = await self._connect(addresses, port)
         except AddressRefusedError as error:
             raise ConnectFailedError(FailureKind.ADDRESS_REFUSED, str(error)) from None
         except TimeoutError:
-            raise ConnectFailedError(FailureKind.CONNECT, f"no connection to {addresses[0]} in time") from None
+            raise ConnectFailedError(FailureKind.CONNECT, f"no connection to {addresses[0]} in time", fault) from None
         except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some errors
-            raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
+            raise ConnectFailedError(FailureKind.CONNECT, said_by(error), fault) from None
+        if origin.has_tunnel:
+            await self._pass_through(sock, origin)
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 return await self._hand_over(made, sock, origin)
@@ -207,8 +230,9 @@ class Pool:
             if not origin.is_tls:
                 raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
             self._context_of(origin).forget_session(origin.host)
-            advice = INSECURE if isinstance(error, ssl.SSLCertVerificationError) else ""
-            raise ConnectFailedError(FailureKind.TLS, f"{said_by(error)}{advice}") from None
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise ConnectFailedError(FailureKind.TLS, f"{said_by(error)}{INSECURE}", Fault.TARGET) from None
+            raise ConnectFailedError(FailureKind.TLS, said_by(error)) from None
 
     async def close(self) -> None:
         if self._sweeper is not None:
@@ -218,13 +242,34 @@ class Pool:
             self._drop_oldest()
         await asyncio.sleep(0)  # transports close one turn of the loop later
 
-    async def _addresses(self, host: str) -> tuple[str, ...]:
-        if is_address(host):
-            return (host,)
+    async def _place_of(self, origin: Origin) -> tuple[tuple[str, ...], int]:
+        """Where its connections go: to itself, to a proxy that looks its name up, or to a gateway, for which it is
+        looked up here, so that unknown hosts fail as they do without one.
+        """
+        route = origin.route
+        if route is not None and route.proxy is not None:
+            try:
+                return await self._addresses(route.host, self._of_proxies), route.port
+            except LookupFailedError as error:
+                raise ConnectFailedError(FailureKind.CONNECT, f"its name: {error.detail}", Fault.PROXY) from None
         try:
-            return await self._resolver.lookup(host)
+            addresses = await self._addresses(origin.host, self._resolver)
         except LookupFailedError as error:
             raise ConnectFailedError(error.kind, error.detail) from None
+        return (addresses, origin.port) if route is None else ((route.host,), route.port)
+
+    async def _addresses(self, host: str, resolver: CachingResolver) -> tuple[str, ...]:
+        return (host,) if is_address(host) else await resolver.lookup(host)
+
+    async def _pass_through(self, sock: socket.socket, origin: Origin) -> None:
+        assert origin.route is not None
+        try:
+            await pass_through(sock, origin.route, origin.host, origin.port, timeout_s=self._settings.connect_timeout_s)
+        except BaseException as error:
+            sock.close()
+            if isinstance(error, ProxyError):
+                raise ConnectFailedError(FailureKind.CONNECT, error.detail, error.fault) from None
+            raise
 
     def _check(self, addresses: Sequence[str]) -> None:
         """The last step before connecting, which uses only addresses: none passes it unchecked."""
@@ -307,15 +352,6 @@ class Pool:
         origin.sent_unasked = origin.sent_unasked or connection.is_spoiled
         origin.idle.remove(connection)
         connection.abort()
-
-
-def _gateway_of(settings: FetchSettings) -> tuple[tuple[str, ...], int] | None:
-    """Address and port of the gateway that all connections go to, if there is one.
-
-    Names are looked up in any case, so that unknown hosts fail as they do without a gateway.
-    """
-    address, _, port = settings.gateway.rpartition(":")
-    return ((address.strip("[]"),), int(port)) if address else None
 
 
 def _socket_address(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:

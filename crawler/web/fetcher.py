@@ -18,14 +18,16 @@ import msgspec
 from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Request, Response
-from crawler.rules.addresses import is_address, is_port_denied, is_public, refused_text
-from crawler.rules.health import retry_after_ms
+from crawler.rules.addresses import is_address, is_port_denied, is_private_name, is_public, refused_text
+from crawler.rules.health import Fault, retry_after_ms
 from crawler.rules.scope import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
-from crawler.rules.urls import host_of, split
+from crawler.rules.urls import host_of, registrable_domain, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
 from crawler.settings.load import fault_of_site_value, fixed_cookies
+from crawler.settings.schema import Text
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
+from crawler.web.proxy import NO_LOGIN, WRONG_LOGIN, Routes
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
 
@@ -117,7 +119,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 def unresolved(number: int, site: SiteSettings, environment: Mapping[str, str]) -> Iterator[str]:
     """Problems with the variables that a table names, one line each, without any values."""
-    texts = {"auth": site.auth}
+    texts: dict[str, Text | None] = {"auth": site.auth, "proxy": site.proxy}
     texts |= {f"headers.{name}": text for name, text in site.headers.items()}
     texts |= {f"cookies.{name}": text for name, text in fixed_cookies(site).items()}
     for key, text in texts.items():
@@ -137,6 +139,8 @@ ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 RETRY_AFTER_MAX_S = 3600.0  # a longer Retry-After counts as this: nobody waits for a month
 _ORIGINS_MAX = 16_384
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})  # also without a body (RFC 9110 8.6)
+PROXY_WANTS_LOGIN = 407
+PROXY_MAY_SAY = 400  # an answer to a whole URL from here on may be the proxy's own
 _NO_ADDITIONS = Additions()
 _STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had closed the kept connection")
 
@@ -154,7 +158,7 @@ def user_agent(settings: Settings, version: str) -> str:
 class Fetcher:
     """An async context manager around a pool of connections. The caller closes the resolver.
 
-    Raises UsageError when [[sites]] needs an environment variable that is not set.
+    Raises UsageError when [[sites]] or fetch.proxy need an environment variable that is not set.
     """
 
     def __init__(self, settings: Settings, *, resolver: CachingResolver, version: str) -> None:
@@ -162,13 +166,18 @@ class Fetcher:
         self._sites = SiteHeaders.of(settings.sites, os.environ)
         self._certificates = SiteRules.of(settings.sites, "insecure_tls")
         self._resolver = resolver
+        self._routes = Routes.of(settings)
+        self.has_proxies = self._routes is not None and not settings.fetch.gateway
+        self._of_proxies: CachingResolver | None = None
         self._user_agent = user_agent(settings, version)
         self._origins: OrderedDict[str, Origin] = OrderedDict()
         self._pool: Pool | None = None
         self._running: set[Connection] = set()
 
     async def __aenter__(self) -> Self:
-        self._pool = Pool(self._settings.fetch, self._resolver)
+        if self.has_proxies:
+            self._of_proxies = CachingResolver(self._settings.dns, allow_private=True)
+        self._pool = Pool(self._settings.fetch, self._resolver, self._of_proxies)
         return self
 
     async def __aexit__(
@@ -179,6 +188,8 @@ class Fetcher:
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
+        if self._of_proxies is not None:
+            await self._of_proxies.close()
 
     async def fetch(
         self,
@@ -205,6 +216,8 @@ class Fetcher:
         origin, target = self._origin_and_target(url)
         if origin.refusal is not None:
             return FetchResult(url=url, failure=origin.refusal)
+        if origin.route is not None and origin.route.health is not None:
+            origin.route.health.begins(origin.key)
         loop = asyncio.get_running_loop()
         began = loop.time()
         connection = self._pool.take(origin) if note_sent is None else None
@@ -214,8 +227,11 @@ class Fetcher:
             try:
                 connection = await self._pool.open(origin, give_back)
             except ConnectFailedError as error:
-                return FetchResult(url=url, failure=error.failure, fetch_ms=_ms(loop.time() - began))
+                unreached = self._whose(origin, error.failure, error.fault)
+                return FetchResult(url=url, failure=unreached, fetch_ms=_ms(loop.time() - began))
         head, kept_head = self._request_head(origin, target, cookies, request, hides_cookies=hides_cookies)
+        if origin.login:  # for the proxy alone: it is not archived
+            head = head[:-2] + origin.login + head[-2:]
         message, kept_body, is_head = head, b"", False
         if request is not None:
             message, is_head = head + request.body, request.method == "HEAD"
@@ -261,7 +277,7 @@ class Fetcher:
                 decoded=max(found.decoded, sent.decoded),
                 request_head=kept_head,
                 request_body=kept_body,
-                remote_ip=connection.remote_ip,
+                remote_ip="" if origin.has_proxy else connection.remote_ip,
                 started_at=started_at,
                 fetch_ms=fetch_ms,
             )
@@ -291,7 +307,10 @@ class Fetcher:
             return _STALE, None, b"", ""
         if failure is not None or answer is None:
             kind, detail = failure or (FailureKind.DISCONNECTED, "no response")
-            return Failure(kind=kind, detail=detail), None, b"", ""
+            failed = Failure(kind=kind, detail=detail)
+            return failed if answer is not None else self._whose(origin, failed), None, b"", ""
+        if origin.route is not None and (refusal := self._came_through(origin, answer.status)) is not None:
+            return refusal, None, b"", ""
         if is_reused:
             origin.stale_in_a_row = 0
         if answer.status in REDIRECTS and len(answer.all_of(b"location")) > 1:
@@ -315,11 +334,51 @@ class Fetcher:
             in_flight.ended(share)
         return response
 
+    def _whose(self, origin: Origin, failure: Failure, fault: Fault = Fault.EITHER) -> Failure:
+        """The failure of a request that brought no answer: the proxy's, if there is one, as long as it may be."""
+        return (self._of_proxy(origin, failure.detail, fault) if origin.has_proxy else None) or failure
+
+    def _of_proxy(self, origin: Origin, detail: str, fault: Fault) -> Failure | None:
+        """The failure of the proxy of an origin; None when it is the origin's own."""
+        route = origin.route
+        assert route is not None
+        assert route.health is not None
+        said, domain = f"{route.proxy}: {detail}", registrable_domain(origin.host)
+        is_own = route.health.failed(origin.key, domain, fault, said, now_ms=_now_ms())
+        return None if is_own else Failure(kind=FailureKind.PROXY, detail=said)
+
+    def _came_through(self, origin: Origin, status: int) -> Failure | None:
+        """Note an answer that came over a route; the failure that it is if it is the proxy's own."""
+        route = origin.route
+        if route is None or route.health is None:
+            return None
+        if origin.sends_whole_urls and status == PROXY_WANTS_LOGIN:
+            return self._of_proxy(origin, WRONG_LOGIN if origin.login else NO_LOGIN, Fault.LOGIN)
+        if not origin.sends_whole_urls or status < PROXY_MAY_SAY:
+            route.health.served(origin.key, now_ms=_now_ms())
+        return None
+
+    def proxy_wait_ms(self, url: str) -> int:
+        """How long a request for this canonical URL waits for its proxy, ms; 0: it may be sent now."""
+        origin, _ = self._origin_and_target(url)
+        route = origin.route
+        if origin.refusal is not None or route is None or route.health is None:
+            return 0
+        return route.health.wait_ms(origin.key, now_ms=_now_ms())
+
+    def proxy_trouble(self) -> str:
+        """What is wrong with the proxies through which nothing comes; "" if there are none."""
+        if self._routes is None:
+            return ""
+        return "; ".join(self._routes.troubles(now_ms=_now_ms()))
+
     def known_address_of(self, url: str) -> str | Failure | None:
         """The address that a request for this canonical URL would go to first, or why there is none; None when it must
-        be looked up.
+        be looked up. Of what goes through a proxy the host's name: no address is known, and none is shared.
         """
         host = host_of(url)
+        if self.has_proxies and self._origin_and_target(url)[0].has_proxy:
+            return host
         if is_address(host.strip("[]")):
             return host
         try:
@@ -348,11 +407,13 @@ class Fetcher:
         origin, _ = self._origin_and_target(url)
         if origin.refusal is not None:
             return origin.refusal
+        if origin.route is not None and origin.route.health is not None:
+            origin.route.health.begins(origin.key)
         give_back = await self._pool.room()
         try:
             connection = await self._pool.open(origin, give_back)
         except ConnectFailedError as error:
-            return error.failure
+            return self._whose(origin, error.failure, error.fault)
         self._pool.put(origin, connection)
         return None
 
@@ -376,14 +437,21 @@ class Fetcher:
         parts = split(url)
         host = parts.host.strip("[]")
         host_header = parts.origin.partition("://")[2]
+        route = None if self._routes is None else self._routes.of_origin(parts)
+        has_proxy = route is not None and route.proxy is not None
+        sends_whole_urls = route is not None and route.takes_whole_urls(parts.scheme)
+        login = route.authorization if route is not None and sends_whole_urls else ""
         return Origin(
             key=parts.origin,
             host=host,
             port=parts.port,
-            is_tls=parts.scheme == "https" and not self._settings.fetch.gateway,
+            is_tls=parts.scheme == "https" and not sends_whole_urls,
             host_header=host_header,
             request_tail=self._tail(host_header, ""),
-            refusal=self._refusal(host, parts.port),
+            route=route,
+            sends_whole_urls=sends_whole_urls,
+            login=login.encode(),
+            refusal=self._refusal(host, parts.port, has_proxy=has_proxy),
             takes_any_certificate=self._takes_any_certificate(parts.origin),
         )
 
@@ -391,11 +459,15 @@ class Fetcher:
         own = None if self._certificates is None else self._certificates.first(f"{origin}/", "insecure_tls")
         return self._settings.fetch.insecure_tls if own is None else bool(own)
 
-    def _refusal(self, host: str, port: int) -> Failure | None:
-        """The failure of every request to this origin, if that is known before connecting."""
+    def _refusal(self, host: str, port: int, *, has_proxy: bool) -> Failure | None:
+        """The failure of every request to this origin, if that is known before connecting. What a proxy resolves is
+        judged by its name, as far as that goes.
+        """
         if is_port_denied(port):
             return Failure(kind=FailureKind.PORT_REFUSED, detail=f"port {port} is not for web servers")
-        if is_address(host) and not self._settings.fetch.allow_private and not is_public(host):
+        if self._settings.fetch.allow_private:
+            return None
+        if (is_address(host) and not is_public(host)) or (has_proxy and not is_address(host) and is_private_name(host)):
             return Failure(kind=FailureKind.ADDRESS_REFUSED, detail=refused_text(host))
         return None
 
@@ -410,8 +482,7 @@ class Fetcher:
     ) -> tuple[bytes, bytes]:
         """The head to send, and the head to archive: without the secrets of [[sites]]."""
         additions = self._sites.additions(f"{origin.key}{target}") if self._sites is not None else None
-        # RFC 9112 3.2.2: a proxy gets the whole URL. Only the gateway knows how to handle https.
-        whole = f"{origin.key}{target}" if self._settings.fetch.gateway else target
+        whole = f"{origin.key}{target}" if origin.sends_whole_urls else target
         line = (b"GET " if request is None else request.method.encode() + b" ") + whole.encode("ascii")
         if additions is None and not cookies and request is None:
             head = line + origin.request_tail
@@ -495,6 +566,10 @@ def _own_headers(request: Request) -> dict[str, tuple[str, str]]:
 def _ends_idleness(answer: Head | None) -> bool:
     """RFC 9110 15.5.9: a server may end an idle connection with a 408 before it gets the request."""
     return answer is not None and answer.status == 408 and not answer.keeps_alive
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def _ms(seconds: float) -> int:

@@ -51,7 +51,7 @@ from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledEr
 from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
 from crawler.worker.response_policy import Recall, ResponsePolicy, is_once, why_not_sent
 from crawler.worker.revisits import Revisits
-from crawler.worker.robots import RobotsEntry, RobotsGate
+from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
 from crawler.worker.router import RunBook, with_sitemaps
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
 from crawler.worker.sessions import Session, Sessions
@@ -73,6 +73,7 @@ from crawler.worker.turn import (
     TurnEnd,
     TurnRunner,
 )
+from crawler.worker.watch import LastError
 from crawler.worker.work import Work
 
 
@@ -136,9 +137,9 @@ class RobotsTurns:
         self._on_sent = on_sent
         self.requests = OpenRequests()
 
-    async def read(self, turn: Turn, of: Claim | None = None) -> RobotsEntry | Requeue:
+    async def read(self, turn: Turn, of: Claim | None = None) -> RobotsEntry | Requeue | RobotsResult:
         """Use this turn for robots.txt, of its claim or of another URL of the same site: the entry, or how the turn
-        ends when another one is needed.
+        ends when another one is needed; or the result with the failure of a proxy.
         """
         slot, claim = turn.slot, of or turn.claim
         origin, sent = origin_of(claim.url), list[int]()
@@ -162,6 +163,11 @@ class RobotsTurns:
         finally:
             self.requests.remove(worker)
         entry = result.entry
+        if result.of_proxy is not None:
+            if sent:
+                self._on_sent(slot, sent[-1])
+                turn.request_over(wait_ms=max(self._gate.min_delay_ms, slot.delay_ms))
+            return result
         if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
             return Requeue(wait_ms=result.wait_ms, at_tail=True)
         reached("robots.answered", origin)
@@ -206,6 +212,7 @@ class RobotsTurns:
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 BEAT_PAUSE_S = 0.2  # while the heartbeat is late
+BEAT_PAUSE_MS = int(1000 * BEAT_PAUSE_S)
 
 
 class FetchStage:
@@ -224,6 +231,7 @@ class FetchStage:
         self._turns = turns
         self._work = work
         self._means = means
+        self._has_proxies = means.fetcher.has_proxies
         self._hosts = hosts
         self._session = session
         self._runs = runs
@@ -372,6 +380,8 @@ class FetchStage:
         connected to.
         """
         slot, claim, is_unsent = turn.slot, turn.claim, failure.kind in UNSENT
+        if failure.kind is FailureKind.PROXY:
+            return self._await_proxy(claim, failure)
         result = FetchResult(url=claim.url, failure=failure)
         wait, recall = self._hosts.policy.of_page(slot, claim, result)
         turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
@@ -390,8 +400,17 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
+    def _await_proxy(self, claim: Claim, failure: Failure, wait_ms: int = 0) -> SetAside:
+        """How a turn ends for which a proxy failed: that is no attempt, and not the failure of the origin."""
+        self._work.counters.last_error = LastError(failure.kind, failure.detail, claim.url, wall_s())
+        wait_ms = max(wait_ms, self._means.fetcher.proxy_wait_ms(claim.url), BEAT_PAUSE_MS)
+        log.info("proxy.awaited", extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
+        return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
+
     def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
-        """How the turn ends when the origin is not worth a request now."""
+        """How the turn ends when the origin, or the proxy on the way, is not worth a request now."""
+        if self._has_proxies and (wait_ms := self._means.fetcher.proxy_wait_ms(claim.url)):
+            return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
         action = self._hosts.policy.action_for(claim)
         if action is HostAction.WAIT:
             return self._hosts.policy.set_aside(claim)
@@ -465,6 +484,10 @@ class FetchStage:
                 attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
                 before_send=before_send, working=turn.mark,
             )  # fmt: skip
+            if result.failure is not None and result.failure.kind is FailureKind.PROXY:
+                logins.begins_again(session)
+                turn.request_over(wait_ms=max(slot.delay_ms, 0), started=bool(sent))
+                return self._await_proxy(turn.claim, result.failure)
             wait, recall = self._hosts.policy.of_page(slot, claim, result)
             turn.request_over(wait_ms=wait, started=bool(sent))
             if recall is not None:
@@ -495,6 +518,8 @@ class FetchStage:
         entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
         if entry is None:
             read = await self._robots.read(turn, claim)
+            if isinstance(read, RobotsResult) and read.of_proxy is not None:
+                return self._await_proxy(turn.claim, read.of_proxy, read.wait_ms)
             return read if isinstance(read, Requeue) else Requeue()
         if entry.rules is not None and entry.rules.allows(claim.url):
             return None
@@ -505,6 +530,9 @@ class FetchStage:
         found = await self._robots.read(turn)
         if isinstance(found, Requeue):
             return found
+        if isinstance(found, RobotsResult):
+            assert found.of_proxy is not None
+            return self._await_proxy(turn.claim, found.of_proxy, found.wait_ms)
         if found.rules is None:
             return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
         return Requeue()
@@ -576,6 +604,8 @@ class FetchStage:
         finally:
             self._work.requests.remove(worker)
         reached("fetch.answered", claim.url)
+        if result.failure is not None and result.failure.kind is FailureKind.PROXY:
+            return self._not_through(turn, page_request, result.failure)
         if session is not None and result.response is not None:
             self._means.sessions.take(session, url, result.response.headers)
         wait, recall = self._hosts.policy.of_page(slot, claim, result)
@@ -595,6 +625,20 @@ class FetchStage:
 
     async def _earlier(self, claim: Claim) -> EarlierPage | None:
         return await self._means.revisits.page_of(claim) if self._means.revisits is not None else None
+
+    def _not_through(self, turn: Turn, page_request: PageRequest, failure: Failure) -> TurnEnd:
+        """The end of a page's turn for which a proxy failed. The request may have been sent: its queue waits, then."""
+        claim = page_request.claim
+        if page_request.is_sent:
+            turn.request_over(wait_ms=max(turn.slot.delay_ms, turn.slot.adaptive_delay.delay_ms, 0))
+        if not self._work.held.holds(claim):
+            return self._late(page_request)
+        if page_request.is_sent and is_once(claim):
+            return _attempt(page_request, Failed.finally_(claim, FailureKind.OUTCOME_UNKNOWN, failure.detail))
+        if page_request.is_sent:
+            self._session.notes.cut_off(claim, page_request.started_at)
+        self._cookie_walls.put_back(claim, page_request.step)
+        return self._await_proxy(claim, failure)
 
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
@@ -727,12 +771,22 @@ class FetchStage:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._session.liveness.must_abort():
                 self._work.requests.cut_off_all()
+            if self._has_proxies:
+                self._watch_proxies()
             self._make_way()
             for address in self._work.scheduler.waited_for():
                 if address == SLOW:
                     self._slow_hosts.wake()
                 else:
                     self._hosts.addresses.wake(address)
+
+    def _watch_proxies(self) -> None:
+        trouble, before = self._means.fetcher.proxy_trouble(), self._work.counters.proxy_trouble
+        self._work.counters.proxy_trouble = trouble
+        if trouble and not before:
+            log.warning("proxy.failed", extra={"error": trouble})
+        elif before and not trouble:
+            log.warning("proxy.back", extra={"error": before})
 
     def _make_way(self) -> None:
         """Cut off some requests that were expected to be quick and are not, when slow ones hold more than their share

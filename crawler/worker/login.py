@@ -145,6 +145,10 @@ class Logins:
         why = f"robots.txt forbids {url}; if its owner lets you, set ignore_robots of [[sites]] login"
         await self._fail(session, why)
 
+    def begins_again(self, session: Session) -> None:
+        """Nothing is known of its last request, for no fault of the site."""
+        self._attempts.pop(session.key, None)
+
     def end(self, session: Session) -> None:
         self._busy.discard(session.key)
 

@@ -207,6 +207,7 @@ class Counters(msgspec.Struct):
     held_links: int = 0  # of these
     is_engine_full: bool = False  # few claims at a time: to end them frees memory
     can_spill: bool = False  # do URLs in long queues leave the engine when it is full?
+    proxy_trouble: str = ""  # what is wrong with proxies through which nothing comes
     is_disk_full: bool = False  # no more claims until there is room for the records of those in flight
     overrides: Overrides = msgspec.field(default_factory=Overrides)  # by an operator, as last read
     # While this lock is held, `committed` equals the engine's count.
@@ -223,7 +224,9 @@ class Counters(msgspec.Struct):
             return "disk"
         if self.overrides.is_paused:
             return "paused"
-        return "memory" if self.is_engine_full else ""
+        if self.is_engine_full:
+            return "memory"
+        return "proxy" if self.proxy_trouble else ""
 
     def description(self) -> dict[str, int | str | float]:
         """Fields of `Member` by name."""

@@ -59,6 +59,7 @@ DOCUMENTED = {  # the keys of each section that a user would set
         "body_bytes_max",
         "allow_private",
         "insecure_tls",
+        "proxy",
         "accept_language",
     ),
     "robots": ("obey", "agent"),

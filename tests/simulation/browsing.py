@@ -102,6 +102,8 @@ def _response(url: str, status: int, text: str = "", *, location: str = "", medi
 class SimFetcher:
     """What `crawler.web.fetcher.Fetcher` is to an instance."""
 
+    has_proxies = False
+
     def __init__(self, internet: Internet) -> None:
         self._net = internet
         self._time = VirtualTime(internet.loop)

@@ -118,7 +118,8 @@ def test_every_kind_of_failure_is_in_the_table() -> None:
     for cell in TABLE.values():
         known = cell.end.failure if isinstance(cell.end, FetchResult) else Failure(kind=cell.end, detail="")
         named |= {known.kind} if known else set()
-    assert named | {K.SERVER_ERROR, K.BODY} == set(FailureKind)
+    # That of a proxy is no attempt, and never judged here.
+    assert named | {K.SERVER_ERROR, K.BODY, K.PROXY} == set(FailureKind)
 
 
 def test_what_it_costs_its_url(name: str, clock: Clock) -> None:

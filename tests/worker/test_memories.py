@@ -21,9 +21,10 @@ from crawler.frontier.jobs import ActiveRun
 from crawler.frontier.record import Placement
 from crawler.handlers.crawler import Crawler
 from crawler.model import Claim, Failure, FailureKind, FetchResult
+from crawler.rules import health, scope, urls
 from crawler.rules import robots as robots_txt
-from crawler.rules import scope, urls
 from crawler.rules import traps as verdict
+from crawler.rules.health import Fault, ProxyHealth
 from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules, SiteRules, of_queues
 from crawler.rules.traps import TrapRules
@@ -582,6 +583,22 @@ async def error_files(patch: pytest.MonkeyPatch) -> Filled:
     return Filled(len(one._kinds), known(f"kind {n}" in one._kinds for n in range(MANY)))
 
 
+async def troubled_targets(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(health, "TARGETS_MAX", BOUND)
+    one = ProxyHealth(give_up_ms=1)
+    for n in range(MANY):
+        one.failed(origin(n), f"h{n}.test", Fault.EITHER, "", now_ms=1)
+    return Filled(len(one._troubled), known(origin(n) in one._troubled for n in range(MANY)))
+
+
+async def served_targets(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(health, "TARGETS_MAX", BOUND)
+    one = ProxyHealth(give_up_ms=1)
+    for n in range(MANY):
+        one.served(origin(n), now_ms=1)
+    return Filled(len(one._answered), known(origin(n) in one._answered for n in range(MANY)))
+
+
 Fill = Callable[[pytest.MonkeyPatch], Awaitable[Filled]]
 OLDEST, NEWEST, ALL = "the oldest", "the newest", "all"  # what goes
 FILLS: dict[str, tuple[Fill, str]] = {
@@ -601,6 +618,8 @@ FILLS: dict[str, tuple[Fill, str]] = {
     "silent origins": (silent_origins, OLDEST),
     "recalled origins of a queue": (recalled, ALL),
     "last words on origins": (told, OLDEST),
+    "targets that a proxy failed for": (troubled_targets, OLDEST),
+    "targets that a proxy served": (served_targets, OLDEST),
     "robots.txt": (robots_entries, OLDEST),
     "bytes of robots.txt": (robots_bytes, OLDEST),
     "robots.txt that are being read": (robots_reads, OLDEST),

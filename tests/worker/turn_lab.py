@@ -94,6 +94,7 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
         "traps": TrapMemory(settings.traps), "scheduler": scheduler, "requests": OpenRequests(),
         "sessions": SimpleNamespace(wants=lambda _: False), "handling": SimpleNamespace(prepares=False),
+        "fetcher": SimpleNamespace(has_proxies=False),
     }  # fmt: skip
     known: dict[str, Any] = defaultdict(SimpleNamespace, defaults | parts)
     runs: Any = SimpleNamespace(

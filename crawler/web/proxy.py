@@ -1,0 +1,269 @@
+"""How a connection to an origin is made where it does not go there itself: through a proxy, or to a gateway.
+
+An HTTP proxy gets whole URLs for http (RFC 9112 3.2.2) and a CONNECT for https (RFC 9110 9.3.6), a SOCKS5 proxy the
+name and the port (RFC 1928). Names of targets are not looked up here: the proxy does that. What a proxy answers is read
+within bounds of size and time, and nothing behind it: the next byte is the target's.
+"""
+
+import asyncio
+import ipaddress
+import os
+import socket
+from base64 import b64encode
+
+import msgspec
+
+from crawler.errors import UsageError
+from crawler.model import UrlParts
+from crawler.rules.addresses import is_address
+from crawler.rules.health import Fault, ProxyHealth
+from crawler.rules.scope import SiteRules
+from crawler.settings import FromEnvironment, Settings, SiteSettings
+from crawler.settings.proxies import FROM_VARIABLES, Proxy, ProxyVariables, proxy_of, unresolved_proxy, value_of
+
+HEAD_BYTES_MAX = 16 * 1024  # of the answer to a CONNECT
+READ_BYTES = 4096
+_HEAD_ENDS = (b"\r\n\r\n", b"\n\n")
+WRONG_LOGIN = "it refuses the user and password of fetch.proxy"
+NO_LOGIN = "it wants a user and a password: write them into the URL of the proxy"
+
+
+class ProxyError(Exception):
+    """A proxy did not connect to a target; `fault` tells whose fault that may be."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(detail)
+        self.fault = fault
+        self.detail = detail
+
+
+class Route(msgspec.Struct, frozen=True, eq=False):
+    """The place that requests are sent to instead of their origins. Without a `proxy` it is the gateway of a replay."""
+
+    host: str
+    port: int
+    proxy: Proxy | None = None
+    health: ProxyHealth | None = None
+
+    def takes_whole_urls(self, scheme: str) -> bool:
+        """Is the whole URL in the first line of a request? A gateway takes those of https, too, without TLS."""
+        return self.proxy is None or (self.proxy.scheme == "http" and scheme == "http")
+
+    @property
+    def authorization(self) -> str:
+        """The header line for a proxy that wants a login (RFC 9110 11.7.2); "" for others."""
+        if self.proxy is None or not (self.proxy.user or self.proxy.password):
+            return ""
+        coded = b64encode(f"{self.proxy.user}:{self.proxy.password}".encode()).decode()
+        return f"Proxy-Authorization: Basic {coded}\r\n"
+
+
+class Routes:
+    """Which origins have one. Build with `of`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises UsageError for a value, or a variable, that names no proxy."""
+        for complaint in unresolved_proxy(settings, os.environ):
+            raise UsageError(complaint)
+        address, _, port = settings.fetch.gateway.rpartition(":")
+        self._gateway = Route(address.strip("[]"), int(port)) if address else None
+        self._sites = SiteRules.of(settings.sites, "proxy")
+        self._of_tables = [_named(number, site) for number, site in enumerate(settings.sites)]
+        self._give_up_ms = int(settings.hosts.give_up_s * 1000)
+        self._known: dict[Proxy, Route] = {}
+        named = value_of(settings.fetch.proxy, os.environ)
+        self._variables = ProxyVariables() if named == FROM_VARIABLES else None
+        self._common = proxy_of(named) if named and self._variables is None else None
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Routes | None":
+        """None when every connection goes to its origin. Raises UsageError."""
+        fetch = settings.fetch
+        if not (fetch.gateway or fetch.proxy or any(site.proxy is not None for site in settings.sites)):
+            return None
+        return cls(settings)
+
+    def of_origin(self, origin: UrlParts) -> Route | None:
+        """That of an origin; None: connections go there itself. With a gateway nothing else is ever connected to."""
+        if self._gateway is not None:
+            return self._gateway
+        proxy = self._proxy_of(origin)
+        if proxy is None:
+            return None
+        route = self._known.get(proxy)
+        if route is None:
+            health = ProxyHealth(give_up_ms=self._give_up_ms)
+            route = self._known[proxy] = Route(proxy.host, proxy.port, proxy, health)
+        return route
+
+    def _proxy_of(self, origin: UrlParts) -> Proxy | None:
+        tables = self._sites.fitting(f"{origin.origin}/") if self._sites is not None else ()
+        for table in tables:
+            return self._of_tables[table.number]
+        if self._variables is not None:
+            return self._variables.proxy_for(origin.scheme, origin.host.strip("[]"), origin.port)
+        return self._common
+
+    def troubles(self, *, now_ms: int) -> list[str]:
+        """What is wrong with the proxies through which nothing comes."""
+        healths = (route.health for route in self._known.values() if route.health is not None)
+        return [health.detail for health in healths if health.is_in_doubt(now_ms=now_ms)]
+
+
+def _named(number: int, site: SiteSettings) -> Proxy | None:
+    if site.proxy is None:
+        return None
+    if isinstance(site.proxy, FromEnvironment) and site.proxy.env not in os.environ:
+        raise UsageError(f"sites[{number}].proxy: the environment has no variable {site.proxy.env}")
+    value = value_of(site.proxy, os.environ)
+    try:
+        return proxy_of(value) if value else None
+    except ValueError as error:
+        raise UsageError(f"sites[{number}].proxy: {error}") from None
+
+
+# What is said to a proxy before anything is said to the target.
+
+
+class _Talk:
+    """Bounded reading and writing on a socket that is not blocking. Time is the caller's to bound."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self.has_begun = False  # has the proxy said anything?
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self._sock, data)
+
+    async def exactly(self, count: int) -> bytes:
+        """The next bytes; no more are taken from the socket."""
+        while len(self._buffer) < count:
+            await self._read(count - len(self._buffer))
+        found = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return found
+
+    async def head(self) -> bytes:
+        """A head up to its empty line, behind which nothing may be. Raises ProxyError."""
+        while True:
+            looked_at = max(0, len(self._buffer) - len(_HEAD_ENDS[0]))
+            await self._read(READ_BYTES)
+            for end in _HEAD_ENDS:
+                at = self._buffer.find(end, looked_at)
+                if at >= 0:
+                    break
+            else:
+                if len(self._buffer) > HEAD_BYTES_MAX:
+                    raise ProxyError(Fault.PROXY, f"its answer has more than {HEAD_BYTES_MAX // 1024} KiB of headers")
+                continue
+            head, rest = bytes(self._buffer[:at]), self._buffer[at + len(end) :]
+            if rest and _status_of(head) // 100 == 2:  # of others it is the body
+                raise ProxyError(Fault.PROXY, "it sent something that nobody asked for behind its answer")
+            return head
+
+    async def _read(self, most: int) -> None:
+        data = await self._loop.sock_recv(self._sock, most)
+        if not data:
+            raise ConnectionResetError("closed the connection")
+        self.has_begun = True
+        self._buffer += data
+
+
+async def pass_through(sock: socket.socket, route: Route, host: str, port: int, *, timeout_s: float) -> None:
+    """Have the proxy connect to a target; what is sent from then on goes there. Raises ProxyError."""
+    assert route.proxy is not None
+    talk = _Talk(sock)
+    try:
+        async with asyncio.timeout(timeout_s):
+            if route.proxy.scheme == "http":
+                await _connect(talk, route, host, port)
+            else:
+                await _socks(talk, route.proxy, host, port)
+    except TimeoutError:
+        raise ProxyError(_fault(talk), "no answer in time") from None
+    except (OSError, RuntimeError):  # uvloop raises RuntimeError for some errors
+        raise ProxyError(_fault(talk), "it closed the connection without a whole answer") from None
+
+
+def _fault(talk: _Talk) -> Fault:
+    """Silence may be the target's, which the proxy tries to reach. Who begins to answer has to end."""
+    return Fault.PROXY if talk.has_begun else Fault.EITHER
+
+
+async def _connect(talk: _Talk, route: Route, host: str, port: int) -> None:
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    await talk.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{route.authorization}\r\n".encode("ascii"))
+    head = await talk.head()
+    status = _status_of(head)
+    if status // 100 == 2:  # success
+        return
+    if status == 407:  # Proxy Authentication Required
+        raise ProxyError(Fault.PROXY, WRONG_LOGIN if route.authorization else NO_LOGIN)
+    if not 400 <= status < 600:  # what can end a request
+        raise ProxyError(Fault.PROXY, "its answer to CONNECT is not HTTP")
+    # Nothing of its text is shown: it may repeat what it was sent.
+    raise ProxyError(Fault.REFUSED if status < 500 else Fault.EITHER, f"it answered {status} to CONNECT {target}")
+
+
+def _status_of(head: bytes) -> int:
+    """The status of an answer in HTTP/1.x (RFC 9112 4); 0 for all else."""
+    version, _, rest = head.partition(b"\n")[0].partition(b" ")
+    status = rest[:3]
+    is_http = version in (b"HTTP/1.1", b"HTTP/1.0") and len(status) == 3 and status.isdigit()
+    return int(status) if is_http else 0
+
+
+# RFC 1928 3 to 6, RFC 1929.
+
+_VERSION, _NO_LOGIN, _LOGIN = 5, 0, 2
+_IPV4, _NAME, _IPV6 = 1, 3, 4
+NAME_BYTES_MAX = 255
+_ADDRESS_BYTES = {_IPV4: 4, _IPV6: 16}
+_REPLIES = {
+    1: (Fault.EITHER, "general failure"),
+    2: (Fault.REFUSED, "not allowed by its rules"),
+    3: (Fault.EITHER, "network unreachable"),
+    4: (Fault.EITHER, "host unreachable"),
+    5: (Fault.TARGET, "connection refused"),
+    6: (Fault.EITHER, "TTL expired"),
+}
+_NOT_SOCKS = "its answer is not SOCKS5"
+
+
+async def _socks(talk: _Talk, proxy: Proxy, host: str, port: int) -> None:
+    has_login = bool(proxy.user or proxy.password)
+    methods = (_NO_LOGIN, _LOGIN) if has_login else (_NO_LOGIN,)
+    await talk.send(bytes((_VERSION, len(methods), *methods)))
+    version, method = await talk.exactly(2)
+    if version != _VERSION or method not in (*methods, 0xFF):
+        raise ProxyError(Fault.PROXY, _NOT_SOCKS)
+    if method == 0xFF:  # none of these
+        raise ProxyError(Fault.PROXY, WRONG_LOGIN if has_login else NO_LOGIN)
+    if method == _LOGIN:
+        user, password = proxy.user.encode(), proxy.password.encode()
+        await talk.send(bytes((1, len(user))) + user + bytes((len(password),)) + password)
+        if (await talk.exactly(2))[1] != 0:
+            raise ProxyError(Fault.PROXY, WRONG_LOGIN)
+    await talk.send(bytes((_VERSION, 1, 0)) + _socks_address(host) + port.to_bytes(2, "big"))
+    version, reply, _, kind = await talk.exactly(4)
+    if version != _VERSION:
+        raise ProxyError(Fault.PROXY, _NOT_SOCKS)
+    if reply:
+        fault, said = _REPLIES.get(reply, (Fault.PROXY, f"reply {reply}"))
+        raise ProxyError(fault, f"it answered '{said}' to the request for {host}:{port}")
+    if kind not in (_NAME, *_ADDRESS_BYTES):
+        raise ProxyError(Fault.PROXY, _NOT_SOCKS)
+    length = (await talk.exactly(1))[0] if kind == _NAME else _ADDRESS_BYTES[kind]
+    await talk.exactly(length + 2)  # the address and port that it connects from
+
+
+def _socks_address(host: str) -> bytes:
+    if is_address(host):
+        address = ipaddress.ip_address(host)
+        return bytes((_IPV4 if address.version == 4 else _IPV6,)) + address.packed
+    name = host.encode("ascii")
+    if len(name) > NAME_BYTES_MAX:
+        raise ProxyError(Fault.TARGET, "its name is too long for SOCKS5")
+    return bytes((_NAME, len(name))) + name
