@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+from selectolax.lexbor import LexborHTMLParser
+
 from crawler.archive import history, index
 from crawler.archive.index import surt
 from crawler.archive.repair import whole_member_after
 from crawler.archive.warc import members, request_record, response_record, safe_uri
 from crawler.content.coding import inflate
+from crawler.content.forms import filled
 from crawler.content.html import extract_text, markup_of, parse_page
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
@@ -120,6 +123,12 @@ def page(data: bytes) -> None:
         parse_page(
             BASE, "text/html", "", data, links_max=5000, obey_nofollow=True, bytes_max=URL_BYTES, agent="shardcrawl"
         )
+
+
+def form(data: bytes) -> None:
+    """What the only form of a page sends. Pages that are expensive to parse are not seen by who fills in a form."""
+    if cost_of(data) is Cost.CHEAP:
+        filled(LexborHTMLParser(data), "form", {}, url=BASE, base=BASE, charset="utf-8")
 
 
 def page_text(data: bytes) -> None:
