@@ -44,7 +44,7 @@ examples:
   crawler shell https://shop.example/p/1 --app shop.py -c 'handle(page)'
 
 in the prompt (IPython, where it is installed):
-  page          the page, as a handler gets it: page.css_first("h1").text(), page.links, page.json() ...
+  page          the page, as a handler gets it: page.css_first("h1").text(), page.links(), page.json() ...
   fetch(url)    another page; a relative URL is one of `page`. Between two requests to a host its delay is kept
   app           what --app names
   handle(page)  what the app's handler for it yields, and what it follows

@@ -1,27 +1,28 @@
 """The page that a handler gets: its tree, parsed on first use, and the URLs it follows."""
 
-import json
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import with_query_in
 from crawler.content.html import LINK_BYTES_MAX, extract_text
+from crawler.content.json_text import json_of, jsonld_of
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.handlers.tasks import storable
-from crawler.media_type import declared_type, is_html
+from crawler.media_type import declared_type, is_html, is_xml
 from crawler.model import ParsedPage, Response
 from crawler.rules.urls import canonicalize, join
 
 PRIORITY_MAX = 1000.0
 FOLLOW_MAX = 20_000
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
+_LINKS = frozenset(("a", "area", "iframe", "frame"))
 _log = logging.getLogger("crawler.handler")
 
 
@@ -71,10 +72,10 @@ class Page:
         self.depth = depth  # links from a seed
         self.label = label
         self.run = run  # of the job that it was fetched for; "": of none
-        self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
         self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
+        self._links = parsed.links
         self._followed: list[Followed] = []
         self._followed_bytes = 0
         self._response = response
@@ -125,6 +126,7 @@ class Page:
         """Free the tree, which takes ten times the memory of the body, even if the page is kept."""
         self._tree = None
         self.__dict__.pop("html", None)
+        self.__dict__.pop("_xpath_tree", None)
 
     @cached_property
     def text(self) -> str:
@@ -138,18 +140,94 @@ class Page:
 
     def json(self) -> Any:
         """The body as JSON. Raises ValueError when it is none."""
-        return json.loads(self.body)
+        return json_of(self.body, self.charset)
+
+    def jsonld(self) -> list[dict[str, Any]]:
+        """All objects of its JSON-LD blocks, without the lists and graphs around them. Blocks that can't be read are
+        left out, and logged.
+        """
+        found, unread = jsonld_of(self.html)
+        if unread:
+            _log.warning("jsonld.unreadable", extra={"url": self.url, "blocks": unread})
+        return found
+
+    def links(self, selector: str = "") -> list[str]:
+        """Canonical URLs, each once, in order, in scope or not: all links, or those that match a CSS selector or are
+        in an element that does. At most as many as the crawl takes of a page (fetch.links_max).
+
+        Raises ValueError for an invalid selector.
+        """
+        if not selector:
+            return list(self._links)
+        found: dict[str, None] = {}
+        size = 0
+        for href in self._hrefs_in(selector):
+            url = self._joined(href)
+            if not url or url in found:
+                continue
+            size += len(url)
+            if len(found) == self._follow_max or size > LINK_BYTES_MAX:
+                break
+            found[url] = None
+        return list(found)
+
+    def _hrefs_in(self, selector: str) -> Iterator[str]:
+        """References of elements that match, and of links within them; each element is looked at once."""
+        matching = {node.mem_id for node in self.css(selector)}
+        known: dict[int, bool] = {}  # elements: are they, or is one around them, among these?
+        for node in self.html.css("[href],[src]") if matching else ():
+            is_link = node.tag in _LINKS and _is_within(node, matching, known)
+            if is_link or node.mem_id in matching:
+                yield from self._hrefs((node,))
 
     def css(self, selector: str) -> list[LexborNode]:
         """All elements that match. Raises ValueError for an invalid selector."""
-        return self.html.css(selector)
+        try:
+            return self.html.css(selector)
+        except SelectolaxError:
+            raise ValueError(f"{selector!r} is not a valid CSS selector") from None
 
     def css_first(self, selector: str) -> LexborNode:
         """The first element that fits. Raises LookupError when there is none: the page is not as it was expected."""
-        node = self.html.css_first(selector)
-        if node is None:
+        found = self.css(selector)
+        if not found:
             raise LookupError(f"nothing fits {selector!r} on {self.url}")
-        return node
+        return found[0]
+
+    def xpath(self, expression: str, *, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Any:
+        """What an XPath 1.0 expression gives, as lxml has it: a list of elements or texts, or a text, number or bool.
+
+        The tree is of HTML as libxml2 reads it, or of XML; it is empty for anything else. `variables` are those that
+        the expression names ($name). Raises ValueError for an invalid expression and for a page that libxml2 does not
+        read whole (nested more than 2,048 deep, in XML 256; entities of its own), RuntimeError as `html` does.
+        """
+        from lxml import etree
+
+        try:  # without EXSLT's expressions, whose time has no bound, and with strings that do not keep the tree
+            evaluate = etree.XPathEvaluator(self._xpath_tree, namespaces=namespaces, regexp=False, smart_strings=False)
+            return evaluate(expression, **variables)
+        except etree.XPathError as error:
+            raise ValueError(f"XPath {expression!r}: {error}") from None
+
+    @cached_property
+    def _xpath_tree(self) -> Any:
+        from lxml import etree, html
+
+        self._check_may_parse()
+        parser: Any = html.HTMLParser(encoding="utf-8", huge_tree=True)
+        is_other = not self._is_html and is_xml(declared_type(self._response))
+        if is_other:
+            parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, recover=True)
+        is_read = is_other or self._is_html
+        root = etree.fromstring(decode(self.body, self.charset).encode() if is_read else b"", parser)
+        if root is None:
+            return etree.fromstring(b"<html/>", html.HTMLParser())
+        last = parser.error_log.last_error
+        if last is not None and last.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT:
+            raise ValueError(f"libxml2 does not read all of {self.url}: {last.message.partition(', ')[0].strip()}")
+        if is_other and (dtd := root.getroottree().docinfo.internalDTD) is not None and dtd.entities():
+            raise ValueError(f"{self.url} defines entities, which may grow without bounds: parse page.body yourself")
+        return root
 
     def follow(self, target: str, *, label: str = "", priority: float = 0.0) -> int:
         """Crawl a URL, or what the links lead to that fit a CSS selector: how many URLs.
@@ -176,9 +254,14 @@ class Page:
         return len(found)
 
     def _linked(self, selector: str) -> list[str | None]:
-        hrefs = (node.attrs.sget("href") or node.attrs.sget("src") for node in self.css(selector))
+        return [self._joined(href) for href in self._hrefs(self.css(selector))]
+
+    def _hrefs(self, nodes: Iterable[LexborNode]) -> Iterator[str]:
+        """Their references, in the encoding of the page."""
         charset = self._query_charset
-        return [self._joined(with_query_in(charset, href) if charset else href) for href in hrefs if href]
+        for node in nodes:
+            if href := node.attrs.sget("href") or node.attrs.sget("src"):
+                yield with_query_in(charset, href) if charset else href
 
     def _joined(self, href: str) -> str | None:
         return join(self._base, href)
@@ -193,6 +276,21 @@ class Page:
             except InvalidUrl:
                 continue
         return self.url
+
+
+def _is_within(node: LexborNode, matching: Collection[int], known: dict[int, bool]) -> bool:
+    """Does an element match, or one around it? `known` grows."""
+    path, one = list[int](), node
+    while (key := one.mem_id) not in known:
+        path.append(key)
+        above = one.parent
+        if key in matching or above is None:
+            known[key] = key in matching
+            break
+        one = above
+    found = known[key]
+    known.update(dict.fromkeys(path, found))
+    return found
 
 
 def _is_reference(target: str) -> bool:

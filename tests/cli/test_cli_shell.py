@@ -50,7 +50,7 @@ def run_line(capsys: pytest.CaptureFixture[str], url: str, code: str, *words: st
 def test_a_line_sees_the_page_as_a_handler_does(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     home = site.url(HOST)
     assert run_line(capsys, home, "page.title")[:2] == (0, "'A page'\n")
-    assert run_line(capsys, home, "print(page.status, len(page.links), page.domain)")[1] == "200 16 127.0.0.1\n"
+    assert run_line(capsys, home, "print(page.status, len(page.links()), page.domain)")[1] == "200 16 127.0.0.1\n"
     assert run_line(capsys, home, "page.css_first('a').text()")[1] == "'x'\n"
     assert run_line(capsys, home, "for n in (1, 2):\n  print(n)\nprint(3)\n")[1] == "1\n2\n3\n"
     assert [r.target for r in site.requests()].count("/robots.txt") == 4

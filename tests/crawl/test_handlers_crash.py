@@ -32,7 +32,7 @@ async def start(page):
 
 @app.page(label="followed")
 async def followed(page):
-    for link in page.links:
+    for link in page.links():
         page.follow(link, label="followed", priority=len(link) % 7)
     return {"url": page.url, "label": page.label, "depth": page.depth}
 """

@@ -12,6 +12,7 @@ from crawler.archive.warc import members, request_record, response_record, safe_
 from crawler.content.coding import inflate
 from crawler.content.forms import filled
 from crawler.content.html import extract_text, markup_of, parse_page
+from crawler.content.json_text import jsonld_of
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
@@ -123,6 +124,11 @@ def page(data: bytes) -> None:
         parse_page(
             BASE, "text/html", "", data, links_max=5000, obey_nofollow=True, bytes_max=URL_BYTES, agent="shardcrawl"
         )
+
+
+def jsonld(data: bytes) -> object:
+    """Of the JSON-LD blocks of a page."""
+    return jsonld_of(LexborHTMLParser(data)) if cost_of(data) is Cost.CHEAP else None
 
 
 def form(data: bytes) -> None:

@@ -183,7 +183,7 @@ HANDLERS = Crawler()
 @HANDLERS.page()
 async def _start(page: HandlersPage) -> Any:
     """Follows all links with a label, and yields what the census looks for."""
-    for link in page.links:
+    for link in page.links():
         page.follow(link, label="followed")
     yield {"url": page.url, "label": page.label}
     await asyncio.sleep(0)
