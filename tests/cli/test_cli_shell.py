@@ -98,6 +98,23 @@ def test_the_app_is_there_and_its_handler_can_be_called(site: Site, capsys: pyte
     assert "LookupError: no handler is for" in err
 
 
+def test_items_of_a_handler_go_through_the_functions_of_the_app(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    functions = """
+@app.item
+async def marked(item, page):
+    yield item | {"of": page.title}
+    yield item
+
+@app.item
+def once(item):
+    return item if "of" in item else None
+"""
+    Path("shop.py").write_text(APP + functions)
+    code, out, err = run_line(capsys, site.url(HOST, "/p0"), "print(handle(page)[0])", "--app", "shop.py")
+    assert (code, out) == (0, "[{'title': 'A page', 'label': '', 'of': 'A page'}]\n")
+    assert err == "1 item dropped by functions of @app.item\n"
+
+
 def test_a_line_that_fails_says_so_as_python_does_and_without_our_own_frames(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.processes import Nursery
 TIMEOUT_S = 90.0
 ENGINE_PORT = "6390"  # in pages; another one here, where several tests run at a time
 _BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<why>.+) -->\n+)?```(?P<language>\w+) ?(?P<name>\S*)\n(?P<text>.*?)^```"
+    r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n+)?```(?P<language>\w+) ?(?P<name>\S*)\n(?P<text>.*?)^```"
     r"(?:\n\n```text\n(?P<output>.*?)^```)?",
     re.MULTILINE | re.DOTALL,
 )
