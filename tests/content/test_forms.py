@@ -9,13 +9,14 @@ import contextlib
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.content import form_values
-from crawler.content.charset import CODECS, form_bytes, name_of
+from crawler.content.charset import CODECS, form_bytes, name_of, with_query_in
 from crawler.content.forms import BYTES_MAX, FIELDS_MAX, Submission, filled
 from crawler.rules.urls import canonicalize, join
 from tests.support.chromium import chromium, needs_chromium
@@ -144,6 +145,13 @@ def test_time_is_linear_in_the_number_of_fields(page: str) -> None:
 def test_values_that_a_type_does_not_allow_are_not_sent(kind: str, value: str, is_kept: bool) -> None:
     (node,) = LexborHTMLParser("<input>").css("input")
     assert (form_values.CLEANED[kind](value, node) == value) is is_kept
+
+
+@pytest.mark.parametrize("codec", sorted({codec for codec in CODECS.values() if not codec.startswith("utf-")}))
+def test_forms_and_links_of_a_page_are_in_the_same_bytes(codec: str) -> None:
+    text = "aé\u0416日本\u00a5\u203e\u2212\uff71\ue000\U0001f600~b"
+    query = with_query_in(codec, f"?{text}")[1:]
+    assert form_bytes(codec, text) == unquote_to_bytes(query)
 
 
 @pytest.mark.parametrize("label", sorted(set(CODECS)))
