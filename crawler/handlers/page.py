@@ -10,7 +10,7 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import with_query_in
-from crawler.content.html import LINK_BYTES_MAX, extract_text
+from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, extract_text
 from crawler.content.json_text import json_of, jsonld_of
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
@@ -107,7 +107,7 @@ class Page:
         tree, self._tree = self._tree, None
         if tree is None:
             self._check_may_parse()
-        return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "")
+        return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "", options=NO_EVENTS)
 
     def _check_may_parse(self) -> None:
         if not self._may_parse:

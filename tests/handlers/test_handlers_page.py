@@ -129,6 +129,13 @@ def test_xpath_keeps_to_the_bounds_of_the_tree() -> None:
     assert "_xpath_tree" not in vars(seen)
 
 
+def test_a_tree_of_many_options_is_built_in_linear_time() -> None:
+    def build(options: int) -> object:
+        return page(b"<select>" + b"<option>" * options).html
+
+    assert growth(build, 900, 9000) <= LINEAR_MAX
+
+
 LIST = b"""<base href=/shop/><nav><a href=a>1</a></nav><div class=x><div class=x><a href=b#top>2</a><a href=b>2</a>
 <img src=i.png><iframe src=f></iframe><a name=n>3</a><a href=mailto:x@y.test>4</a></div></div><link rel=icon href=l>"""
 
