@@ -1,9 +1,8 @@
 """What a browser sends for a form: its fields by the HTML standard, without scripts and files. Pure.
 
 The standard's "constructing the entry list" goes through the fields whose owner is the form, in the order of the
-document. Who owns a field: the form that its `form` attribute names, else the form around it. One case is lost in a
-tree: a form that begins between the tags of a table is an empty element, and the parser alone knew which fields behind
-it are its own. Those up to the next form or the end of the table are taken.
+document. Who owns a field: the form that its `form` attribute names, else the one that is open where it begins
+(form_owners.py), else the form around it.
 
 A tree may hold 100,000 fields in any nesting: what lies around them is read once for each element, not for each field.
 """
@@ -17,7 +16,9 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import CODECS, form_bytes, is_unicode, name_of, with_query_in
+from crawler.content.form_owners import NUMBER, with_owners
 from crawler.content.form_values import BLANKS, CLEANED
+from crawler.content.html import NO_EVENTS
 from crawler.errors import InvalidUrl
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize, join, scalar
@@ -29,7 +30,7 @@ SHOWN_CHARS = 60  # of each
 
 URLENCODED, MULTIPART, PLAIN = "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"
 _CONTROLS = "input,button,select,textarea"
-_IN_TABLES = frozenset(("table", "tbody", "thead", "tfoot", "tr"))
+_FOREIGN, _HTML_IN_FOREIGN = frozenset(("svg", "math")), frozenset(("foreignObject", "desc", "title"))
 _BUTTONS = frozenset(("submit", "image", "reset", "button"))
 _PRESSED = frozenset(("submit", "image"))
 _BOXES = frozenset(("checkbox", "radio"))
@@ -64,7 +65,7 @@ def filled(
 
     Raises LookupError for what the form does not have, ValueError for what can't be sent, each in one line.
     """
-    node = _form_in(tree, form)
+    tree, node = _numbered(tree, _form_in(tree, form))
     fields = _fields_of(tree, node)
     pressed = _button_in(tree, fields, button) if button else None
     codec = _codec_of(node, charset)
@@ -117,6 +118,15 @@ def _form_in(tree: LexborHTMLParser, form: str | LexborNode) -> LexborNode:
     raise LookupError(f"no form matches {form!r} ({there_are})")
 
 
+def _numbered(tree: LexborHTMLParser, form: LexborNode) -> tuple[LexborHTMLParser, LexborNode]:
+    """The same page and form, with the numbers of forms; as it is if the tree was changed after it was parsed."""
+    forms = tree.css("form")
+    numbered = LexborHTMLParser(with_owners(tree.raw_html), options=NO_EVENTS)
+    same = numbered.css("form")
+    at = next((n for n, one in enumerate(forms) if one.mem_id == form.mem_id), len(forms))
+    return (numbered, same[at]) if len(same) == len(forms) > at else (tree, form)
+
+
 def _matching(tree: LexborHTMLParser, selector: str) -> list[LexborNode]:
     try:
         return tree.css(selector)
@@ -151,6 +161,7 @@ class _Place(NamedTuple):
     form: int = 0  # the nearest
     is_disabled: bool = False
     is_suggestion: bool = False  # in a datalist
+    is_foreign: bool = False  # in a picture or a formula: not a field at all
     direction: str = "ltr"
 
 
@@ -185,6 +196,8 @@ class _Places:
                 place = place._replace(is_disabled=self.around(fieldset).is_disabled)
         elif tag == "datalist":
             place = place._replace(is_suggestion=True)
+        elif tag in _FOREIGN or tag in _HTML_IN_FOREIGN:
+            place = place._replace(is_foreign=tag in _FOREIGN)
         direction = (node.attrs.sget("dir") or "").lower()
         return place._replace(direction=direction) if direction in ("ltr", "rtl") else place
 
@@ -197,7 +210,7 @@ class _Places:
 
 def _fields_of(tree: LexborHTMLParser, form: LexborNode) -> list[_Field]:
     """The fields that a form owns. Raises ValueError for too many."""
-    places, behind = _Places(), _behind(form)
+    places, number = _Places(), form.attrs.sget(NUMBER)
     named: set[str] | None = None  # what `form` attributes call it, once there is one
     found = list[_Field]()
     for node in tree.css(_CONTROLS):
@@ -207,8 +220,9 @@ def _fields_of(tree: LexborHTMLParser, form: LexborNode) -> list[_Field]:
                 named = _first_with_id(tree, form)
             is_ours = (node.attrs.sget("form") or "") in named
         else:
-            is_ours = place.form == form.mem_id or (not place.form and node.mem_id in behind)
-        if not is_ours or place.is_suggestion:
+            owner = node.attrs.sget(NUMBER)
+            is_ours = owner == number if owner else place.form == form.mem_id
+        if not is_ours or place.is_suggestion or place.is_foreign:
             continue
         if len(found) == FIELDS_MAX:
             raise ValueError(f"{_told(form)} has more than {FIELDS_MAX:,} fields")
@@ -225,24 +239,6 @@ def _first_with_id(tree: LexborHTMLParser, form: LexborNode) -> set[str]:
         return set()
     first = next(node for node in tree.css("[id]") if node.attrs.sget("id") == wanted)
     return {wanted} if first.mem_id == form.mem_id else set()
-
-
-def _behind(form: LexborNode) -> set[int]:
-    """Of a form between the tags of a table: what is behind it in the table, up to the next form."""
-    table = form.parent
-    if form.child is not None or table is None or table.tag not in _IN_TABLES:
-        return set()
-    while table is not None and table.tag != "table":
-        table = table.parent
-    found, is_behind = set[int](), False
-    for node in table.css(f"form,{_CONTROLS}") if table is not None else ():
-        if node.tag == "form":
-            if is_behind:
-                break
-            is_behind = node.mem_id == form.mem_id
-        elif is_behind:
-            found.add(node.mem_id)
-    return found
 
 
 def _kind_of(node: LexborNode) -> str:

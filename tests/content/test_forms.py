@@ -67,6 +67,13 @@ def test_a_form_is_named_by_its_element_too() -> None:
         filled(tree, tree.css("p")[0], {}, url=URL, base=URL, charset="utf-8")
 
 
+def test_a_tree_that_was_changed_is_taken_as_it_is() -> None:
+    tree = LexborHTMLParser("<form></form><div><form id=f></div><input name=a></form>")
+    assert filled(tree, "#f", {}, url=URL, base=URL, charset="utf-8").url == "http://site.test/d/page?a="
+    tree.css("form")[0].decompose()
+    assert filled(tree, "#f", {}, url=URL, base=URL, charset="utf-8").url == "http://site.test/d/page"
+
+
 def test_the_boundary_comes_from_the_data() -> None:
     page = "<form method=post enctype=multipart/form-data><input name=a>"
     once, again, other = (send(page, values={"a": value}) for value in ("x", "x", "y"))
@@ -116,6 +123,12 @@ def test_names_of_a_page_stay_short_in_messages() -> None:
         "<table><form id=f>{}<tr><td><input name=a>",
         "<form id=f></form><fieldset disabled>{}<legend></legend><input>",
         "<form id=f><select name=s>{}<option>",
+        "<form id=f></form>{}<!-- -->",
+        "<form id=f></form>{}<!--",
+        "<form id=f></form>{}<title>",
+        "<form id=f></form>{}<a b='",
+        "<form id=f></form>{}<textarea></text",
+        "<div><form id=f></div>{}<svg><title>",
     ],
 )
 def test_time_is_linear_in_the_number_of_fields(page: str) -> None:

@@ -94,7 +94,7 @@ def rows() -> Iterator[Target]:
         raises=(LookupError, ValueError),
         tokens=(*HTML, *FORM),
         around=((b"<form>", b""), (b"<table><form>", b""), (b"<form><select>", b""), (b"<form><input type=", b">")),
-        bytes_max=8 * KIB,
+        bytes_max=4 * KIB,
     )
     yield Target(name="page.text", function=page_text, tokens=HTML, bytes_max=4 * KIB)
     yield Target(

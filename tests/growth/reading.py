@@ -11,7 +11,7 @@ from crawler.archive.repair import whole_member_after
 from crawler.archive.warc import members, request_record, response_record, safe_uri
 from crawler.content.coding import inflate
 from crawler.content.forms import filled
-from crawler.content.html import extract_text, markup_of, parse_page
+from crawler.content.html import NO_EVENTS, extract_text, markup_of, parse_page
 from crawler.content.json_text import jsonld_of
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
@@ -128,13 +128,13 @@ def page(data: bytes) -> None:
 
 def jsonld(data: bytes) -> object:
     """Of the JSON-LD blocks of a page."""
-    return jsonld_of(LexborHTMLParser(data)) if cost_of(data) is Cost.CHEAP else None
+    return jsonld_of(LexborHTMLParser(data, options=NO_EVENTS)) if cost_of(data) is Cost.CHEAP else None
 
 
 def form(data: bytes) -> None:
     """What the only form of a page sends. Pages that are expensive to parse are not seen by who fills in a form."""
     if cost_of(data) is Cost.CHEAP:
-        filled(LexborHTMLParser(data), "form", {}, url=BASE, base=BASE, charset="utf-8")
+        filled(LexborHTMLParser(data, options=NO_EVENTS), "form", {}, url=BASE, base=BASE, charset="utf-8")
 
 
 def page_text(data: bytes) -> None:
