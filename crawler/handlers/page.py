@@ -201,33 +201,19 @@ class Page:
         the expression names ($name). Raises ValueError for an invalid expression and for a page that libxml2 does not
         read whole (nested more than 2,048 deep, in XML 256; entities of its own), RuntimeError as `html` does.
         """
-        from lxml import etree
+        from crawler.content.xpath import evaluate
 
-        try:  # without EXSLT's expressions, whose time has no bound, and with strings that do not keep the tree
-            evaluate = etree.XPathEvaluator(self._xpath_tree, namespaces=namespaces, regexp=False, smart_strings=False)
-            return evaluate(expression, **variables)
-        except etree.XPathError as error:
-            raise ValueError(f"XPath {expression!r}: {error}") from None
+        return evaluate(self._xpath_tree, expression, namespaces, variables)
 
     @cached_property
     def _xpath_tree(self) -> Any:
-        from lxml import etree, html
+        from crawler.content.xpath import tree_of
 
         self._check_may_parse()
-        parser: Any = html.HTMLParser(encoding="utf-8", huge_tree=True)
-        is_other = not self._is_html and is_xml(declared_type(self._response))
-        if is_other:
-            parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, recover=True)
-        is_read = is_other or self._is_html
-        root = etree.fromstring(decode(self.body, self.charset).encode() if is_read else b"", parser)
-        if root is None:
-            return etree.fromstring(b"<html/>", html.HTMLParser())
-        last = parser.error_log.last_error
-        if last is not None and last.type == etree.ErrorTypes.ERR_RESOURCE_LIMIT:
-            raise ValueError(f"libxml2 does not read all of {self.url}: {last.message.partition(', ')[0].strip()}")
-        if is_other and (dtd := root.getroottree().docinfo.internalDTD) is not None and dtd.entities():
-            raise ValueError(f"{self.url} defines entities, which may grow without bounds: parse page.body yourself")
-        return root
+        is_read = self._is_html or is_xml(declared_type(self._response))
+        return tree_of(
+            self.url, decode(self.body, self.charset) if is_read else "", is_html=self._is_html or not is_read
+        )
 
     def follow(self, target: str, *, label: str = "", priority: float = 0.0) -> int:
         """Crawl a URL, or what the links lead to that fit a CSS selector: how many URLs.

@@ -78,6 +78,10 @@ def test_xpath_gives_what_lxml_gives(expression: str, found: Any) -> None:
 def test_xpath_takes_variables_and_namespaces_and_gives_elements() -> None:
     (link,) = page(TABLE).xpath("//a[@href=$to]", to="/x")
     assert (link.tag, link.get("href"), link.text_content()) == ("a", "/x", "a")
+    found = (link.text_content(), link.xpath("string(.)"), *link.xpath("text()"), *link.xpath("@href"))
+    assert [type(text) for text in found] == [str] * 4, "lxml's own texts keep the tree, and are no items"
+    with pytest.raises(ValueError, match="Unregistered function"):
+        link.xpath("re:test(., 'a')", namespaces={"re": "http://exslt.org/regular-expressions"})
     feed = "<?xml version='1.0' encoding='latin-1'?><feed xmlns='urn:a'><title>\xe9</title></feed>".encode("latin-1")
     seen = page(feed, "application/atom+xml; charset=latin-1")
     assert seen.xpath("//a:title/text()", namespaces={"a": "urn:a"}) == ["\xe9"]
