@@ -135,6 +135,12 @@ def is_html(content_type: str, body: bytes) -> bool:
     return kind in _XML_TYPES and _XHTML_NAMESPACE in head
 
 
+def is_xml(content_type: str) -> bool:
+    """Is it declared as XML of any kind?"""
+    kind = media_type(content_type)
+    return kind in _XML_TYPES or kind.endswith("+xml")
+
+
 def is_text(body: bytes) -> bool:
     """Whether the first bytes have no character that text has not (WHATWG MIME Sniffing 3, "binary data byte")."""
     head = body[:_SNIFFED_BYTES]

@@ -334,6 +334,7 @@ class ItemsLocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 SITEMAP = "+sitemap"  # the label of a URL that is fetched as a sitemap; handlers can't give it
 SITEMAP_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own bound
 SITEMAP_DEPTH_MAX = 3  # the first one is of depth 1: an index of indexes. The protocol knows one level, sites have two
+ITEMS_DROPPED = "items_dropped"  # by functions of `@app.item`: the name of their total, as of what is lost of a page
 NO_MEDIA_TYPE = "unk"  # as CDX writers spell it
 REVISIT = "warc/revisit"  # likewise, in place of the media type of an answer whose body is in another record
 

@@ -14,7 +14,7 @@ app = Crawler()
 @app.page(statuses=(200, *MISSING))
 async def every(page):
     """A page that exists, or a missing one."""
-    yield {"url": page.url, "status": page.status, "links": page.links}
+    yield {"url": page.url, "status": page.status, "links": page.links()}
 
 
 def broken(pages):

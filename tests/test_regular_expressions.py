@@ -21,6 +21,8 @@ ALLOWED = {
     "views/ring.py": "the command line",
     "terminal/text.py": "the command line, names of nodes",
     "content/charset.py": "site: possessive loops, within 64 KiB of a page; one class",
+    "content/form_owners.py": "site: possessive loops within a tag; fixed lengths",
+    "content/json_text.py": "site: possessive loops whose characters exclude each other",
     "content/parse_cost.py": "site: possessive loops whose characters exclude each other",
     "content/sitemap.py": "site: a loop can't reach over the next tag, or stays in one tag's attributes",
     "engine/client.py": "the engine's words",

@@ -20,7 +20,7 @@ from crawler.frontier.lists import BusyQueue, Rates, Sample
 from crawler.frontier.members import Member
 from crawler.frontier.reads import DomainStats, Progress, Totals
 from crawler.membership.peers import is_lock_free
-from crawler.model import FailureKind, RefusalReason
+from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.membership import DeclaredState
 from crawler.runtime.process import wall_s
 from crawler.views.ring import running_since
@@ -186,6 +186,10 @@ OF_CRAWL: Sequence[_OfCrawl] = (
     _OfCrawl(
         COUNTER, "crawler_items_invalid_total", "Items that were left out as invalid.",
         lambda r: r.totals.items_invalid,
+    ),
+    _OfCrawl(
+        COUNTER, "crawler_items_dropped_total", "Items that functions of @app.item dropped.",
+        lambda r: r.totals.lost.get(ITEMS_DROPPED, 0),
     ),
     _OfCrawl(COUNTER, "crawler_urls_added_total", "URLs that were added to the frontier.", lambda r: r.totals.added),
     _OfCrawl(COUNTER, "crawler_urls_done_total", "URLs that have ended, in whichever way.", lambda r: r.totals.done),

@@ -103,5 +103,7 @@ def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: lis
         for handler in app.handlers:
             for_ = [p.text for p in handler.patterns] + ([f"label {handler.label}"] if handler.label else [])
             out(f"  {handler.name}: {', '.join(for_) or 'all pages without another handler'}")
+        if app.pipeline:
+            out(f"  items go through {', '.join(function.name for function in app.pipeline)}")
     if urls:
         out("\n\n".join(as_text(url, sources_of(url, settings, app)) for url in urls))

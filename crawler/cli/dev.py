@@ -129,13 +129,15 @@ class ShellSession:
             raise LookupError(f"no handler is for {page.url} (status {page.status}, label {page.label!r})")
         s = self._settings.handlers
         page.forget_followed()
-        work = run_handler(handler, page, Limits(s.items_max), Threads(s.threads))
+        work = run_handler(handler, page, Limits(s.items_max), Threads(s.threads), self._app.pipeline)
         handled = run_async(work, has_users_code=True)
         for invalid in handled.invalid:
             say(f"invalid item: {invalid.field}: {invalid.reason}")
         if handled.retry_s is not None:
             when = f" in {handled.retry_s:g} s or later" if handled.retry_s else ""
             say(f"page.retry: a crawl would request the page again{when}, and take none of this")
+        if handled.dropped_count:
+            say(f"{counted(handled.dropped_count, 'item')} dropped by functions of @app.item")
         return [json.loads(item) for item in handled.items], handled.followed
 
 

@@ -193,6 +193,8 @@ def _text(result: "RehandleResult") -> str:
         lines.append(f"{counted(result.urls_added, 'new URL')} to crawl: 'crawler crawl' fetches them.")
     if result.items_invalid:
         lines.append(f"{counted(result.items_invalid, 'invalid item')} left out; log/rehandle.log has the reasons.")
+    if result.items_dropped:
+        lines.append(f"{counted(result.items_dropped, 'item')} dropped by functions of @app.item.")
     if result.pruned:
         lines.append(f"{counted(result.pruned, 'page was', 'pages were')} pruned, and stay without items.")
     if result.dead:

@@ -47,7 +47,7 @@ examples:
   crawler shell https://shop.example/p/1 --app shop.py -c 'handle(page)'
 
 in the prompt (IPython, where it is installed):
-  page          the page, as a handler gets it: page.css_first("h1").text(), page.links, page.json() ...
+  page          the page, as a handler gets it: page.css_first("h1").text(), page.links(), page.json() ...
   fetch(url)    another page; a relative URL is one of `page`. Between two requests to a host its delay is kept.
                 It takes method=, form=, json=, body=, headers= and meta= as page.follow does, and follow=True
   app           what --app names

@@ -237,6 +237,34 @@ def with_query_in(codec: str, href: str) -> str:
     return path + mark + query + hash_mark + fragment
 
 
+def form_bytes(codec: str, text: str) -> bytes:
+    """Text as forms send it: what the encoding lacks becomes a numeric character reference."""
+    if is_unicode(codec):
+        return text.encode()
+    if codec == "iso2022_jp":
+        steps = _steps_in_iso_2022_jp(text)
+        return b"".join([_referred(c) if step is None else step for c, step in steps])
+    encoder = _encoder(codec)
+    parts, at = list[bytes](), 0
+    for run in _BEYOND_ASCII.finditer(text):
+        parts.append(text[at : run.start()].encode())
+        parts += [_referred(c) if (known := encoder(c)) is None else known for c in run[0]]
+        at = run.end()
+    return b"".join(parts) + text[at:].encode()
+
+
+def _referred(character: str) -> bytes:
+    return character.encode() if character.isascii() else b"&#%d;" % ord(character)
+
+
+def name_of(codec: str) -> str:
+    """The name of an encoding in the Encoding Standard, as forms send it."""
+    label = "utf-8" if is_unicode(codec) else _LABELS[codec].partition(" ")[0]
+    if label.startswith(("windows-", "mac", "x-mac", "gb1")):
+        return label
+    return {"big5": "Big5", "shift_jis": "Shift_JIS"}.get(label) or label.upper()
+
+
 def _escaped(encoded: bytes | None, character: str) -> str:
     if encoded is None:
         return f"%26%23{ord(character)}%3B"
@@ -372,15 +400,21 @@ def _euc_jp(character: str) -> bytes | None:
 
 def _in_iso_2022_jp(query: str) -> str:
     """A query with what is beyond ASCII escaped, and with the sequences that lead there and back."""
-    parts, state = list[str](), b"(B"
-    for character in query:
+    steps = _steps_in_iso_2022_jp(query)
+    return "".join([c if encoded is None and c.isascii() else _escaped(encoded, c) for c, encoded in steps])
+
+
+def _steps_in_iso_2022_jp(text: str) -> Iterator[tuple[str, bytes | None]]:
+    """Characters and their bytes; None: as it is if it is ASCII, else the encoding lacks it. "": changes the state."""
+    state = b"(B"
+    for character in text:
         encoded, wanted = _jis_and_state(character, state)
         if wanted != state:
-            parts.append(_escaped(b"\x1b" + wanted, ""))
+            yield "", b"\x1b" + wanted
             state = wanted
-        is_plain = character < "\x80" and character not in _SHIFTS
-        parts.append(character if is_plain else _escaped(encoded, "\ufffd" if character in _SHIFTS else character))
-    return "".join(parts) + ("" if state == b"(B" else _escaped(b"\x1b(B", ""))
+        yield ("\ufffd" if character in _SHIFTS else character), encoded
+    if state != b"(B":
+        yield "", b"\x1b(B"
 
 
 def _jis_and_state(character: str, state: bytes) -> tuple[bytes | None, bytes]:

@@ -1,254 +1,543 @@
-"""HTML forms, filled in and encoded as a browser does when somebody sends them (HTML, 4.10.21 and 4.10.22). Pure."""
+"""What a browser sends for a form: its fields by the HTML standard, without scripts and files. Pure.
 
-from collections.abc import Iterator, Mapping
+The standard's "constructing the entry list" goes through the fields whose owner is the form, in the order of the
+document. Who owns a field: the form that its `form` attribute names, else the one that is open where it begins
+(form_owners.py), else the form around it.
+
+A tree may hold 100,000 fields in any nesting: what lies around them is read once for each element, not for each field.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
-from urllib.parse import quote_plus
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+import msgspec
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from crawler.content.charset import codec_of, in_codec
-from crawler.rules.urls import join
+from crawler.content.charset import CODECS, form_bytes, is_unicode, name_of, with_query_in
+from crawler.content.form_owners import NUMBER, with_owners
+from crawler.content.form_values import BLANKS, CLEANED
+from crawler.content.html import NO_EVENTS
+from crawler.errors import InvalidUrl
+from crawler.rules.text import one_line
+from crawler.rules.urls import canonicalize, join, scalar
 
 FIELDS_MAX = 10_000
-NAMES_SHOWN = 20
+BYTES_MAX = 64 * 1024  # of what is sent: it waits in the queue with its URL
+SHOWN = 20  # names in a message
+SHOWN_CHARS = 60  # of each
+
 URLENCODED, MULTIPART, PLAIN = "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"
-_FIELDS = "input, select, textarea, button"
-_BARRED = f"{_FIELDS}, fieldset, datalist"
-_BUTTONS = frozenset({"submit", "image", "reset", "button"})
-_SENDING = frozenset({"submit", "image"})
-_CHOICES = frozenset({"checkbox", "radio"})
+_CONTROLS = "input,button,select,textarea"
+_FOREIGN, _HTML_IN_FOREIGN = frozenset(("svg", "math")), frozenset(("foreignObject", "desc", "title"))
+_BUTTONS = frozenset(("submit", "image", "reset", "button"))
+_PRESSED = frozenset(("submit", "image"))
+_BOXES = frozenset(("checkbox", "radio"))
+_CHOICES = frozenset(("checkbox", "radio", "select"))
+_DIRECTED = frozenset(("hidden", "text", "search", "tel", "url", "email", "password", "submit", "textarea"))
+_SUBMIT_LABEL = "Submit"  # value of a submit button without one, in an English browser; the standard has "" there
+_SAFE = frozenset(b"*-._0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_FORM_OCTETS = tuple("+" if n == 0x20 else chr(n) if n in _SAFE else f"%{n:02X}" for n in range(256))
+
+Given = Mapping[str, str | int | float | Sequence[str | int | float] | None]
 
 
-class Submission(NamedTuple):
-    """What a browser requests for a form. `body` is None for GET, whose fields are in the URL."""
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as a form makes it. `body` and `content_type` are empty for GET, whose data are in the URL."""
 
     method: str
-    url: str
-    body: bytes | None
-    content_type: str
+    url: str  # canonical
+    body: bytes = b""
+    content_type: str = ""
+
+
+def filled(
+    tree: LexborHTMLParser, form: str | LexborNode, values: Given, *, url: str, base: str, charset: str,
+    button: str = "", extra: bool = False,
+) -> Submission:  # fmt: skip
+    """What is sent when these fields of a form are set, and a button is pressed.
+
+    `form`: a CSS selector that one form matches ("form": the only one), or its node. `values` by the names of fields:
+    a text, several for fields with one name, or None to leave them out. Boxes are ticked and options chosen by their
+    value, or the first box by True. `button`: name or selector of the one that is pressed; "": none, and none is sent.
+    `url`, `base` and `charset` (a codec) of the page. `extra`: the form may lack the fields and options that are named.
+
+    Raises LookupError for what the form does not have, ValueError for what can't be sent, each in one line.
+    """
+    tree, node = _numbered(tree, _form_in(tree, form))
+    fields = _fields_of(tree, node)
+    pressed = _button_in(tree, fields, button) if button else None
+    codec = _codec_of(node, charset)
+    given, beyond = _set(_told(node), fields, values, extra=extra)
+    entries = [*_entries(fields, pressed, given, codec), *beyond]
+    if len(entries) > FIELDS_MAX:
+        raise ValueError(f"{_told(node)} sends more than {FIELDS_MAX:,} fields")
+    if sum(len(entry.name) + len(entry.value) for entry in entries) > BYTES_MAX:
+        raise ValueError(_TOO_LONG)
+
+    method = _keyword(node, pressed, "method", ("get", "post", "dialog")) or "get"
+    if method == "dialog":
+        raise ValueError(f"{_told(node)} has method=dialog: it closes a dialog, and sends nothing")
+    target = _action(node, pressed, url, base, charset)
+    pairs = [(form_bytes(codec, _lines(one.name)), form_bytes(codec, _lines(one.value))) for one in entries]
+    if method == "get":
+        return Submission(method="GET", url=_with_query(target, _urlencoded(pairs)))
+    encoding = _keyword(node, pressed, "enctype", (URLENCODED, MULTIPART, PLAIN))
+    if encoding == MULTIPART:
+        body, encoding = _multipart(pairs, [entry.is_file for entry in entries])
+    elif encoding == PLAIN:
+        body = b"".join([b"%b=%b\r\n" % pair for pair in pairs])
+    else:
+        body, encoding = _urlencoded(pairs).encode(), URLENCODED
+    if len(body) > BYTES_MAX:
+        raise ValueError(_TOO_LONG)
+    return Submission(method="POST", url=target, body=body, content_type=encoding)
+
+
+_TOO_LONG = f"the data of the form have more than {BYTES_MAX // 1024} KiB"
+
+
+# --- which form, which fields ---
+
+
+def _form_in(tree: LexborHTMLParser, form: str | LexborNode) -> LexborNode:
+    if not isinstance(form, str):
+        if form.tag != "form":
+            raise ValueError(f"a {form.tag} is not a form")
+        return form
+    found = _matching(tree, form)
+    if len(found) == 1:
+        if found[0].tag != "form":
+            raise ValueError(f"{form!r} matches a {found[0].tag}, not a form")
+        return found[0]
+    if found:
+        raise ValueError(f"{len(found)} elements match {form!r} ({_shown(map(_told, found))}): name one form")
+    forms = tree.css("form")
+    there_are = f"there are: {_shown(map(_told, forms))}" if forms else "the page has no form"
+    raise LookupError(f"no form matches {form!r} ({there_are})")
+
+
+def _numbered(tree: LexborHTMLParser, form: LexborNode) -> tuple[LexborHTMLParser, LexborNode]:
+    """The same page and form, with the numbers of forms; as it is if the tree was changed after it was parsed."""
+    forms = tree.css("form")
+    numbered = LexborHTMLParser(with_owners(tree.raw_html), options=NO_EVENTS)
+    same = numbered.css("form")
+    at = next((n for n, one in enumerate(forms) if one.mem_id == form.mem_id), len(forms))
+    return (numbered, same[at]) if len(same) == len(forms) > at else (tree, form)
+
+
+def _matching(tree: LexborHTMLParser, selector: str) -> list[LexborNode]:
+    try:
+        return tree.css(selector)
+    except SelectolaxError:
+        raise ValueError(f"{selector!r} is not a valid selector") from None
+
+
+class _Field(NamedTuple):
+    """`kind`: the type of an input or a button, else "select" or "textarea"."""
+
+    node: LexborNode
+    kind: str
+    name: str
+    is_disabled: bool
+    direction: str  # of the text around it
+
+    @property
+    def value(self) -> str:
+        return self.node.attrs.sget("value") or ""
+
+    @property
+    def is_button(self) -> bool:
+        return self.kind in _BUTTONS
+
+    def has(self, attribute: str) -> bool:
+        return attribute in self.node.attrs
+
+
+class _Place(NamedTuple):
+    """What the elements around a field make of it."""
+
+    form: int = 0  # the nearest
+    is_disabled: bool = False
+    is_suggestion: bool = False  # in a datalist
+    is_foreign: bool = False  # in a picture or a formula: not a field at all
+    direction: str = "ltr"
+
+
+_OUTSIDE = _Place()
+
+
+class _Places:
+    """The place that each element is for what it holds."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Place] = {}
+        self._legends: dict[int, int] = {}
+
+    def around(self, node: LexborNode) -> _Place:
+        path, above = list[LexborNode](), node.parent
+        while above is not None and above.is_element_node and above.mem_id not in self._known:
+            path.append(above)
+            above = above.parent
+        place = self._known.get(above.mem_id, _OUTSIDE) if above is not None else _OUTSIDE
+        for one in reversed(path):
+            self._known[one.mem_id] = place = self._within(one, place)
+        return place
+
+    def _within(self, node: LexborNode, place: _Place) -> _Place:
+        tag = node.tag
+        if tag == "form":
+            place = place._replace(form=node.mem_id)
+        elif tag == "fieldset" and "disabled" in node.attrs:
+            place = place._replace(is_disabled=True)
+        elif tag == "legend" and (fieldset := node.parent) is not None and fieldset.tag == "fieldset":
+            if self._first_legend(fieldset) == node.mem_id:
+                place = place._replace(is_disabled=self.around(fieldset).is_disabled)
+        elif tag == "datalist":
+            place = place._replace(is_suggestion=True)
+        elif tag in _FOREIGN or tag in _HTML_IN_FOREIGN:
+            place = place._replace(is_foreign=tag in _FOREIGN)
+        direction = (node.attrs.sget("dir") or "").lower()
+        return place._replace(direction=direction) if direction in ("ltr", "rtl") else place
+
+    def _first_legend(self, fieldset: LexborNode) -> int:
+        if fieldset.mem_id not in self._legends:
+            found = next((child.mem_id for child in fieldset.iter() if child.tag == "legend"), 0)
+            self._legends[fieldset.mem_id] = found
+        return self._legends[fieldset.mem_id]
+
+
+def _fields_of(tree: LexborHTMLParser, form: LexborNode) -> list[_Field]:
+    """The fields that a form owns. Raises ValueError for too many."""
+    places, number = _Places(), form.attrs.sget(NUMBER)
+    named: set[str] | None = None  # what `form` attributes call it, once there is one
+    found = list[_Field]()
+    for node in tree.css(_CONTROLS):
+        place = places.around(node)
+        if "form" in node.attrs:
+            if named is None:
+                named = _first_with_id(tree, form)
+            is_ours = (node.attrs.sget("form") or "") in named
+        else:
+            owner = node.attrs.sget(NUMBER)
+            is_ours = owner == number if owner else place.form == form.mem_id
+        if not is_ours or place.is_suggestion or place.is_foreign:
+            continue
+        if len(found) == FIELDS_MAX:
+            raise ValueError(f"{_told(form)} has more than {FIELDS_MAX:,} fields")
+        is_disabled = place.is_disabled or "disabled" in node.attrs
+        name = node.attrs.sget("name") or ""
+        found.append(_Field(node, _kind_of(node), name, is_disabled, place.direction))
+    return found
+
+
+def _first_with_id(tree: LexborHTMLParser, form: LexborNode) -> set[str]:
+    """The id of a form if it leads to it, being the first element that has it."""
+    wanted = form.attrs.sget("id") or ""
+    if not wanted:
+        return set()
+    first = next(node for node in tree.css("[id]") if node.attrs.sget("id") == wanted)
+    return {wanted} if first.mem_id == form.mem_id else set()
+
+
+def _kind_of(node: LexborNode) -> str:
+    tag = node.tag or ""
+    if tag in ("select", "textarea"):
+        return tag
+    kind = (node.attrs.sget("type") or "").lower()
+    if tag == "button":
+        return kind if kind in ("reset", "button") else "submit"
+    return kind if kind in _BUTTONS or kind in _BOXES or kind in CLEANED or kind in ("hidden", "file") else "text"
+
+
+def _button_in(tree: LexborHTMLParser, fields: list[_Field], wanted: str) -> _Field:
+    """The button that is pressed, by its name or a selector."""
+    buttons = [field for field in fields if field.kind in _PRESSED]
+    found = [field for field in buttons if field.name == wanted]
+    if not found:
+        matching = {node.mem_id for node in _matching(tree, wanted)}
+        found = [field for field in buttons if field.node.mem_id in matching]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        those = _shown(f'[name="{one.name}"][value="{one.value}"]' for one in found)
+        raise ValueError(f"{len(found)} buttons match {wanted!r} ({those}): name one by a selector")
+    raise LookupError(f"no button {wanted!r} (there are: {_shown(one.name or '(without a name)' for one in buttons)})")
+
+
+def _told(node: LexborNode) -> str:
+    """A form as a selector."""
+    for attribute in ("id", "name", "action"):
+        if value := node.attrs.sget(attribute):
+            return f'{node.tag}[{attribute}="{value[:SHOWN_CHARS]}"]'
+    return str(node.tag)
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Names for a message: each once, in one line, not too many."""
+    distinct = list(dict.fromkeys(one_line(name[: 2 * SHOWN_CHARS]) for name in names))
+    more = f" and {len(distinct) - SHOWN:,} more" if len(distinct) > SHOWN else ""
+    return (", ".join(distinct[:SHOWN]) or "none") + more
+
+
+# --- what they send ---
 
 
 class _Entry(NamedTuple):
     name: str
     value: str
+    is_file: bool = False
 
 
-def form_at(tree: LexborHTMLParser, selector: str) -> LexborNode:
-    """The form that a selector names, or that holds what it names; without one the only form. Raises LookupError."""
-    if not selector:
-        forms = tree.css("form")
-        if len(forms) != 1:
-            if not forms:
-                raise LookupError("the page has no form")
-            shown = ", ".join(_shown(form) for form in forms[:NAMES_SHOWN])
-            raise LookupError(f"the page has {len(forms)} forms: name one with a selector ({shown})")
-        return forms[0]
-    node = tree.css_first(selector)
-    while node is not None and node.tag != "form":
-        node = node.parent
-    if node is None:
-        raise LookupError(f"no form fits {selector!r}")
-    return node
-
-
-def _shown(form: LexborNode) -> str:
-    known = form.attributes
-    return "form" + "".join(f"[{key}={(known[key] or '')[:40]!r}]" for key in ("id", "name", "action") if key in known)
-
-
-def filled(
-    tree: LexborHTMLParser, form: LexborNode, values: Mapping[str, Any], *, url: str, base: str, charset: str = "",
-    button: str = "",
-) -> Submission:  # fmt: skip
-    """What is sent when these values are put into the form's fields: text, a list for several of one name, True or
-    False for a checkbox, None to leave the field out. Others keep what the page gave them. `button`: name or id of the
-    one that is pressed; `url` and `base`: of the page.
-
-    Raises LookupError for a field or button that there is not, ValueError for what can't be chosen or sent.
-    """
-    fields = _fields_of(tree, form)
-    pressed = _button_of(fields, button) if button else None
-    codec = codec_of(_first_word(form.attributes.get("accept-charset") or "")) or charset or "utf-8"
-    entries = list(_entries(tree, fields, pressed, dict(values), codec))
-
-    def said(name: str, default: str) -> str:
-        own = pressed.attributes.get(f"form{name}") if pressed is not None else None
-        return (own if own is not None else form.attributes.get(name)) or default
-
-    method, kind = said("method", "get").lower(), said("enctype", URLENCODED).lower()
-    target = join(base, said("action", url).strip()) if said("action", "") else url
-    if method == "dialog" or not target:
-        raise ValueError(f"the form sends nothing: method {method}, action {said('action', '')[:100]!r}")
-    if method != "post":
-        return Submission("GET", f"{target.partition('?')[0]}?{_urlencoded(entries, codec)}", None, "")
-    if kind == MULTIPART:
-        body, boundary = _multipart(entries, codec)
-        return Submission("POST", target, body, f"{MULTIPART}; boundary={boundary}")
-    if kind == PLAIN:
-        lines = [in_codec(codec, f"{name}={value}\r\n") for name, value in entries]
-        return Submission("POST", target, b"".join(lines), PLAIN)
-    return Submission("POST", target, _urlencoded(entries, codec).encode(), URLENCODED)
-
-
-def _first_word(text: str) -> str:
-    return next(iter(text.replace(",", " ").split()), "")
-
-
-def _fields_of(tree: LexborHTMLParser, form: LexborNode) -> list[LexborNode]:
-    """The fields that belong to a form, in the order of the tree: those within it, and those that name it."""
-    identity, inside = form.attributes.get("id"), {node.mem_id for node in form.css(_FIELDS)}
-    fields = []
-    for node in tree.css(_FIELDS):
-        owner = node.attributes.get("form")
-        if (node.mem_id in inside) if owner is None else bool(identity) and owner == identity:
-            fields.append(node)
-    if len(fields) > FIELDS_MAX:
-        raise ValueError(f"the form has {len(fields):,} fields; {FIELDS_MAX:,} can be sent")
-    return fields
-
-
-def _kind(node: LexborNode) -> str:
-    if node.tag == "button":
-        kind = (node.attributes.get("type") or "submit").lower()
-        return kind if kind in _BUTTONS else "submit"
-    return (node.attributes.get("type") or "text").lower() if node.tag == "input" else node.tag or ""
-
-
-def _button_of(fields: list[LexborNode], name: str) -> LexborNode:
-    buttons = [node for node in fields if _kind(node) in _SENDING]
-    for node in buttons:
-        if name in (node.attributes.get("name"), node.attributes.get("id")):
-            return node
-    known = ", ".join(sorted(filter(None, (node.attributes.get("name") for node in buttons))))
-    raise LookupError(f"the form has no button {name!r} (there are: {known or 'none with a name'})")
-
-
-def _entries(
-    tree: LexborHTMLParser, fields: list[LexborNode], pressed: LexborNode | None, values: dict[str, Any], codec: str
-) -> Iterator[_Entry]:
-    """The entries that are sent. Values stand where the first field of their name stands."""
-    named: dict[str, list[LexborNode]] = {}
-    for node in fields:
-        named.setdefault(node.attributes.get("name") or "", []).append(node)
-    if unknown := values.keys() - named.keys():
-        known = ", ".join(sorted(name for name in named if name)[:NAMES_SHOWN])
-        raise LookupError(f"the form has no field {min(unknown)!r} (there are: {known})")
-    done, barred = set[str](), _barred(tree)
-    for node in fields:
-        name, kind = node.attributes.get("name") or "", _kind(node)
-        if name in values and name:
-            if name not in done:
-                done.add(name)
-                yield from (_Entry(name, _normal(value)) for value in _given(name, values[name], named[name]))
-        elif node.mem_id not in barred and not _is_off(node, kind, pressed):
-            yield from _own(node, name, kind, codec)
-
-
-def _is_off(node: LexborNode, kind: str, pressed: LexborNode | None) -> bool:
-    """Is a field not sent as it is?"""
-    if kind in _BUTTONS and (pressed is None or node.mem_id != pressed.mem_id):
-        return True
-    if kind in _CHOICES and "checked" not in node.attributes:
-        return True
-    return "disabled" in node.attributes
-
-
-def _barred(tree: LexborHTMLParser) -> set[int]:
-    """Fields that are off for what is around them: data lists, and fieldsets, but for the first legend of these."""
-    barred: set[int] = set()
-    for around in tree.css("datalist, fieldset[disabled]"):  # no descendants in a selector: each walks to the root
-        if around.mem_id in barred:
+def _entries(fields: list[_Field], pressed: _Field | None, given: Mapping[int, list[str]], codec: str) -> list[_Entry]:
+    """`given`: values of fields that were set."""
+    ticked = {field.name: field.node.mem_id for field in fields if field.kind == "radio" and field.has("checked")}
+    entries = list[_Entry]()
+    for field in fields:
+        if field.is_button:
+            if pressed is not None and field.node.mem_id == pressed.node.mem_id:
+                entries += _of_button(field)
             continue
-        legend = next((one for one in around.iter() if one.tag == "legend"), None) if around.tag == "fieldset" else None
-        free = {node.mem_id for node in legend.css(_BARRED)} if legend is not None else set[int]()
-        barred |= {node.mem_id for node in around.css(_BARRED)} - free
-    return barred
+        values = given.get(field.node.mem_id)
+        if not field.name or (values is None and field.is_disabled):
+            continue
+        if values is None:
+            is_charset = field.kind == "hidden" and field.name.lower() == "_charset_"
+            values = [name_of(codec)] if is_charset else _default(field, ticked)
+        entries += [_Entry(field.name, value, field.kind == "file") for value in values]
+        entries += _direction(field, values)
+    return entries
 
 
-def _own(node: LexborNode, name: str, kind: str, codec: str) -> Iterator[_Entry]:
-    """What the page itself put into a field."""
-    value = node.attributes.get("value") or ""
-    if kind == "image":
-        prefix = f"{name}." if name else ""
-        yield from (_Entry(f"{prefix}x", "0"), _Entry(f"{prefix}y", "0"))
-    elif not name:
-        return
-    elif kind == "select":
-        yield from (_Entry(name, _option(one)) for one in _selected(node))
-    elif kind == "textarea":
-        yield _Entry(name, _normal(node.text()))
-    elif kind in _CHOICES and "value" not in node.attributes:
-        yield _Entry(name, "on")
-    elif kind == "hidden" and name.lower() == "_charset_":
-        yield _Entry(name, codec.upper())
-    else:  # a line of text has no line ends, whatever its attribute has
-        yield _Entry(name, _normal(value) if kind == "hidden" else value.replace("\r", "").replace("\n", ""))
-
-
-def _selected(node: LexborNode) -> list[LexborNode]:
-    options = [one for one in node.css("option") if not _is_disabled_option(one)]
-    chosen = [one for one in options if "selected" in one.attributes]
-    if "multiple" in node.attributes:
-        return chosen
-    return chosen[-1:] or options[:1]
-
-
-def _is_disabled_option(option: LexborNode) -> bool:
-    parent = option.parent
-    is_group_off = parent is not None and parent.tag == "optgroup" and "disabled" in parent.attributes
-    return "disabled" in option.attributes or is_group_off
-
-
-def _option(option: LexborNode) -> str:
-    value = option.attributes.get("value")
-    return " ".join(option.text().split()) if value is None else value
-
-
-def _given(name: str, value: Any, nodes: list[LexborNode]) -> list[str]:
-    """What somebody wants in the fields of a name."""
-    if value is None or value is False:
+def _of_button(field: _Field) -> list[_Entry]:
+    if field.kind == "image":  # where it was clicked
+        prefix = f"{field.name}." if field.name else ""
+        return [_Entry(f"{prefix}x", "0"), _Entry(f"{prefix}y", "0")]
+    if not field.name:
         return []
-    if value is True:
-        return [node.attributes.get("value") or "on" for node in nodes if _kind(node) in _CHOICES][:1] or ["on"]
-    wanted = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
-    kinds = {_kind(node) for node in nodes}
-    if kinds <= {"radio", "select"}:
-        known = {
-            choice
-            for node in nodes
-            for choice in (
-                map(_option, node.css("option")) if node.tag == "select" else [node.attributes.get("value") or "on"]
-            )
-        }
-        if unknown := [one for one in wanted if one not in known]:
-            shown = ", ".join(sorted(known)[:NAMES_SHOWN])
-            raise ValueError(f"the field {name!r} has no choice {unknown[0]!r} (there are: {shown})")
-    return wanted
+    is_plain_input = field.node.tag == "input" and not field.has("value")
+    value = _SUBMIT_LABEL if is_plain_input else field.value
+    return [_Entry(field.name, value), *_direction(field, [value])]
 
 
-def _normal(text: str) -> str:
-    """Line ends as CRLF."""
+def _direction(field: _Field, values: list[str]) -> list[_Entry]:
+    """For `dirname`: the direction of the text."""
+    name = field.node.attrs.sget("dirname") or ""
+    if not name or not values or field.kind not in _DIRECTED:
+        return []
+    own = (field.node.attrs.sget("dir") or "").lower()
+    if own == "auto":
+        strong = (unicodedata.bidirectional(c) for c in values[0])
+        own = "rtl" if next((kind for kind in strong if kind in ("L", "R", "AL")), "L") != "L" else "ltr"
+    elif own not in ("ltr", "rtl"):
+        own = "ltr" if field.kind == "tel" else field.direction
+    return [_Entry(name, own)]
+
+
+def _default(field: _Field, ticked: Mapping[str, int]) -> list[str]:
+    if field.kind == "select":
+        return _chosen(field)
+    if field.kind == "textarea":
+        return [field.node.text()]
+    if field.kind == "checkbox":
+        return [_box_value(field)] if field.has("checked") else []
+    if field.kind == "radio":  # ticking one clears the others
+        return [_box_value(field)] if ticked.get(field.name) == field.node.mem_id else []
+    if field.kind == "file":
+        return [""]
+    clean = CLEANED.get(field.kind)
+    return [clean(field.value, field.node) if clean else field.value]
+
+
+def _box_value(field: _Field) -> str:
+    return field.value if field.has("value") else "on"
+
+
+class _Option(NamedTuple):
+    value: str
+    is_selected: bool
+    is_disabled: bool
+
+
+def _options(field: _Field) -> Iterator[_Option]:
+    for node in field.node.css("option"):
+        above = node.parent
+        group = [above] if above is not None and above.tag == "optgroup" else []
+        is_off = any("disabled" in one.attrs for one in (node, *group))
+        value = node.attrs.sget("value") or ""
+        yield _Option(value if "value" in node.attrs else _label(node), "selected" in node.attrs, is_off)
+
+
+def _label(option: LexborNode) -> str:
+    return " ".join([word for word in option.text().translate(_TO_BLANK).split(" ") if word])
+
+
+_TO_BLANK = str.maketrans(dict.fromkeys(BLANKS, " "))
+
+
+def _chosen(field: _Field) -> list[str]:
+    options = list(_options(field))
+    chosen = [option for option in options if option.is_selected]
+    if not field.has("multiple"):
+        if not chosen and _integer(field.node.attrs.sget("size") or "") <= 1:  # a menu always shows one
+            chosen = [option for option in options if not option.is_disabled][:1]
+        chosen = chosen[-1:]
+    return [option.value for option in chosen if not option.is_disabled]
+
+
+def _integer(text: str) -> int:
+    digits = text.strip(BLANKS)[:6]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+# --- what was set ---
+
+
+def _set(form: str, fields: list[_Field], values: Given, *, extra: bool) -> tuple[dict[int, list[str]], list[_Entry]]:
+    """The values of each field that is named, and those for which there is none."""
+    by_name = dict[str, list[_Field]]()
+    for field in fields:
+        by_name.setdefault(field.name, []).append(field)
+    found, beyond = dict[int, list[str]](), list[_Entry]()
+    for name, value in values.items():
+        named = by_name.get(name, [])
+        usable = [field for field in named if not field.is_button]
+        wanted = _wanted(name, value, usable)
+        if named and not usable:
+            raise ValueError(f"{name!r} is a button of {form}: name it with button=")
+        if not usable and not extra:
+            names = _shown(one for one, those in by_name.items() if one and not all(field.is_button for field in those))
+            raise LookupError(f"{form} has no field {name!r} (there are: {names})")
+        if wanted is None:
+            found |= {field.node.mem_id: [] for field in usable}
+            continue
+        assigned, rest, choices = _assigned(name, usable, wanted)
+        if rest and not extra:
+            is_known = not choices or rest[0] in choices
+            why = f"it takes {len(wanted) - len(rest)} in all" if is_known else f"there are: {_shown(choices)}"
+            raise LookupError(f"the field {name!r} of {form} can't have the value {rest[0]!r} ({why})")
+        found |= assigned
+        beyond += [_Entry(name, one) for one in rest]
+    return found, beyond
+
+
+def _assigned(name: str, fields: list[_Field], wanted: list[str]) -> tuple[dict[int, list[str]], list[str], list[str]]:
+    """The values of fields with one name, the values that none of them can have, and the choices that there are.
+
+    Boxes and options take the values that they have. The fields for text get the others in order, those that are not
+    disabled first; they keep their own when none is left.
+    """
+    if wanted and any(field.kind == "file" for field in fields):
+        raise ValueError(f"the field {name!r} is for a file, which can't be sent")
+    found, rest, choices, is_ticked = dict[int, list[str]](), list(wanted), list[str](), False
+    for field in fields:
+        key = field.node.mem_id
+        if field.kind in _BOXES:
+            is_open = field.kind == "checkbox" or not is_ticked
+            found[key] = _common([_box_value(field)] if is_open else [], rest)
+            is_ticked |= field.kind == "radio" and bool(found[key])
+            choices.append(_box_value(field))
+        elif field.kind == "select":
+            options = [option.value for option in _options(field)]
+            choices += options
+            if field.has("multiple"):
+                found[key] = _common(options, rest)
+            elif chosen := _common(list(rest), [*options])[:1]:
+                found[key] = chosen
+                rest.remove(chosen[0])
+            elif rest:  # it goes to another field, or is one that a script would add
+                found[key] = []
+    texts = sorted((field for field in fields if field.kind not in _CHOICES), key=lambda field: field.is_disabled)
+    found |= {field.node.mem_id: [value] for field, value in zip(texts, rest, strict=False)}
+    return found, rest[len(texts) :], choices
+
+
+def _common(values: list[str], rest: list[str]) -> list[str]:
+    """Those of the values that are in the rest, which they leave."""
+    found = list[str]()
+    for value in values:
+        if value in rest:
+            rest.remove(value)
+            found.append(value)
+    return found
+
+
+def _wanted(name: str, value: Any, fields: list[_Field]) -> list[str] | None:
+    """Raises TypeError for what is no text, number, list of these, or answer to whether a box is ticked."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        boxes = [field for field in fields if field.kind in _BOXES]
+        if fields and not boxes:
+            raise TypeError(f"the field {name!r} is no box that is ticked or not: it takes a text")
+        return [_box_value(boxes[0]) if boxes else "on"] if value else []
+    wanted: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in wanted):
+        raise TypeError(f"the field {name!r} takes a text, a number, a list of these, True, False or None")
+    return [scalar(str(one)) for one in wanted]
+
+
+# --- the request ---
+
+
+def _keyword(form: LexborNode, pressed: _Field | None, name: str, known: tuple[str, ...]) -> str:
+    """An attribute of the form, which the button's may replace; "" for what is not known."""
+    value = form.attrs.sget(name)
+    if pressed is not None and pressed.has(f"form{name}"):
+        value = pressed.node.attrs.sget(f"form{name}")
+    found = (value or "").lower()
+    return found if found in known else ""
+
+
+def _codec_of(form: LexborNode, charset: str) -> str:
+    """The first known encoding of `accept-charset`, else that of the page, as browsers do (the standard has UTF-8 where
+    none is known, and no commas); UTF-8 in the place of UTF-16.
+    """
+    accepted = (form.attrs.sget("accept-charset") or "").replace(",", " ").translate(_TO_BLANK).split(" ")
+    codec = next((known for label in accepted if (known := CODECS.get(label.lower()))), charset)
+    return "utf-8" if is_unicode(codec) else codec
+
+
+def _action(form: LexborNode, pressed: _Field | None, url: str, base: str, charset: str) -> str:
+    """Where it is sent. Raises ValueError for what can't be fetched."""
+    action = form.attrs.sget("action") or ""
+    if pressed is not None and pressed.has("formaction"):
+        action = pressed.node.attrs.sget("formaction") or ""
+    if not action.strip(BLANKS):
+        return url
+    target = join(base, action if is_unicode(charset) else with_query_in(charset, action))
+    if target is None:
+        raise ValueError(f"{_told(form)} leads to {one_line(action[: 2 * SHOWN_CHARS])!r}, which is not an http URL")
+    return target
+
+
+def _with_query(target: str, query: str) -> str:
+    try:
+        return canonicalize(f"{target.partition('?')[0]}?{query}")
+    except InvalidUrl as error:
+        raise ValueError(f"the URL with the data of the form can't be fetched: {error.reason}") from None
+
+
+def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")
 
 
-def _urlencoded(entries: list[_Entry], codec: str) -> str:
-    def coded(text: str) -> str:
-        return quote_plus(in_codec(codec, text), safe="*").replace("~", "%7E")
-
-    return "&".join(f"{coded(name)}={coded(value)}" for name, value in entries)
+def _urlencoded(pairs: Iterable[tuple[bytes, bytes]]) -> str:
+    return "&".join([f"{_escaped(name)}={_escaped(value)}" for name, value in pairs])
 
 
-def _multipart(entries: list[_Entry], codec: str) -> tuple[bytes, str]:
-    """The boundary follows from the content: the same form is the same request."""
-    parts = [
-        in_codec(codec, f'Content-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{value}\r\n')
-        for name, value in entries
-    ]
-    boundary = f"----crawler{blake2b(b''.join(parts), digest_size=12).hexdigest()}"
-    mark = f"--{boundary}".encode()
-    return b"".join([mark + b"\r\n" + part for part in parts]) + mark + b"--\r\n", boundary
+def _escaped(text: bytes) -> str:
+    return "".join(map(_FORM_OCTETS.__getitem__, text))
 
 
-def _quoted(name: str) -> str:
-    return _normal(name).replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
+def _multipart(pairs: list[tuple[bytes, bytes]], are_files: list[bool]) -> tuple[bytes, str]:
+    """Body and type. The boundary comes from the data: the same data are the same request."""
+    parts = list[bytes]()
+    for (name, value), is_file in zip(pairs, are_files, strict=True):
+        quoted = name.replace(b"\r", b"%0D").replace(b"\n", b"%0A").replace(b'"', b"%22")
+        rest = b'; filename=""\r\nContent-Type: application/octet-stream' if is_file else b""
+        parts.append(b'\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n' % (quoted, rest, value))
+    boundary = b"----form" + blake2b(b"".join(parts), digest_size=12).hexdigest().encode()
+    body = b"".join([b"--" + boundary + part for part in parts]) + b"--" + boundary + b"--\r\n"
+    return body, f"{MULTIPART}; boundary={boundary.decode()}"

@@ -31,7 +31,7 @@ from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_al
 TITLE_CHARS_MAX = 300
 LINK_BYTES_MAX = 1024 * 1024  # of the links of one page: they are in memory and on the way to the engine at once
 
-_NO_EVENTS = 1  # LexborDocumentOptions.WO_EVENTS: no side effects while the tree is built
+NO_EVENTS = 1  # LexborDocumentOptions.WO_EVENTS: no side effects while the tree is built, of quadratic time for options
 _UNSEEN = ["script", "style", "noscript", "head", "iframe", "object", "svg", "textarea", "select"]
 _BLOCKS = (
     "address,article,aside,blockquote,br,dd,details,div,dl,dt,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,header,"
@@ -166,7 +166,7 @@ def parse_with_tree(
             return _sitemap(url, body, links_max, bytes_max, noindex=noindex, is_followed=is_followed), None
         links = (refreshed,) if refreshed and is_followed else ()
         return ParsedPage(noindex=noindex, nofollow=nofollow, links=links), None
-    tree = LexborHTMLParser(markup.body, options=_NO_EVENTS)
+    tree = LexborHTMLParser(markup.body, options=NO_EVENTS)
     selector = _OBEYING_NOFOLLOW if obey_nofollow else _FOLLOWING_ALL
     found = _Found(tree.css(selector), selector, agent)
     nofollow = nofollow or found.nofollow
@@ -433,7 +433,7 @@ def extract_text(body: bytes, charset: str) -> str:
 
     That of declarative shadow roots follows that of the document.
     """
-    tree = LexborHTMLParser(decode(body, charset), options=_NO_EVENTS)
+    tree = LexborHTMLParser(decode(body, charset), options=NO_EVENTS)
     hosts: set[int] = set()
     parts, lines = [tree.body], list[str]()
     for part in parts:  # grows

@@ -46,7 +46,7 @@ _ATTRIBUTE = re.compile(  # as the tokenizer of the HTML standard reads it
     rb"(?:%b*+=%b*+(?:\"[^\"]*+\"?|'[^']*+'?|[^ \t\n\f\r>\"'][^ \t\n\f\r>]*+)?+)?+" % (_BLANK, _BLANK)
 )
 _IN_TAG = re.compile(rb"(?:[ \t\n\f\r/]++|%b)*+" % _ATTRIBUTE.pattern)
-_TAG = re.compile(rb"</?[a-zA-Z][^ \t\n\f\r/>]*+" + _IN_TAG.pattern)
+TAG = re.compile(rb"</?[a-zA-Z][^ \t\n\f\r/>]*+" + _IN_TAG.pattern)
 _START = re.compile(rb"</?[a-zA-Z]")
 # The first two letters of formatting elements with attributes pass, and few others. `a` is not among them: only one is
 # copied. Without attributes there are at most 39, which take 6 us for each block.
@@ -104,7 +104,7 @@ def _maybe_formatting(markup: bytes) -> Counter[bytes] | None:
     left = 2 * len(markup)  # bytes: tags that overlap are not read again and again
     for opening in _MAYBE_FORMATTING.finditer(markup):
         at = opening.start()
-        tag = _TAG.match(markup, at, at + _TAG_BYTES_MAX)
+        tag = TAG.match(markup, at, at + _TAG_BYTES_MAX)
         assert tag is not None
         left -= tag.end() - at
         if left < 0 or tag.end() == at + _TAG_BYTES_MAX:
@@ -160,7 +160,7 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
             begin = at + 1
             continue
         for opening in _START.finditer(markup, begin, end):
-            tag = _TAG.match(markup, opening.start())
+            tag = TAG.match(markup, opening.start())
             assert tag is not None
             length = tag.end() - opening.start()
             left -= length

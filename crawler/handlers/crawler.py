@@ -57,8 +57,18 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return any(pattern.matches(url) for pattern in self.patterns)
 
 
+class ItemFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that items go through, and how it is called."""
+
+    name: str
+    function: Callable[..., Any]
+    is_plain: bool  # called in a thread
+    stream: Stream  # of one that is not
+    takes_page: bool  # beside the item
+
+
 class Crawler:
-    """Handlers of pages, and hooks of other events.
+    """Handlers of pages, functions that their items go through, and hooks of other events.
 
     A page goes to one handler: that of its label, if `page.follow` gave it one; else to the first whose pattern fits,
     by the order of their definition; else to the one without pattern and label. Handlers for other statuses are
@@ -67,6 +77,7 @@ class Crawler:
 
     def __init__(self) -> None:
         self.handlers: list[Handler] = []
+        self.pipeline: list[ItemFunction] = []
         self.listeners: dict[Event, list[Callable[..., Any]]] = {event: [] for event in get_args(Event)}
         self.starts: list[Callable[..., Any]] = []
         self.request_functions: list[Callable[..., Any]] = []
@@ -183,6 +194,23 @@ class Crawler:
     def labels(self) -> list[str]:
         return [handler.label for handler in self.handlers if handler.label]
 
+    def item(self, function: Function) -> Function:
+        """Decorator: each item that a handler yields goes through this function, in the order of their definition.
+
+        It is called with the item, or with the item and its page, before the item is checked and stored. It returns
+        that item or another one, None to drop it, or yields several. What it raises fails the page.
+        """
+        takes_page = _takes(function, "item", "page")
+        if not takes_page:
+            check_callable(function, "item")
+        self.pipeline.append(
+            ItemFunction(
+                name=name_of(function), function=function, is_plain=is_plain(function), stream=stream_of(function),
+                takes_page=takes_page,
+            )
+        )  # fmt: skip
+        return function
+
     def on_fetch(self, function: Function) -> Function:
         """Decorator: called with the page of each response, before its handler and whether it has one or not."""
         return self._listen("fetch", function, "page")
@@ -207,6 +235,13 @@ class Crawler:
         check_callable(function, *arguments)
         self.listeners[event].append(function)
         return function
+
+
+def _takes(function: Callable[..., Any], *arguments: str) -> bool:
+    with contextlib.suppress(UsageError):
+        check_callable(function, *arguments)
+        return True
+    return False
 
 
 def _statuses(given: Iterable[int]) -> frozenset[int]:

@@ -89,6 +89,8 @@ def _checked(packed: bytes, item: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     """What the encoder does not know by itself."""
+    if isinstance(value, str):  # texts of parsers, which know where they come from
+        return str.__str__(value)
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} can't be written as JSON")

@@ -1,21 +1,21 @@
 """The page that a handler gets: its tree, parsed on first use, and the URLs it follows."""
 
-import json
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import with_query_in
-from crawler.content.forms import filled, form_at
-from crawler.content.html import LINK_BYTES_MAX, extract_text
+from crawler.content.forms import filled
+from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, extract_text
+from crawler.content.json_text import json_of, jsonld_of
 from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.handlers.tasks import storable
-from crawler.media_type import declared_type, is_html
+from crawler.media_type import declared_type, is_html, is_xml
 from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response
 from crawler.rules.requests import bytes_of, form_of, request_of, with_fields
 from crawler.rules.urls import canonicalize, join
@@ -27,6 +27,7 @@ CARRIED_BYTES_MAX = (
 )  # of what the requests that a page leads to carry: they are in memory until it is committed
 RETRY_MAX_S = 7 * 86_400.0
 _REFERENCE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/|\.{1,2}/|\?")
+_LINKS = frozenset(("a", "area", "iframe", "frame"))
 _log = logging.getLogger("crawler.handler")
 
 
@@ -71,11 +72,11 @@ class Page:
         self.run = run  # of the job that it was fetched for; "": of none
         self.request = request or PLAIN  # that brought it
         self.meta = self.request.meta  # given along by who followed it
-        self.links = parsed.links  # canonical, distinct, in order; in scope or not
         self.title = parsed.title
         self.truncated = response.truncated  # "", or why the body is cut: "length", "time", "disconnect"
         self.is_unchanged = response.is_unchanged  # since an earlier run of its job: the body is that of the archive
         self.decode_error = response.decode_error  # "", or what is wrong with the Content-Encoding of the body
+        self._links = parsed.links
         self._followed: list[Followed] = []
         self._followed_bytes = self._carried_bytes = self._again = 0
         self._fingerprint = fingerprint
@@ -109,7 +110,7 @@ class Page:
         tree, self._tree = self._tree, None
         if tree is None:
             self._check_may_parse()
-        return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "")
+        return tree or LexborHTMLParser(decode(self.body, self.charset) if self._is_html else "", options=NO_EVENTS)
 
     def _check_may_parse(self) -> None:
         if not self._may_parse:
@@ -129,6 +130,7 @@ class Page:
         """Free the tree, which takes ten times the memory of the body, even if the page is kept."""
         self._tree = None
         self.__dict__.pop("html", None)
+        self.__dict__.pop("_xpath_tree", None)
 
     @cached_property
     def text(self) -> str:
@@ -142,18 +144,80 @@ class Page:
 
     def json(self) -> Any:
         """The body as JSON. Raises ValueError when it is none."""
-        return json.loads(self.body)
+        return json_of(self.body, self.charset)
+
+    def jsonld(self) -> list[dict[str, Any]]:
+        """All objects of its JSON-LD blocks, without the lists and graphs around them. Blocks that can't be read are
+        left out, and logged.
+        """
+        found, unread = jsonld_of(self.html)
+        if unread:
+            _log.warning("jsonld.unreadable", extra={"url": self.url, "blocks": unread})
+        return found
+
+    def links(self, selector: str = "") -> list[str]:
+        """Canonical URLs, each once, in order, in scope or not: all links, or those that match a CSS selector or are
+        in an element that does. At most as many as the crawl takes of a page (fetch.links_max).
+
+        Raises ValueError for an invalid selector.
+        """
+        if not selector:
+            return list(self._links)
+        found: dict[str, None] = {}
+        size = 0
+        for href in self._hrefs_in(selector):
+            url = self._joined(href)
+            if not url or url in found:
+                continue
+            size += len(url)
+            if len(found) == self._follow_max or size > LINK_BYTES_MAX:
+                break
+            found[url] = None
+        return list(found)
+
+    def _hrefs_in(self, selector: str) -> Iterator[str]:
+        """References of elements that match, and of links within them; each element is looked at once."""
+        matching = {node.mem_id for node in self.css(selector)}
+        known: dict[int, bool] = {}  # elements: are they, or is one around them, among these?
+        for node in self.html.css("[href],[src]") if matching else ():
+            is_link = node.tag in _LINKS and _is_within(node, matching, known)
+            if is_link or node.mem_id in matching:
+                yield from self._hrefs((node,))
 
     def css(self, selector: str) -> list[LexborNode]:
         """All elements that match. Raises ValueError for an invalid selector."""
-        return self.html.css(selector)
+        try:
+            return self.html.css(selector)
+        except SelectolaxError:
+            raise ValueError(f"{selector!r} is not a valid CSS selector") from None
 
     def css_first(self, selector: str) -> LexborNode:
         """The first element that fits. Raises LookupError when there is none: the page is not as it was expected."""
-        node = self.html.css_first(selector)
-        if node is None:
+        found = self.css(selector)
+        if not found:
             raise LookupError(f"nothing fits {selector!r} on {self.url}")
-        return node
+        return found[0]
+
+    def xpath(self, expression: str, *, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Any:
+        """What an XPath 1.0 expression gives, as lxml has it: a list of elements or texts, or a text, number or bool.
+
+        The tree is of HTML as libxml2 reads it, or of XML; it is empty for anything else. `variables` are those that
+        the expression names ($name). Raises ValueError for an invalid expression and for a page that libxml2 does not
+        read whole (nested more than 2,048 deep, in XML 256; entities of its own), RuntimeError as `html` does.
+        """
+        from crawler.content.xpath import evaluate
+
+        return evaluate(self._xpath_tree, expression, namespaces, variables)
+
+    @cached_property
+    def _xpath_tree(self) -> Any:
+        from crawler.content.xpath import tree_of
+
+        self._check_may_parse()
+        is_read = self._is_html or is_xml(declared_type(self._response))
+        return tree_of(
+            self.url, decode(self.body, self.charset) if is_read else "", is_html=self._is_html or not is_read
+        )
 
     def follow(
         self, target: str, *, label: str = "", priority: float = 0.0, meta: Mapping[str, Any] | None = None,
@@ -214,23 +278,24 @@ class Page:
         return len(found)
 
     def submit(
-        self, form: str | LexborNode = "", values: Mapping[str, Any] | None = None, *, button: str = "",
-        label: str = "", priority: float = 0.0, **carried: Any,
+        self, form: str | LexborNode = "form", values: Mapping[str, Any] | None = None, *, button: str = "",
+        label: str = "", priority: float = 0.0, extra: bool = False, **carried: Any,
     ) -> int:  # fmt: skip
         """Send a form of the page, as a browser would: with its method, action, hidden fields and defaults.
 
-        `form`: a CSS selector, or the node; without one the only form. `values`: what to put into its fields, by name:
-        text, a list for several, True or False for a checkbox, None to leave it out. `button`: name or id of the one to
-        press. `carried`: `meta`, `headers`, `key`, `again`, `session` ... as of `follow`.
+        `form`: a CSS selector that one form matches, or its node; without one the only form. `values`: what to put into
+        its fields, by name: a text, a list for several, True or False for a box, None to leave it out; `extra`: also
+        into fields and options that it does not have, as a script would add them. `button`: name or selector of the one
+        to press. `carried`: `meta`, `headers`, `key`, `again`, `session` ... as of `follow`.
 
-        Raises LookupError for a form, field or button that there is not, ValueError for what can't be chosen or sent,
-        and what `follow` raises.
+        Raises LookupError for a form, field or button that there is not, ValueError and TypeError for what can't be
+        chosen or sent, and what `follow` raises.
         """
-        node = form_at(self.html, form) if isinstance(form, str) else form
         found = filled(
-            self.html, node, values or {}, url=self.url, base=self._base, charset=self._query_charset, button=button
-        )
-        if found.body is not None:
+            self.html, form, values or {}, url=self.url, base=self._base, charset=self.charset, button=button,
+            extra=extra,
+        )  # fmt: skip
+        if found.method != GET:
             carried |= {
                 "body": found.body,
                 "headers": {"Content-Type": found.content_type, **carried.pop("headers", {})},
@@ -249,9 +314,14 @@ class Page:
         self.retry_s = delay
 
     def _linked(self, selector: str) -> list[str | None]:
-        hrefs = (node.attrs.sget("href") or node.attrs.sget("src") for node in self.css(selector))
+        return [self._joined(href) for href in self._hrefs(self.css(selector))]
+
+    def _hrefs(self, nodes: Iterable[LexborNode]) -> Iterator[str]:
+        """Their references, in the encoding of the page."""
         charset = self._query_charset
-        return [self._joined(with_query_in(charset, href) if charset else href) for href in hrefs if href]
+        for node in nodes:
+            if href := node.attrs.sget("href") or node.attrs.sget("src"):
+                yield with_query_in(charset, href) if charset else href
 
     def _joined(self, href: str) -> str | None:
         return join(self._base, href)
@@ -266,6 +336,21 @@ class Page:
             except InvalidUrl:
                 continue
         return self.url
+
+
+def _is_within(node: LexborNode, matching: Collection[int], known: dict[int, bool]) -> bool:
+    """Does an element match, or one around it? `known` grows."""
+    path, one = list[int](), node
+    while (key := one.mem_id) not in known:
+        path.append(key)
+        above = one.parent
+        if key in matching or above is None:
+            known[key] = key in matching
+            break
+        one = above
+    found = known[key]
+    known.update(dict.fromkeys(path, found))
+    return found
 
 
 def _is_reference(target: str) -> bool:

@@ -22,9 +22,10 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from crawler.errors import UsageError
-from crawler.handlers.crawler import Crawler, Handler
+from crawler.handlers.crawler import Crawler, Handler, ItemFunction
 from crawler.handlers.item_encoding import InvalidItem, InvalidItemError
 from crawler.handlers.page import Page
+from crawler.handlers.pipeline import ALL_HANG, BREATH, Bounds, Pipeline, RefusedError, one_of
 from crawler.handlers.tasks import (
     GRACE_S,
     AllHangError,
@@ -46,31 +47,31 @@ from crawler.handlers.tasks import (
 from crawler.model import Followed, Request
 from crawler.rules.requests import check_header
 
-BREATH = 64  # items after which an asynchronous generator lets others run, should it not do so itself
 CANCEL_GRACE_S = 1.0  # for cancelled code to clean up; then it is cancelled again
 CANCELS_MAX = 5  # after these it is left behind
 LEFT_BEHIND_KEPT = 64
 
-Take = Callable[[Any], None]
+Take = Callable[[Any], Awaitable[None] | None]  # what it returns in an event loop is awaited there
 # Closing them fails as cancelling them did, and so would the garbage collector, with a message on the terminal.
 _left_behind: deque[object] = deque(maxlen=LEFT_BEHIND_KEPT)
 
 
-class RefusedError(Exception):
-    """Raised by who takes items: no more of them. Says why in one line that is ours."""
-
-
 async def call_plain(
-    function: Callable[..., Any], arguments: tuple[Any, ...], take: Take, threads: Threads, timeout_s: float
-) -> CodeFailure | None:
-    """Call it in a thread; None when it is done. What it returns is awaited here, if that is how it is made."""
+    function: Callable[..., Any], arguments: tuple[Any, ...], take: Take, threads: Threads, timeout_s: float,
+    take_here: Take | None = None,
+) -> CodeFailure | None:  # fmt: skip
+    """Call it in a thread; None when it is done. What it returns is awaited here, if that is how it is made, and goes
+    to `take_here`, if that is another.
+    """
     try:
         found = await threads.run(partial(_in_thread, function, arguments, take), timeout_s)
     except TimeoutError:
         return _late(timeout_s)
     except AllHangError:
-        return CodeFailure("too many functions hang: no more are started until some of them end", is_late=True)
-    return found if isinstance(found, CodeFailure | None) else await call_stream(_one(found), take, timeout_s)
+        return CodeFailure(ALL_HANG, is_late=True)
+    if isinstance(found, CodeFailure | None):
+        return found
+    return await call_stream(one_of(found), take_here or take, timeout_s)
 
 
 async def call_asynchronous(
@@ -142,18 +143,14 @@ def _close(items: Iterator[Any], result: object) -> None:
         _left_behind.append(result)
 
 
-async def _one(result: Awaitable[Any]) -> AsyncIterator[Any]:
-    item = await result
-    if item is not None:
-        yield item
-
-
 async def _taken(stream: AsyncIterator[Any], take: Take) -> CodeFailure | None:
     count = 0
     try:
         async with aclosing(stream) as items:  # type: ignore[type-var]
             async for item in items:
-                take(item)
+                taken = take(item)
+                if taken is not None:
+                    await taken
                 count += 1
                 if count % BREATH == 0:
                     await asyncio.sleep(0)
@@ -401,6 +398,7 @@ class Handled(msgspec.Struct):
     invalid: list[InvalidItem] = []  # the first of them
     invalid_count: int = 0
     retry_s: float | None = None  # the handler wants the page again, not before: nothing of the rest counts
+    dropped_count: int = 0  # by functions of `@app.item`
 
 
 NOTHING_HANDLED = Handled()
@@ -414,17 +412,30 @@ class HandlerError(Exception):
         self.trace = trace
 
 
-async def run_handler(handler: Handler, page: Page, limits: Limits, threads: Threads) -> Handled:
-    """Call a handler with a page. Raises HandlerError."""
+async def run_handler(
+    handler: Handler, page: Page, limits: Limits, threads: Threads, pipeline: Sequence[ItemFunction] = ()
+) -> Handled:
+    """Call a handler with a page, and the functions of a pipeline with its items. Raises HandlerError."""
     taking = _Taking(handler, limits)
-    if handler.is_plain:
-        failure = await call_plain(handler.function, (page,), taking.take, threads, handler.timeout_s)
-    else:
-        failure = await call_asynchronous(handler.stream, (page,), taking.take, handler.timeout_s)
+    take: Take = taking.take
+    take_here, passing = take, None
+    if pipeline:
+        passing = Pipeline(pipeline, page, taking.take, taking.bounds, threads)
+        take, take_here = passing.in_thread, passing.in_loop
+    try:
+        if handler.is_plain:
+            failure = await call_plain(handler.function, (page,), take, threads, handler.timeout_s, take_here)
+        else:
+            failure = await call_asynchronous(handler.stream, (page,), take_here, handler.timeout_s)
+    finally:
+        if passing is not None:
+            passing.end()
     if failure is not None:
-        detail = f"{failure.detail} (handler {handler.name})" if failure.is_late else failure.detail
+        where = f" (@app.item {passing.at})" if passing and passing.at and (failure.trace or failure.is_late) else ""
+        detail = f"{failure.detail}{where}{f' (handler {handler.name})' if failure.is_late else ''}"
         raise HandlerError(detail, failure.trace)
     taking.handled.followed, taking.handled.retry_s = page.followed, page.retry_s
+    taking.handled.dropped_count = passing.dropped if passing else 0
     return taking.handled
 
 
@@ -437,16 +448,14 @@ class _Taking:
         self._bytes = 0
         self._handler = handler
         self._limits = limits
-        self._ends_s = time.monotonic() + handler.timeout_s
+        ends_s = time.monotonic() + handler.timeout_s
+        self.bounds = Bounds(limits.items_max, ends_s, handler.name, handler.timeout_s)
 
     def take(self, item: Any) -> None:
         """Raises RefusedError when it is too much, or too late."""
         self.count += 1
         name = self._handler.name
-        if self.count > self._limits.items_max:
-            raise RefusedError(f"more than {self._limits.items_max} items of one page, handlers.items_max ({name})")
-        if time.monotonic() > self._ends_s:
-            raise RefusedError(f"not done after {self._handler.timeout_s:g} s (handler {name})")
+        self.bounds.check(self.count, name)
         try:
             packed = self._handler.pack(item)
         except InvalidItemError as error:

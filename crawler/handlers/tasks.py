@@ -8,7 +8,7 @@ import queue
 import threading
 import traceback
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from pathlib import Path
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -130,7 +130,7 @@ def stream_of(function: Callable[..., Any]) -> Stream:
     return stream
 
 
-def items_of(result: Any) -> Iterator[Any]:
+def items_of(result: Any) -> Generator[Any, None, None]:
     """Items that a plain function returned: those of a generator, one, or none."""
     if inspect.isgenerator(result):
         yield from result

@@ -5,11 +5,11 @@ import inspect
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from crawler.content.html import parse_with_tree
-from crawler.handlers.crawler import Crawler, Handler
+from crawler.handlers.crawler import Crawler, ItemFunction
 from crawler.handlers.item_encoding import InvalidItemError, Packer, pack
 from crawler.handlers.page import FOLLOW_MAX, Page
 from crawler.handlers.tasks import is_plain, items_of, stream_of
@@ -61,7 +61,8 @@ def fake_page(
 
 
 def call_handler(handler: Callable[..., Any] | Crawler, page: Page) -> Called:
-    """Call a handler with a page: the function itself, or the one that an app has for it, with its schema.
+    """Call a handler with a page: the function itself, or the one that an app has for it, with its schema and with the
+    functions that its items go through.
 
     What the function raises passes through. Raises LookupError when the app has none for this page, and ValueError
     for an item that would be left out. May be called where an event loop runs, and holds it up meanwhile.
@@ -70,9 +71,9 @@ def call_handler(handler: Callable[..., Any] | Crawler, page: Page) -> Called:
         found = handler.handler_for(page.url, page.label, page.status)
         if found is None:
             raise LookupError(f"no handler is for {page.url} (status {page.status}, label {page.label!r})")
-        yielded, packer = _yielded(found, page), found.pack
+        yielded, packer = _yielded(found.function, page, handler.pipeline), found.pack
     else:
-        yielded, packer = _yielded(handler, page), pack
+        yielded, packer = _yielded(handler, page, ()), pack
     return Called([_exported(item, packer) for item in yielded], list(page.followed))
 
 
@@ -95,19 +96,43 @@ def run_apart(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     return results[0]
 
 
-def _yielded(handler: Callable[..., Any] | Handler, page: Page) -> list[Any]:
-    function = handler.function if isinstance(handler, Handler) else handler
+def _yielded(function: Callable[..., Any], page: Page, pipeline: Sequence[ItemFunction]) -> list[Any]:
     if is_plain(function):
         result = function(page)
         if not inspect.isawaitable(result):
-            return list(items_of(result))
+            items = items_of(result)
+            return [one for item in items for one in _passed(item, page, pipeline)] if pipeline else list(items)
         function = _awaiting(result)
     stream = stream_of(function)
 
     async def collect() -> list[Any]:
-        return [item async for item in stream(page)]
+        return [one async for item in stream(page) async for one in _passing(item, page, pipeline)]
 
     return run_apart(collect)
+
+
+def _passed(item: Any, page: Page, pipeline: Sequence[ItemFunction]) -> list[Any]:
+    async def collect() -> list[Any]:
+        return [one async for one in _passing(item, page, pipeline)]
+
+    return run_apart(collect)
+
+
+async def _passing(item: Any, page: Page, pipeline: Sequence[ItemFunction]) -> AsyncIterator[Any]:
+    """What comes of an item behind all these functions."""
+    if not pipeline:
+        yield item
+        return
+    function, *rest = pipeline
+    arguments = (item, page) if function.takes_page else (item,)
+    if function.is_plain:
+        result = function.function(*arguments)
+        made = list(items_of(await result if inspect.isawaitable(result) else result))
+    else:
+        made = [one async for one in function.stream(*arguments)]
+    for one in made:
+        async for passed in _passing(one, page, rest):
+            yield passed
 
 
 def _awaiting(result: Awaitable[Any]) -> Callable[[Page], Any]:

@@ -1,7 +1,8 @@
 """What is missing in a crawl's results, by reason: the one list that all viewers show, and its text. Pure.
 
 A loss is what somebody who gave these seeds and this scope expects in the results, and does not find there, or not
-whole. What the user asked to leave out (scope, depth, a purge, an ended run) is not one. For users:
+whole. What the user asked to leave out (scope, depth, a purge, an ended run) is not one; items that a function drops
+are listed, because one that forgets its `return` drops all. For users:
 docs/operate/watching.md#losses.
 """
 
@@ -24,7 +25,7 @@ from crawler.frontier.reads import (
     SEED_LED_AWAY,
     Totals,
 )
-from crawler.model import FailureKind, RefusalReason
+from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.text import one_line
 from crawler.terminal.text import counted, number, shortened, table
 
@@ -111,6 +112,7 @@ _CUT: Mapping[str, str] = {
     "'crawler seed --sitemap' may lead further",
     LINKS: "links beyond fetch.links_max or 1 MiB of a page; 'crawler explain URL' of a page has its number",
     OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",
+    ITEMS_DROPPED: "items that your functions of @app.item dropped",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",
 }
 # Kind -> advice by reason, and advice for reasons that have none.

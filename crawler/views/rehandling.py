@@ -78,6 +78,7 @@ class RehandleResult(msgspec.Struct, kw_only=True):
     items_before: int = 0
     items: int = 0
     items_invalid: int = 0  # left out
+    items_dropped: int = 0  # by functions of `@app.item`
     urls_added: int = 0  # that handlers followed, and that the crawl did not know
     failed: int = 0
     failures: list[HandlingFailure] = msgspec.field(default_factory=list)  # the first of them
@@ -285,6 +286,7 @@ class _Rehandling:
     def _note(self, draft: RehandleJournal, entry: CommitEntry, handled: Handled) -> int:
         """Write what a page gets, if it is not what it has; how many items it has then."""
         self._result.items_invalid += handled.invalid_count
+        self._result.items_dropped += handled.dropped_count
         old, led = self._read(entry)
         items = handled.items
         if self._append:

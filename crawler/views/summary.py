@@ -14,7 +14,7 @@ from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlState
 from crawler.frontier.waiting import ALLOW_PRIVATE
-from crawler.model import NOT_ALLOWED, Candidate, FailureKind
+from crawler.model import ITEMS_DROPPED, NOT_ALLOWED, Candidate, FailureKind
 from crawler.rules.addresses import is_address
 from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
@@ -110,7 +110,7 @@ async def _led_away(crawl: OpenCrawl, totals: Totals) -> tuple[str, bool]:
 
 
 def _items(totals: Totals, app: str) -> list[str]:
-    if totals.items or totals.items_invalid:
+    if totals.items or totals.items_invalid or totals.lost.get(ITEMS_DROPPED):
         return [f"Items: {number(totals.items)}"]
     return [f"Items: 0 (which handler a URL goes to, if any: crawler check {app} URL)"] if app else []
 

@@ -19,7 +19,17 @@ from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
 from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, UNCHANGED, lost_of
 from crawler.membership.ownership import HeldPartitions
-from crawler.model import NO_MEDIA_TYPE, REVISIT, AckOutcome, Candidate, Claim, CommitEntry, ParsedPage, Response
+from crawler.model import (
+    ITEMS_DROPPED,
+    NO_MEDIA_TYPE,
+    REVISIT,
+    AckOutcome,
+    Candidate,
+    Claim,
+    CommitEntry,
+    ParsedPage,
+    Response,
+)
 from crawler.rules.requests import head_digest
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
@@ -492,6 +502,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     """What is counted of its items, and what is missing of the page (docs/operate/watching.md#losses)."""
     lost = lost_parts(outcome.page, outcome.response)
     lost[SEED_LED_AWAY] = int(outcome.leads_away)
+    lost[ITEMS_DROPPED] = outcome.handled.dropped_count
     found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
     found[UNCHANGED] = int(outcome.original is not None)
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}

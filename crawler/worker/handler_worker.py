@@ -84,7 +84,8 @@ async def _answer(app: Crawler, threads: Threads, request: HandlerRequest) -> Ha
         follow_max=request.follow_max,
     )  # fmt: skip
     try:
-        return HandlerAnswer(await run_handler(app.handlers[request.handler], page, request.limits, threads))
+        handler = app.handlers[request.handler]
+        return HandlerAnswer(await run_handler(handler, page, request.limits, threads, app.pipeline))
     except HandlerError as error:
         return HandlerAnswer(Handled(), str(error), error.trace)
 

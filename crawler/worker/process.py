@@ -568,8 +568,9 @@ class HandlerStage:
             if handler.processes or guarded or is_expensive:
                 handled = await self._in_worker(app, handler, claim, response, parsed, is_slow=guarded or is_expensive)
             else:
-                with mark.aside(Aside.THREAD if handler.is_plain else Aside.HANDLER):
-                    handled = await run_handler(handler, page, self._limits, self._threads)
+                is_threaded = handler.is_plain and all(function.is_plain for function in app.pipeline)
+                with mark.aside(Aside.THREAD if is_threaded else Aside.HANDLER):
+                    handled = await run_handler(handler, page, self._limits, self._threads, app.pipeline)
         finally:
             page.close()
         if handled.invalid_count:

@@ -39,7 +39,8 @@ def test_counters_of_the_crawl_are_those_of_its_statistics(scraped: Scraped) -> 
         "bytes_total": totals.bytes, "retries_total": totals.retries, "dead_letters": totals.dead,
         "urls_added_total": totals.added, "urls_done_total": totals.done, "urls_pending": totals.pending,
         "urls_deferred": totals.deferred, "urls_spilled": totals.spilled, "items_total": totals.items,
-        "items_invalid_total": totals.items_invalid, "domains": scraped.domains, "partitions": 64,
+        "items_invalid_total": totals.items_invalid,
+        "items_dropped_total": totals.lost.get("items_dropped", 0), "domains": scraped.domains, "partitions": 64,
     }  # fmt: skip
     assert {name: values[f"crawler_{name}",] for name in named} == named
     assert totals.dead >= 1

@@ -12,6 +12,6 @@ async def begin(page: Page) -> dict[str, str]:
 
 @app.page(label="followed")
 async def go_on(page: Page) -> dict[str, str]:
-    for link in page.links:
+    for link in page.links():
         page.follow(link, label="followed", priority=len(link) % 7)
     return {"url": page.url}

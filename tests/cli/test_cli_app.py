@@ -103,6 +103,27 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert re.search(r"items +13\n", in_process(programs, "stats", cwd=tmp_path).out)
 
 
+def test_a_crawl_says_how_many_items_were_dropped_and_rehandle_too(programs: Nursery, tmp_path: Path) -> None:
+    drops = """
+@app.item
+def pages(item):
+    return item if "title" in item else None
+"""
+    (tmp_path / "shop.py").write_text(APP.replace('    yield "no item"\n', "") + drops)
+    with small() as site:
+        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "Items: 12\n" in ran.out
+    assert re.search(r"Cut: items_dropped 1 \(http://127.0.0.1:\d+/\): items that your functions of @app.item", ran.out)
+    losses = in_process(programs, "stats", "--losses", cwd=tmp_path).out
+    assert re.search(r"(?m)^1 +cut +items_dropped ", losses)
+    audited = in_process(programs, "audit", cwd=tmp_path)
+    assert audited.code == 0, audited.out
+    ran = crawler(programs, "rehandle", cwd=tmp_path)
+    assert ran.out.splitlines()[1:] == ["1 item dropped by functions of @app.item."]
+    assert "  items go through pages\n" in in_process(programs, "check", "shop.py", cwd=tmp_path).out
+
+
 def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.replace('"*/', '"elsewhere.test/'))
     with small() as site:

@@ -31,7 +31,7 @@ app = Crawler()
 @app.page()
 async def every(page):
     yield {"url": page.url, "title": page.title}
-    yield {"url": page.url, "links": len(page.links)}
+    yield {"url": page.url, "links": len(page.links())}
     page.follow("/extra", label="extra")
 
 @app.page(label="extra")

@@ -22,7 +22,7 @@ app = Crawler()
 
 @app.page()
 async def every(page):
-    yield {"url": page.url, "title": page.title, "links": list(page.links), "kind": page.headers.get("content-type")}
+    yield {"url": page.url, "title": page.title, "links": page.links(), "kind": page.headers.get("content-type")}
 """
 CRAWLER = (sys.executable, "-m", "crawler")
 

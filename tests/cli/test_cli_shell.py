@@ -50,7 +50,7 @@ def run_line(capsys: pytest.CaptureFixture[str], url: str, code: str, *words: st
 def test_a_line_sees_the_page_as_a_handler_does(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     home = site.url(HOST)
     assert run_line(capsys, home, "page.title")[:2] == (0, "'A page'\n")
-    assert run_line(capsys, home, "print(page.status, len(page.links), page.domain)")[1] == "200 16 127.0.0.1\n"
+    assert run_line(capsys, home, "print(page.status, len(page.links()), page.domain)")[1] == "200 16 127.0.0.1\n"
     assert run_line(capsys, home, "page.css_first('a').text()")[1] == "'x'\n"
     assert run_line(capsys, home, "for n in (1, 2):\n  print(n)\nprint(3)\n")[1] == "1\n2\n3\n"
     assert [r.target for r in site.requests()].count("/robots.txt") == 4
@@ -96,6 +96,23 @@ def test_the_app_is_there_and_its_handler_can_be_called(site: Site, capsys: pyte
     code, _, err = run_line(capsys, site.url(HOST), "handle(page)", *words)
     assert code == 1
     assert "LookupError: no handler is for" in err
+
+
+def test_items_of_a_handler_go_through_the_functions_of_the_app(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    functions = """
+@app.item
+async def marked(item, page):
+    yield item | {"of": page.title}
+    yield item
+
+@app.item
+def once(item):
+    return item if "of" in item else None
+"""
+    Path("shop.py").write_text(APP + functions)
+    code, out, err = run_line(capsys, site.url(HOST, "/p0"), "print(handle(page)[0])", "--app", "shop.py")
+    assert (code, out) == (0, "[{'title': 'A page', 'label': '', 'of': 'A page'}]\n")
+    assert err == "1 item dropped by functions of @app.item\n"
 
 
 def test_a_line_that_fails_says_so_as_python_does_and_without_our_own_frames(

@@ -1,166 +1,235 @@
-"""Forms as browsers send them: which fields, in which order, and how they are encoded."""
+"""What forms send: a table of odd ones with the answers of Chromium and of the standard, and what bounds them.
 
+A row has the page, what is set and pressed, and what is sent, or the error. `by` is who gave the answer; where Chromium
+gives another, the row has that, too, and why ours is another. A slow test asks Chromium again.
+"""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+import msgspec
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.content.forms import FIELDS_MAX, Submission, filled, form_at
+from crawler.content import form_values
+from crawler.content.charset import CODECS, form_bytes, name_of, with_query_in
+from crawler.content.forms import BYTES_MAX, FIELDS_MAX, Submission, filled
+from crawler.rules.urls import canonicalize, join
+from tests.support.chromium import chromium, needs_chromium
+from tests.support.growth import LINEAR_MAX, growth
 
-URL = "https://shop.test/a/page?old=1"
+URL = "http://site.test/d/page?x=1"
+Row = dict[str, Any]
+ROWS: list[Row] = [json.loads(line) for line in (Path(__file__).parent / "odd_forms.jsonl").read_text().splitlines()]
 
 
-def sent(html: str, values: dict[str, Any] | None = None, *, selector: str = "", **more: str) -> Submission:
-    tree = LexborHTMLParser(html)
-    return filled(tree, form_at(tree, selector), values or {}, url=URL, base=URL, **more)
+def send(page: str, form: str = "form", values: Any = None, **options: Any) -> Submission:
+    tree = LexborHTMLParser(page)
+    bases = [join(URL, node.attributes["href"] or "") or "" for node in tree.css("base[href]")]
+    given = {"url": URL, "base": bases[0] if bases else URL, "charset": "utf-8", **options}
+    return filled(tree, form, values or {}, **given)
 
 
-def query(html: str, values: dict[str, Any] | None = None, *, button: str = "") -> str:
-    return sent(f"<form>{html}</form>", values, button=button).url.partition("?")[2]
+def sent(submission: Submission) -> Row:
+    """As rows have it."""
+    found: Row = {"method": submission.method, "url": submission.url}
+    if submission.method == "POST":
+        found |= {"body": submission.body.decode("latin-1"), "type": submission.content_type}
+    return without_boundary(found)
+
+
+def without_boundary(found: Row) -> Row:
+    boundary = found.get("type", "").partition("boundary=")[2]
+    return {key: value.replace(boundary, "BOUNDARY") if boundary else value for key, value in found.items()}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["note"] for row in ROWS])
+def test_a_form_sends_what_its_row_says(row: Row) -> None:
+    options: Row = {name: row[name] for name in ("button", "extra") if name in row}
+    options["charset"] = CODECS[row.get("charset", "utf-8")]
+    found: Row = {}
+    try:
+        found["sent"] = sent(send(row["form"], row.get("selector", "form"), row.get("values"), **options))
+    except (LookupError, ValueError, TypeError) as error:
+        found["error"] = f"{type(error).__name__}: {error.args[0]}"
+    assert found == {name: row[name] for name in ("sent", "error") if name in row}
+
+
+def test_a_form_is_named_by_its_element_too() -> None:
+    tree = LexborHTMLParser("<form><input name=a></form><form action=/two><input name=b></form><p>")
+    urls = [filled(tree, node, {}, url=URL, base=URL, charset="utf-8").url for node in tree.css("form")]
+    assert urls == ["http://site.test/d/page?a=", "http://site.test/two?b="]
+    with pytest.raises(ValueError, match="a p is not a form"):
+        filled(tree, tree.css("p")[0], {}, url=URL, base=URL, charset="utf-8")
+
+
+def test_a_tree_that_was_changed_is_taken_as_it_is() -> None:
+    tree = LexborHTMLParser("<form></form><div><form id=f></div><input name=a></form>")
+    assert filled(tree, "#f", {}, url=URL, base=URL, charset="utf-8").url == "http://site.test/d/page?a="
+    tree.css("form")[0].decompose()
+    assert filled(tree, "#f", {}, url=URL, base=URL, charset="utf-8").url == "http://site.test/d/page"
+
+
+def test_the_boundary_comes_from_the_data() -> None:
+    page = "<form method=post enctype=multipart/form-data><input name=a>"
+    once, again, other = (send(page, values={"a": value}) for value in ("x", "x", "y"))
+    assert once == again
+    assert once.content_type != other.content_type
+    _, _, boundary = once.content_type.partition("boundary=")
+    assert len(once.body.split(b"--" + boundary.encode())) == 3
+
+
+@pytest.mark.parametrize("fields", [FIELDS_MAX, FIELDS_MAX + 1])
+def test_a_form_has_at_most_ten_thousand_fields(fields: int) -> None:
+    page = "<form>" + "<input disabled name=a>" * fields
+    if fields == FIELDS_MAX:
+        assert send(page).url == "http://site.test/d/page"
+    else:
+        with pytest.raises(ValueError, match="form has more than 10,000 fields"):
+            send(page)
+
+
+def test_what_is_sent_has_at_most_64_kib_however_it_grows() -> None:
+    posted = "<form method=post><textarea name=a></textarea><select multiple name=s>{}</select>"
+    assert len(send(posted, values={"a": "x" * (BYTES_MAX - 2)}).body) == BYTES_MAX
+    for value in ("x" * (BYTES_MAX - 1), "é" * (BYTES_MAX // 4)):
+        with pytest.raises(ValueError, match="more than 64 KiB"):
+            send(posted, values={"a": value})
+    with pytest.raises(ValueError, match="more than 10,000"):
+        send(posted.format("<option selected>" * FIELDS_MAX))
+    with pytest.raises(ValueError, match="the URL with the data of the form can't be fetched: too long"):
+        send("<form><input name=a>", values={"a": "x" * 9000})
+
+
+def test_names_of_a_page_stay_short_in_messages() -> None:
+    page = "<form id='" + "i" * 5000 + "'>" + "".join(f"<input name='{n}\n{'n' * 3000}'>" for n in range(500))
+    with pytest.raises(LookupError) as caught:
+        send(page, values={"q": "x"})
+    assert len(caught.value.args[0]) < 3000
+    assert "\n" not in caught.value.args[0]
+    assert "and 480 more" in caught.value.args[0]
 
 
 @pytest.mark.parametrize(
-    ("html", "wanted"),
+    "page",
     [
-        ("<input name=a value=1><input name=a value=2>", "a=1&a=2"),
-        ("<input value=1><input name='' value=2>", ""),
-        ("<input name=a>", "a="),
-        ("<input name=a value='x &amp; ä~*-._'>", "a=x+%26+%C3%A4%7E*-._"),
-        ("<input name=a type=hidden value=1><input name=b type=password value=2>", "a=1&b=2"),
-        (
-            "<input name=a type=checkbox><input name=b type=checkbox checked><input name=c type=radio checked value=1>",
-            "b=on&c=1",
-        ),
-        ("<input name=a type=checkbox checked value=''>", "a="),
-        ("<input name=a disabled value=1><textarea name=b disabled>x</textarea>", ""),
-        ("<fieldset disabled><legend><input name=a value=1></legend><input name=b value=2></fieldset>", "a=1"),
-        ("<fieldset disabled><div><legend><input name=a value=1></legend></div></fieldset>", ""),
-        ("<fieldset disabled><legend></legend><legend><input name=a value=1></legend></fieldset>", ""),
-        ("<fieldset><input name=a value=1></fieldset>", "a=1"),
-        ("<datalist><input name=a value=1></datalist>", ""),
-        ("<select name=s><option value=1>one<option>two words </select>", "s=1"),
-        ("<select name=s><option value=1>one<option selected> two   words </select>", "s=two+words"),
-        ("<select name=s><option disabled value=1>one<option value=2>two</select>", "s=2"),
-        ("<select name=s multiple><option value=1>one<option value=2>two</select>", ""),
-        ("<select name=s multiple><option selected value=1>one<option selected value=2>two</select>", "s=1&s=2"),
-        ("<select name=s><optgroup disabled><option value=1>one</optgroup><option value=2>two</select>", "s=2"),
-        ("<textarea name=t>\none\ntwo</textarea>", "t=one%0D%0Atwo"),
-        ("<button name=b value=1>go</button><input type=submit name=c value=2><input type=image name=d>", ""),
-        ("<input type=reset name=r value=1><input type=button name=s value=2>", ""),
-        ("<input type=hidden name=_charset_>", "_charset_=UTF-8"),
-        ("<input type=file name=f>", "f="),
-        ("<table><tr><td><input name=a value=1></table>", "a=1"),
-        ("<input name=a value='1\n2'>", "a=12"),
+        "<form id=f></form><form>{}<input name=a>",
+        "<form id=f></form>{}<fieldset disabled><legend><input name=a></legend>",
+        "<form id=f></form>{}<b><input form=f name=a>",
+        "<table><form id=f>{}<tr><td><input name=a>",
+        "<form id=f></form><fieldset disabled>{}<legend></legend><input>",
+        "<form id=f><select name=s>{}<option>",
+        "<form id=f></form>{}<!-- -->",
+        "<form id=f></form>{}<!--",
+        "<form id=f></form>{}<title>",
+        "<form id=f></form>{}<a b='",
+        "<form id=f></form>{}<textarea></text",
+        "<div><form id=f></div>{}<svg><title>",
     ],
 )
-def test_fields_are_sent_as_the_page_made_them(html: str, wanted: str) -> None:
-    assert query(html) == wanted
+def test_time_is_linear_in_the_number_of_fields(page: str) -> None:
+    head, _, repeated = page.partition("{}")
+
+    def fill(tree: LexborHTMLParser) -> None:
+        with contextlib.suppress(ValueError):
+            filled(tree, "#f", {}, url=URL, base=URL, charset="utf-8")
+
+    small, large = (LexborHTMLParser(head + repeated * count) for count in (900, 9000))
+    assert growth(fill, small, large) <= LINEAR_MAX
 
 
 @pytest.mark.parametrize(
-    ("html", "values", "wanted"),
+    ("kind", "value", "is_kept"),
     [
-        ("<input name=a value=1><input name=b value=2>", {"a": "x"}, "a=x&b=2"),
-        ("<input name=a value=1><input name=b value=2>", {"a": None}, "b=2"),
-        ("<input name=a><input name=b><input name=a>", {"a": ["1", "2", "3"]}, "a=1&a=2&a=3&b="),
-        ("<input name=a type=checkbox value=y>", {"a": True}, "a=y"),
-        ("<input name=a type=checkbox checked value=y>", {"a": False}, ""),
-        ("<input name=a type=radio value=1 checked><input name=a type=radio value=2>", {"a": "2"}, "a=2"),
-        ("<select name=s><option value=1><option value=2></select>", {"s": 2}, "s=2"),
-        ("<select name=s multiple><option value=1><option value=2></select>", {"s": [1, 2]}, "s=1&s=2"),
-        ("<input name=a disabled>", {"a": "x"}, "a=x"),
-        ("<textarea name=t></textarea>", {"t": "a\nb"}, "t=a%0D%0Ab"),
+        ("date", "2026-W01-1", False), ("date", "20260101", False), ("date", "2026-1-01", False),
+        ("date", "0001-01-01", True), ("date", "٢٠٢٦-01-01", False), ("month", "2026-1", False),
+        ("week", "2026-W53", True), ("week", "2025-W53", False), ("week", "2026-w01", False),
+        ("time", "23:59", True), ("time", "23:59:60", False), ("time", "12:00:00.1234", False),
+        ("time", "12:00.5", False), ("time", "12:00:00.", False), ("time", "1:2:3:4", False),
+        ("number", "1e5", True), ("number", "1e", False), ("number", "--1", False), ("number", "Infinity", False),
+        ("number", "1_0", False), ("number", "-.5", True), ("number", "1e+5", True),
+        ("datetime-local", "2026-01-01T12:00:00.50", False), ("range", "1e99", False),
     ],
-)
-def test_values_are_put_into_the_fields(html: str, values: dict[str, Any], wanted: str) -> None:
-    assert query(html, values) == wanted
+)  # fmt: skip
+def test_values_that_a_type_does_not_allow_are_not_sent(kind: str, value: str, is_kept: bool) -> None:
+    (node,) = LexborHTMLParser("<input>").css("input")
+    assert (form_values.CLEANED[kind](value, node) == value) is is_kept
 
 
-@pytest.mark.parametrize(
-    ("button", "wanted"),
-    [("go", "a=1&go=yes"), ("second", "a=1&x=2"), ("map", "a=1&map.x=0&map.y=0")],
-)
-def test_a_button_is_sent_when_it_is_named(button: str, wanted: str) -> None:
-    html = (
-        "<input name=a value=1><button name=go value=yes></button><input type=submit id=second name=x value=2>"
-        "<input type=image name=map>"
-    )
-    assert query(html, button=button) == wanted
+@pytest.mark.parametrize("codec", sorted({codec for codec in CODECS.values() if not codec.startswith("utf-")}))
+def test_forms_and_links_of_a_page_are_in_the_same_bytes(codec: str) -> None:
+    text = "aé\u0416日本\u00a5\u203e\u2212\uff71\ue000\U0001f600~b"
+    query = with_query_in(codec, f"?{text}")[1:]
+    assert form_bytes(codec, text) == unquote_to_bytes(query)
 
 
-@pytest.mark.parametrize(
-    ("attributes", "wanted"),
-    [
-        ("", "https://shop.test/a/page?a=1"),
-        ("action=''", "https://shop.test/a/page?a=1"),
-        ("action='next?x=9#f'", "https://shop.test/a/next?a=1"),
-        ("action='//other.test/x' method=get", "https://other.test/x?a=1"),
-        ("method=nonsense", "https://shop.test/a/page?a=1"),
-    ],
-)
-def test_where_a_form_leads(attributes: str, wanted: str) -> None:
-    assert sent(f"<form {attributes}><input name=a value=1></form>") == Submission("GET", wanted, None, "")
+@pytest.mark.parametrize("label", sorted(set(CODECS)))
+def test_every_encoding_has_a_name_that_leads_to_it(label: str) -> None:
+    codec = CODECS[label]
+    assert CODECS[name_of(codec).lower()] == ("utf-8" if codec.startswith("utf-16") else codec)
+    assert form_bytes(codec, "a b~") == b"a b~"
+    assert form_bytes("cp1252", "日\U0001f600") == b"&#26085;&#128512;"
 
 
-def test_a_form_is_posted_in_three_encodings() -> None:
-    field = "<input type=hidden name='a \"b' value='x\ny'><button name=go value=1 formaction=/other formmethod=get>"
-    plain = sent(f"<form method=post enctype=text/plain action=/x>{field}</form>")
-    assert (plain.method, plain.url, plain.body) == ("POST", "https://shop.test/x", b'a "b=x\r\ny\r\n')
-    usual = sent(f"<form method=POST action=/x>{field}</form>")
-    assert (usual.body, usual.content_type) == (b"a+%22b=x%0D%0Ay", "application/x-www-form-urlencoded")
-    parts = sent(f"<form method=post enctype=multipart/form-data>{field}</form>")
-    assert parts == sent(f"<form method=post enctype=multipart/form-data>{field}</form>")
-    boundary = parts.content_type.partition("boundary=")[2]
-    assert parts.body == (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="a %22b"\r\n\r\nx\r\ny\r\n--{boundary}--\r\n'.encode()
-    )
-    pressed = sent(f"<form method=post action=/x>{field}</form>", button="go")
-    assert (pressed.method, pressed.url) == ("GET", "https://shop.test/other?a+%22b=x%0D%0Ay&go=1")
+_SUBMIT = """([form, button]) => {
+  const found = document.querySelector(form);
+  const all = [...found.elements, ...document.querySelectorAll('input[type=image]')];
+  const pressed = button && (all.find(one => one.name === button) || document.querySelector(button));
+  found.noValidate = true;
+  setTimeout(() => pressed ? found.requestSubmit(pressed) : found.submit(), 0);
+}"""
 
 
-def test_fields_elsewhere_belong_to_the_form_that_they_name() -> None:
-    inside = "<input name=in value=2><input form=g name=no>"
-    html = f"<input form=f name=out value=1><form id=f>{inside}</form><form id=g></form>"
-    assert sent(html, selector="#f").url.endswith("?out=1&in=2")
-    assert sent(html, selector="#g").url.endswith("?no=")
+@needs_chromium
+@pytest.mark.slow
+async def test_chromium_sends_what_the_rows_say() -> None:
+    rows = [row for row in ROWS if "sent" in row and "values" not in row]
+    differing = []
+    async with chromium() as browser:
+        page = await browser.new_page()
+        for row in rows:
+            found = await _sent_by(page, row)
+            if found != row.get("chromium", row["sent"]):
+                differing.append({"note": row["note"], "chromium": found})
+    assert not differing
 
 
-def test_text_is_sent_in_the_encoding_of_the_page() -> None:
-    html = "<form><input name=a value='ä→'></form>"
-    assert sent(html, charset="cp1252").url.endswith("?a=%E4%26%238594%3B")
-    assert sent("<form accept-charset='utf-8'><input name=a value=ä></form>", charset="cp1252").url.endswith(
-        "?a=%C3%A4"
-    )
+async def _sent_by(page: Any, row: Row) -> Row:
+    """What a page of the browser sends; no request leaves it."""
+    charset = row.get("charset", "utf-8")
+    answer = {"status": 200, "headers": {"content-type": f"text/html; charset={charset}"}}
+    body = form_bytes(CODECS[charset], row["form"])
+    requests: list[Any] = []
+    is_sent = asyncio.Event()
+
+    async def take(route: Any) -> None:
+        if not requests:
+            await route.fulfill(body=body, **answer)
+        elif len(requests) == 1 and route.request.is_navigation_request():
+            is_sent.set()
+            await route.abort()
+        else:
+            await route.abort()
+            return
+        requests.append(route.request)
+
+    await page.route("**/*", take)
+    await page.goto(URL)
+    await page.evaluate(_SUBMIT, [row.get("selector", "form"), row.get("button", "")])
+    await is_sent.wait()
+    await page.unroute("**/*")
+    request = requests[1]
+    found = {"method": request.method, "url": canonicalize(request.url)}
+    if request.method == "POST":
+        kind = (await request.all_headers()).get("content-type", "")
+        found |= {"body": (request.post_data_buffer or b"").decode("latin-1"), "type": kind}
+    return without_boundary(found)
 
 
-@pytest.mark.parametrize(
-    ("html", "values", "button", "said"),
-    [
-        ("<p>", {}, "", "the page has no form"),
-        (
-            "<form id=a></form><form action=/x></form>",
-            {},
-            "",
-            r"the page has 2 forms: name one with a selector \(form\[id='a'\], form\[action='/x'\]\)",
-        ),
-        ("<form><input name=user></form>", {"usr": "x"}, "", r"the form has no field 'usr' \(there are: user\)"),
-        ("<form><button name=go></button></form>", {}, "went", r"no button 'went' \(there are: go\)"),
-        ("<form><select name=s><option>a</select></form>", {"s": "b"}, "", r"has no choice 'b' \(there are: a\)"),
-        ("<form method=dialog></form>", {}, "", "the form sends nothing"),
-        ("<form action='javascript:x()'></form>", {}, "", "the form sends nothing"),
-    ],
-)
-def test_what_can_not_be_sent_is_told(html: str, values: dict[str, Any], button: str, said: str) -> None:
-    with pytest.raises((LookupError, ValueError), match=said):
-        sent(html, values, button=button)
-
-
-def test_a_form_of_a_hundred_thousand_fields_is_refused() -> None:
-    with pytest.raises(ValueError, match=f"{FIELDS_MAX:,} can be sent"):
-        sent(f"<form>{'<input name=a>' * 100_000}</form>")
-
-
-def test_a_selector_may_name_what_is_in_the_form() -> None:
-    assert sent("<form></form><form><input id=x name=a value=1></form>", selector="#x").url.endswith("?a=1")
-    with pytest.raises(LookupError, match="no form fits 'p'"):
-        sent("<p></p><form></form>", selector="p")
+def test_a_submission_is_a_record_that_can_be_sent_on() -> None:
+    made = send("<form method=post><input name=a>", values={"a": "é"})
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=Submission) == made

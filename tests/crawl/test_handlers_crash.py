@@ -32,9 +32,18 @@ async def start(page):
 
 @app.page(label="followed")
 async def followed(page):
-    for link in page.links:
+    for link in page.links():
         page.follow(link, label="followed", priority=len(link) % 7)
-    return {"url": page.url, "label": page.label, "depth": page.depth}
+    return {"url": page.url, "depth": page.depth}
+
+@app.item
+async def labelled(item, page):
+    yield item | {"label": page.label}
+    yield item  # without
+
+@app.item
+def kept(item):
+    return item if "label" in item else None
 """
 
 

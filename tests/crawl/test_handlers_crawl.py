@@ -11,8 +11,8 @@ from tests.support.web import Resource
 EVERY_PAGE = """
     @app.page()
     async def every(page):
-        yield {"url": page.url, "first": True, "links": len(page.links)}
-        yield {"url": page.url, "first": False, "links": len(page.links)}
+        yield {"url": page.url, "first": True, "links": len(page.links())}
+        yield {"url": page.url, "first": False, "links": len(page.links())}
 """
 
 
@@ -97,7 +97,7 @@ async def test_only_what_handlers_follow_is_crawled_when_that_is_asked_for(tmp_p
             page.follow("/wanted")
             page.follow("/moved")
             page.follow("http://elsewhere.test/")
-            return {"links": len(page.links)}
+            return {"links": len(page.links())}
         """
     made = lab(tmp_path, app, scope__follow="handlers")
     with serve_resources(web) as site:

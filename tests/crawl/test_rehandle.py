@@ -313,7 +313,7 @@ async def test_handlers_get_the_page_as_it_was_fetched(tmp_path: Path) -> None:
 async def every(page):
     yield {
         "url": page.url, "status": page.status, "headers": dict(page.headers), "body": page.body.hex(),
-        "text": page.text, "title": page.title, "links": list(page.links), "depth": page.depth, "label": page.label,
+        "text": page.text, "title": page.title, "links": page.links(), "depth": page.depth, "label": page.label,
         "domain": page.domain, "charset": page.charset, "truncated": page.truncated, "error": page.decode_error,
         "run": page.run,
     }

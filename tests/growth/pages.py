@@ -10,9 +10,21 @@ from crawler.media_type import is_html
 from crawler.outputs.files import _safe
 from crawler.redaction import redact
 from crawler.rules.text import one_line, printable, printable_json
-from tests.growth.reading import BASE, KIB, URL_BYTES, hosts, page, page_text, references, robots, url_rules
+from tests.growth.reading import (
+    BASE,
+    KIB,
+    URL_BYTES,
+    form,
+    hosts,
+    jsonld,
+    page,
+    page_text,
+    references,
+    robots,
+    url_rules,
+)
 from tests.growth.target import Target
-from tests.growth.tokens import CODECS, CODED, EMPTY_GZIP, HOST, HTML, ROBOTS, TEXT, URL, XML
+from tests.growth.tokens import CODECS, CODED, EMPTY_GZIP, FORM, HOST, HTML, ROBOTS, TEXT, URL, XML
 
 
 def rows() -> Iterator[Target]:
@@ -51,6 +63,38 @@ def rows() -> Iterator[Target]:
     )
     yield Target(
         name="page", function=page, tokens=HTML, around=((b"", b""), (b"<p title='", b"'>")), bytes_max=8 * KIB
+    )
+    yield Target(
+        name="jsonld",
+        function=jsonld,
+        tokens=(
+            b'"',
+            b"\\",
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b",",
+            b":",
+            b"1",
+            b"/*",
+            b"*/",
+            b"//",
+            b"\n",
+            b" ",
+            b"<!--",
+            b"@graph",
+        ),
+        around=((b"<script type=application/ld+json>", b"</script>"), (b"<script type=application/ld+json>{", b",}")),
+        bytes_max=16 * KIB,
+    )
+    yield Target(
+        name="form",
+        function=form,
+        raises=(LookupError, ValueError),
+        tokens=(*HTML, *FORM),
+        around=((b"<form>", b""), (b"<table><form>", b""), (b"<form><select>", b""), (b"<form><input type=", b">")),
+        bytes_max=4 * KIB,
     )
     yield Target(name="page.text", function=page_text, tokens=HTML, bytes_max=4 * KIB)
     yield Target(

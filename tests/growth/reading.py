@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+from selectolax.lexbor import LexborHTMLParser
+
 from crawler.archive import history, index
 from crawler.archive.index import surt
 from crawler.archive.repair import whole_member_after
 from crawler.archive.warc import members, request_record, response_record, safe_uri
 from crawler.content.coding import inflate
-from crawler.content.html import extract_text, markup_of, parse_page
+from crawler.content.forms import filled
+from crawler.content.html import NO_EVENTS, extract_text, markup_of, parse_page
+from crawler.content.json_text import jsonld_of
 from crawler.content.parse_cost import Cost, cost_of
 from crawler.errors import InvalidUrl
 from crawler.handlers.page import Headers
@@ -120,6 +124,17 @@ def page(data: bytes) -> None:
         parse_page(
             BASE, "text/html", "", data, links_max=5000, obey_nofollow=True, bytes_max=URL_BYTES, agent="shardcrawl"
         )
+
+
+def jsonld(data: bytes) -> object:
+    """Of the JSON-LD blocks of a page."""
+    return jsonld_of(LexborHTMLParser(data, options=NO_EVENTS)) if cost_of(data) is Cost.CHEAP else None
+
+
+def form(data: bytes) -> None:
+    """What the only form of a page sends. Pages that are expensive to parse are not seen by who fills in a form."""
+    if cost_of(data) is Cost.CHEAP:
+        filled(LexborHTMLParser(data, options=NO_EVENTS), "form", {}, url=BASE, base=BASE, charset="utf-8")
 
 
 def page_text(data: bytes) -> None:

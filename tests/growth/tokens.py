@@ -11,6 +11,36 @@ EMPTY_ZSTD = zstandard.ZstdCompressor().compress(b"")
 SKIPPED_ZSTD = b"\x50\x2a\x4d\x18\0\0\0\0"
 CODED = (b"\0", b"\xff", b"ab", b"\0\0\0\xff\xff", EMPTY_GZIP, EMPTY_GZIP[:10], gzip.compress(b"x", mtime=0))
 TEXT = (b" ", b"\t", b"\n", b"\r", b"\r\n", b"\0", b"a", b"1", b"=", b";", b",", b":", b'"', b"'", b"\\", "é".encode())
+FORM = (
+    *(
+        b"<form>",
+        b"<form method=post enctype=",
+        b"multipart/form-data",
+        b"</form>",
+        b"<fieldset disabled>",
+        b"<legend>",
+    ),
+    *(
+        b"<input name=a value='",
+        b"<input type=",
+        b"radio checked name=r ",
+        b"range ",
+        b"number value=",
+        b"1e9",
+        b"time ",
+    ),
+    *(b"<select name=s multiple>", b"<option selected>", b"<optgroup disabled>", b"<textarea name=t>", b"<datalist>"),
+    *(
+        b"<button form=f>",
+        b" form=f",
+        b" id=f",
+        b" accept-charset=gbk ",
+        b" dirname=d dir=auto ",
+        b" min=1 ",
+        b":",
+        b".",
+    ),
+)
 HTML = (
     b"<a href=x>",
     b"<a href='",

@@ -21,6 +21,7 @@ def test_there_are_blocks() -> None:
 @pytest.mark.parametrize("text", BLOCKS, ids=range(len(BLOCKS)))
 async def test_each_block_is_a_whole_app_that_yields_items(tmp_path: Path, text: str) -> None:
     shop = '<h1>Tea</h1><a class="product" href="/product/1">1</a><a class="next" href="/product/2">2</a>'
+    shop += '<script type="application/ld+json">{"@type": "Product", "name": "Tea"}</script>'
     web = {(HOST, target): Resource(body=f"<title>t</title>{shop}") for target in ("/", "/product/1", "/product/2")}
     app = tmp_path / "shop.py"
     app.write_text(text)

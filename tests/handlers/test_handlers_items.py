@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.handlers.item_encoding import InvalidItem, InvalidItemError, pack, packer_of
+from crawler.handlers.item_encoding import InvalidItem, InvalidItemError, Packer, pack, packer_of
 
 
 class Tea(msgspec.Struct):
@@ -28,6 +28,11 @@ class Cup:
 class Dish(TypedDict):
     name: str
     price: float
+
+
+class Texts(TypedDict):
+    a: str
+    b: list[str]
 
 
 class Model(pydantic.BaseModel):
@@ -153,3 +158,14 @@ def test_raw_json_with_line_ends_takes_one_line() -> None:
 def test_keys_that_become_one_name_are_invalid() -> None:
     with pytest.raises(InvalidItemError, match="two fields have the same name"):
         pack({1: "a", "1": "b"})
+
+
+@pytest.mark.parametrize("packer", [pack, packer_of(Texts)])
+def test_texts_of_a_class_of_their_own_are_texts(packer: Packer) -> None:
+    class Text(str):
+        """As those of lxml and Beautiful Soup."""
+
+        def __str__(self) -> str:
+            return "other"
+
+    assert packer({"a": Text("x"), "b": [Text("y")]}) == b'{"a":"x","b":["y"]}'

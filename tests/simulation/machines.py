@@ -183,7 +183,7 @@ HANDLERS = Crawler()
 @HANDLERS.page()
 async def _start(page: HandlersPage) -> Any:
     """Follows all links with a label, and yields what the census looks for."""
-    for link in page.links:
+    for link in page.links():
         page.follow(link, label="followed")
     for form in page.css("form"):
         page.submit(form, label="followed")

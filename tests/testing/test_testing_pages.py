@@ -23,7 +23,7 @@ def test_a_fake_page_is_what_a_handler_would_be_given() -> None:
         "detail",
     )
     assert (page.status, page.title, page.css_first("h1").text()) == (200, "Shop", "Lamp")
-    assert page.links == ("http://shop.example.com/page/2", "http://other.test/")
+    assert page.links() == ["http://shop.example.com/page/2", "http://other.test/"]
     assert page.headers["x-shelf"] == "4"
     assert page.headers["content-type"] == "text/html; charset=utf-8"
 

@@ -16,7 +16,7 @@ def fields(page: Page) -> dict[str, Any]:
         "heading": heading.text(strip=True) if heading else None,
         "first": first.text(strip=True)[:200] if first else None,
         "generator": meta.attributes.get("content") if meta else None,
-        "links": len(page.links),
+        "links": len(page.links()),
     }
 
 
