@@ -44,9 +44,10 @@ from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import ArchiveStage, AttemptNotes, DiskRoom, Files
+from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
-from crawler.worker.fetch import FetchStage, Hosts, Means, SessionNotes
+from crawler.worker.fetch import FetchStage
 from crawler.worker.login import Logins, plans_of
 from crawler.worker.outcomes import ContentSteps, InternalErrors
 from crawler.worker.process import HandlerRuntime, PageParser

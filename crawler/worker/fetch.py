@@ -2,66 +2,47 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import replace
 
 from crawler.archive.earlier_pages import EarlierPage
-from crawler.archive.inflight_log import InflightLog
-from crawler.content.html import redirect_target
 from crawler.errors import EngineError
-from crawler.frontier.owner import Fence, Settlement
-from crawler.frontier.waiting import ALLOW_PRIVATE
-from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
-from crawler.membership.heartbeat import SessionLiveness
+from crawler.frontier.owner import Settlement
 from crawler.model import (
     NOT_ALLOWED,
-    NOT_MODIFIED,
-    REDIRECTS,
     SITEMAP,
     SITEMAP_BYTES_MAX,
     UNSENT,
     AckOutcome,
     Claim,
-    Decoded,
     Failure,
     FailureKind,
     FetchResult,
-    ParsedPage,
     RefusalReason,
     Request,
-    Response,
 )
-from crawler.rules.health import TICK_MS, CrashAction, HostAction
-from crawler.rules.requests import takes_body_away
+from crawler.rules.health import CrashAction, HostAction
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
+from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import Settings
-from crawler.web.fetcher import Fetcher
-from crawler.worker import hooks
-from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, AddressLimiter, Reached, Reaching, SlowHosts
-from crawler.worker.archive import AttemptNotes
+from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Reached, Reaching, SlowHosts
+from crawler.worker.answers import Answers, attempt_failed, delivered
+from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, ProxyWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
-from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
-from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
-from crawler.worker.login import LoginPlan, Logins
-from crawler.worker.outcomes import Committable, Deferred, Failed, NotEntitledError, Refused
-from crawler.worker.process import HandlerStage, PageParser, ParseKilledError
-from crawler.worker.response_policy import Recall, ResponsePolicy, is_once, why_not_sent
-from crawler.worker.revisits import Revisits
-from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
-from crawler.worker.router import RunBook, with_sitemaps
+from crawler.worker.login import LoginPlan
+from crawler.worker.outcomes import Deferred, Failed, NotEntitledError, Refused
+from crawler.worker.response_policy import is_once, why_not_sent
+from crawler.worker.robots import RobotsEntry, RobotsResult
+from crawler.worker.router import RunBook
 from crawler.worker.schedule import PolitenessMargin, QueueSlot
-from crawler.worker.sessions import Session, Sessions
+from crawler.worker.sessions import Session
 from crawler.worker.turn import (
     Answered,
     AwaitReach,
     Deliver,
     Isolation,
     LeaseLost,
-    OpenRequests,
     OriginGivenUp,
     PageRequest,
     Requeue,
@@ -73,146 +54,12 @@ from crawler.worker.turn import (
     TurnEnd,
     TurnRunner,
 )
-from crawler.worker.watch import LastError
 from crawler.worker.work import Work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What a page is got with."""
-
-    fetcher: Fetcher
-    gate: RobotsGate
-    parser: PageParser
-    handling: HandlerStage
-    sessions: Sessions
-    logins: Logins
-    revisits: Revisits | None  # None: nothing is archived
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hosts:
-    """What is known of hosts. `recall` puts what was set aside of a claim's origin back into its queue."""
-
-    policy: ResponsePolicy
-    addresses: AddressLimiter
-    recall: Callable[[Claim, Recall], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionNotes:
-    """How long this session may send requests, and where it notes them. `note_sent`: in the engine, before one that
-    must not be repeated.
-    """
-
-    liveness: SessionLiveness
-    inflight_log: InflightLog
-    notes: AttemptNotes
-    note_sent: Callable[[Fence, Claim], Awaitable[AckOutcome]]
-
-
-# Turns spent on robots.txt and on the delay of a queue, before a page of the queue is fetched.
 
 log = logging.getLogger(__name__)
 
-PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
-
-
-class RobotsTurns:
-    """Decides how such turns end. `before_send(claim, url)` is called just before a request, `on_sent` afterwards, with
-    the time (monotonic ms), if it was one on the queue of the turn.
-    """
-
-    def __init__(
-        self,
-        gate: RobotsGate,
-        hosts: Hosts,
-        *,
-        before_send: Callable[[Claim, str], None],
-        on_sent: Callable[[QueueSlot, int], None],
-    ) -> None:
-        self._gate = gate
-        self._hosts = hosts
-        self._before_send = before_send
-        self._on_sent = on_sent
-        self.requests = OpenRequests()
-
-    async def read(self, turn: Turn, of: Claim | None = None) -> RobotsEntry | Requeue | RobotsResult:
-        """Use this turn for robots.txt, of its claim or of another URL of the same site: the entry, or how the turn
-        ends when another one is needed; or the result with the failure of a proxy.
-        """
-        slot, claim = turn.slot, of or turn.claim
-        origin, sent = origin_of(claim.url), list[int]()
-
-        def before_send() -> None:
-            self._before_send(claim, origin)
-            sent.append(monotonic_ms())
-            turn.sent()
-
-        worker = self.requests.add(claim, is_quick=turn.is_quick)
-        try:
-            result = await self._gate.read(claim, before_send, working=turn.mark)
-        except (NotEntitledError, EngineError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and not self.requests.is_only_cut_off(worker):
-                raise
-            if not self.requests.has_made_way(worker):
-                log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
-            # A request may have been sent, also on another queue.
-            wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
-            return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
-        finally:
-            self.requests.remove(worker)
-        entry = result.entry
-        if result.of_proxy is not None:
-            if sent:
-                self._on_sent(slot, sent[-1])
-                turn.request_over(wait_ms=max(self._gate.min_delay_ms, slot.delay_ms))
-            return result
-        if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
-            return Requeue(wait_ms=result.wait_ms, at_tail=True)
-        reached("robots.answered", origin)
-        if result.is_requested and sent:
-            self._on_sent(slot, sent[-1])
-        learned_ms = -1
-        delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
-        if entry is not None and entry.rules is not None:
-            learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
-        hooks.robots_read(origin, result, delay_ms=delay_ms)
-        wait_ms, recall = self._hosts.policy.of_robots(slot, claim, result, delay_ms=delay_ms)
-        # Without a delay the queue keeps its place, so its page goes over the same connection.
-        turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)
-        if recall is not None:
-            await self._hosts.recall(claim, recall)
-        if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
-            slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
-        return (
-            Requeue(at_tail=True) if entry is None else entry
-        )  # at the tail: other origins of the queue need not wait
-
-    async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
-        """Store the queue's delay before its first page request.
-
-        A Requeue when it is longer than the one that this turn waited for: a request for another origin's robots.txt
-        may have been sent recently in a borrowed slot.
-        """
-        slot, claim = turn.slot, turn.claim
-        delay_ms, known_ms = self._gate.delay_of(claim, entry), slot.delay_ms
-        if known_ms == delay_ms:
-            return None
-        wait_ms = delay_ms + TICK_MS if delay_ms > max(known_ms, self._gate.min_delay_ms) else 0
-        await self._gate.store_delay(claim, delay_ms, wait_ms=wait_ms)
-        slot.delay_ms = delay_ms
-        if wait_ms:
-            return Requeue(wait_ms=wait_ms, started=True)
-        if delay_ms > 0:  # with several requests at a time the next may be near
-            slot.next_ms = max(slot.next_ms, monotonic_ms() + delay_ms + TICK_MS)
-        return None
-
-
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
-BEAT_PAUSE_S = 0.2  # while the heartbeat is late
-BEAT_PAUSE_MS = int(1000 * BEAT_PAUSE_S)
 
 
 class FetchStage:
@@ -231,13 +78,17 @@ class FetchStage:
         self._turns = turns
         self._work = work
         self._means = means
-        self._has_proxies = means.fetcher.has_proxies
         self._hosts = hosts
         self._session = session
         self._runs = runs
         self._settings = settings
         self.margin = PolitenessMargin()
+        self._proxies = ProxyWaits(work, means, hosts)
         self._robots = RobotsTurns(means.gate, hosts, before_send=self._before_send, on_sent=self.margin.sent)
+        self._login_turns = LoginTurns(
+            work, means, hosts, self._robots if settings.robots.obey else None, self._proxies,
+            before_send=self._before_send, on_sent=self.margin.sent,
+        )  # fmt: skip
         workers = settings.fetch.concurrency
         self._reaching = Reaching(means.fetcher, claims_max=CLAIMS_PER_WORKER * workers, connects_max=workers)
         self._slow_hosts = SlowHosts(work.scheduler, workers=workers)
@@ -245,6 +96,9 @@ class FetchStage:
         name_s = settings.dns.timeout_s * settings.dns.tries
         self._late_ms = int(1000 * (max(name_s, settings.fetch.connect_timeout_s) + LATE_S))
         self._cookie_walls = CookieWalls()
+        self._answers = Answers(
+            means, hosts, session.notes, runs, self._cookie_walls, obeys_robots=settings.robots.obey
+        )  # fmt: skip
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
         self._isolation = Isolation()
@@ -355,7 +209,7 @@ class FetchStage:
             if has_answered and not self._slow_hosts.has_answered(origin):
                 slot.doubts = max(0, slot.doubts - 1)
             self._slow_hosts.note(origin, answered=has_answered, took_ms=took_ms)
-        return await self._judge(turn, answered) if isinstance(answered, Answered) else answered
+        return await self._answers.judge(turn, answered) if isinstance(answered, Answered) else answered
 
     def _is_doubtful(self, slot: QueueSlot, origin: str) -> bool:
         """May connecting to this origin be in vain, so that the others of its queue should not wait for it?"""
@@ -381,7 +235,7 @@ class FetchStage:
         """
         slot, claim, is_unsent = turn.slot, turn.claim, failure.kind in UNSENT
         if failure.kind is FailureKind.PROXY:
-            return self._await_proxy(claim, failure)
+            return self._proxies.awaited(claim, failure)
         result = FetchResult(url=claim.url, failure=failure)
         wait, recall = self._hosts.policy.of_page(slot, claim, result)
         turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
@@ -390,7 +244,7 @@ class FetchStage:
         next_ms = 0 if is_unsent else self._work.held.now_of(claim.partition) + wait
         failed = self._hosts.policy.judged(claim, result, Settlement(next_fetch_ms=next_ms))
         assert failed is not None
-        return _failed(failed)
+        return delivered(failed)
 
     async def _run_ends(self, claim: Claim) -> TurnEnd | None:
         """How the turn ends when nothing more of the claim's run is to be fetched."""
@@ -400,16 +254,9 @@ class FetchStage:
             return Requeue(pause_s=BEAT_PAUSE_S)
         return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
-    def _await_proxy(self, claim: Claim, failure: Failure, wait_ms: int = 0) -> SetAside:
-        """How a turn ends for which a proxy failed: that is no attempt, and not the failure of the origin."""
-        self._work.counters.last_error = LastError(failure.kind, failure.detail, claim.url, wall_s())
-        wait_ms = max(wait_ms, self._means.fetcher.proxy_wait_ms(claim.url), BEAT_PAUSE_MS)
-        log.info("proxy.awaited", extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
-        return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
-
     def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
         """How the turn ends when the origin, or the proxy on the way, is not worth a request now."""
-        if self._has_proxies and (wait_ms := self._means.fetcher.proxy_wait_ms(claim.url)):
+        if wait_ms := self._proxies.wait_ms(claim):
             return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
         action = self._hosts.policy.action_for(claim)
         if action is HostAction.WAIT:
@@ -461,70 +308,11 @@ class FetchStage:
         return Deliver(replace(failed, trace=prepared.trace))
 
     async def _login(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd:
-        """Use this turn for the next request of a login."""
-        logins, slot = self._means.logins, turn.slot
-        attempt = logins.begin(session, plan)
-        if attempt is None:
-            return Requeue(wait_ms=LOGIN_WAIT_MS)
-        claim = replace(turn.claim, url=attempt.url, request=None)
-        worker = self._work.requests.add(turn.claim, is_quick=False)
         try:
-            if not plan.ignores_robots and (end := await self._why_no_login(turn, claim, session)) is not None:
-                return end
-            sent = list[int]()
-
-            def before_send() -> None:
-                self._before_send(turn.claim, attempt.url)
-                sent.append(monotonic_ms())
-                self.margin.sent(slot, sent[-1])
-                turn.sent()
-
-            cookies = session.jar.sent_to(attempt.url, wall_s())
-            result = await self._means.fetcher.fetch(
-                attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
-                before_send=before_send, working=turn.mark,
-            )  # fmt: skip
-            if result.failure is not None and result.failure.kind is FailureKind.PROXY:
-                logins.begins_again(session)
-                turn.request_over(wait_ms=max(slot.delay_ms, 0), started=bool(sent))
-                return self._await_proxy(turn.claim, result.failure)
-            wait, recall = self._hosts.policy.of_page(slot, claim, result)
-            turn.request_over(wait_ms=wait, started=bool(sent))
-            if recall is not None:
-                await self._hosts.recall(claim, recall)
-            if not self._work.held.holds(turn.claim):
-                return LeaseLost()
-            wait_ms = await logins.answered(session, plan, attempt, result)
-            if wait_ms:
-                return self._hosts.policy.set_aside(turn.claim, monotonic_ms() + wait_ms)
-            return Requeue()
-        except NotEntitledError:
-            return Requeue()
+            return await self._login_turns.take(turn, session, plan)
         except asyncio.CancelledError:
-            if not turn.is_request_over:
-                turn.request_over(wait_ms=max(slot.delay_ms, 0))
-            if not self._work.requests.is_only_cut_off(worker):
-                self.cut_off.append(turn.claim)
-                raise
-            return LeaseLost()
-        finally:
-            self._work.requests.remove(worker)
-            logins.end(session)
-
-    async def _why_no_login(self, turn: Turn, claim: Claim, session: Session) -> TurnEnd | None:
-        """How a turn ends instead of a login's request: robots.txt has to be read first, or forbids it."""
-        if not self._settings.robots.obey:
-            return None
-        entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
-        if entry is None:
-            read = await self._robots.read(turn, claim)
-            if isinstance(read, RobotsResult) and read.of_proxy is not None:
-                return self._await_proxy(turn.claim, read.of_proxy, read.wait_ms)
-            return read if isinstance(read, Requeue) else Requeue()
-        if entry.rules is not None and entry.rules.allows(claim.url):
-            return None
-        await self._means.logins.refused(session, claim.url)
-        return ReturnToEngine()
+            self.cut_off.append(turn.claim)
+            raise
 
     async def _ask_robots(self, turn: Turn) -> TurnEnd:
         found = await self._robots.read(turn)
@@ -532,7 +320,7 @@ class FetchStage:
             return found
         if isinstance(found, RobotsResult):
             assert found.of_proxy is not None
-            return self._await_proxy(turn.claim, found.of_proxy, found.wait_ms)
+            return self._proxies.awaited(turn.claim, found.of_proxy, found.wait_ms)
         if found.rules is None:
             return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
         return Requeue()
@@ -543,7 +331,7 @@ class FetchStage:
         if kind in NOT_ALLOWED:  # a failure of the host: robots.txt was only the first request
             detail = entry.detail
         settled, retry_after_ms = Settlement(next_fetch_ms=0), entry.retry_after_ms
-        return _failed(self._hosts.policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
+        return delivered(self._hosts.policy.failed(claim, kind, detail, settled, retry_after_ms=retry_after_ms))
 
     def _before_send(self, claim: Claim, url: str) -> None:
         """Last check before a request's bytes are sent: much may have changed while it was prepared."""
@@ -634,11 +422,11 @@ class FetchStage:
         if not self._work.held.holds(claim):
             return self._late(page_request)
         if page_request.is_sent and is_once(claim):
-            return _attempt(page_request, Failed.finally_(claim, FailureKind.OUTCOME_UNKNOWN, failure.detail))
+            return attempt_failed(page_request, Failed.finally_(claim, FailureKind.OUTCOME_UNKNOWN, failure.detail))
         if page_request.is_sent:
             self._session.notes.cut_off(claim, page_request.started_at)
         self._cookie_walls.put_back(claim, page_request.step)
-        return self._await_proxy(claim, failure)
+        return self._proxies.awaited(claim, failure)
 
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
@@ -648,121 +436,6 @@ class FetchStage:
         self._session.notes.cut_off(page_request.claim, page_request.started_at)
         return LeaseLost()
 
-    async def _judge(self, turn: Turn, answered: Answered) -> TurnEnd:
-        page_request, result, settled = answered.page_request, answered.result, answered.settled
-        claim = page_request.claim
-        walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
-        if step is not None and step.number:  # the response is not the page's
-            if walls.continues(claim, step, answered, may_ask):
-                return Requeue()
-            response = step.first
-        else:
-            failed = self._hosts.policy.judged(claim, result, settled, is_sent=page_request.is_sent)
-            if failed is not None:
-                return _attempt(page_request, failed)
-            response = result.response
-        assert response is not None
-        content, earlier = await self._content(page_request, response), page_request.earlier
-        if content is None:
-            self._session.notes.cut_off(claim, page_request.started_at)
-            return Requeue()  # its queue waits as after any request
-        target = ""
-        if response.status in REDIRECTS:
-            target = redirect_target(claim.url, response.header("location")) or ""
-            if target and takes_body_away(claim.request, response.status, claim.url, target):
-                failed = self._hosts.policy.failed(claim, FailureKind.REDIRECT_WITH_BODY, f"to {target}", settled)
-                return _attempt(page_request, failed)
-            if step is None and walls.starts(claim, response, target, may_ask):
-                return Requeue()
-        if step is not None and not step.number:
-            walls.returned(claim, step, response)
-        if page_request.session is not None and (end := await self._lost(page_request, response, target, settled)):
-            return end
-        found = await self._handled(turn, content, settled)
-        if isinstance(found, Failed):
-            return _attempt(page_request, found)
-        page, handled = found
-        accepted = None
-        if sitemaps := self._means.gate.sitemaps(claim):
-            # As if the page's handler had followed them: so a rebuild finds them in its line.
-            links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
-            page, handled = replace(page, links=links), replace(handled, followed=followed)
-            accepted = partial(self._means.gate.announced, claim)
-        return Deliver(
-            Committable(
-                claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
-                finished_at=answered.finished_at, accepted=accepted, is_private=page_request.session is not None,
-                original=earlier.original if earlier is not None and content.is_unchanged else None,
-            )
-        )  # fmt: skip
-
-    async def _content(self, page_request: PageRequest, response: Response) -> Response | None:
-        """What is parsed: the archived page for "unchanged", or None if that is of no use."""
-        earlier, revisits = page_request.earlier, self._means.revisits
-        if earlier is None or revisits is None or response.status != NOT_MODIFIED:
-            return response
-        return await revisits.unchanged(page_request.claim, earlier, response)
-
-    async def _lost(
-        self, page_request: PageRequest, response: Response, target: str, settled: Settlement
-    ) -> TurnEnd | None:
-        """How a turn ends whose answer shows that its session has ended; None if it does not."""
-        claim, session, logins = page_request.claim, page_request.session, self._means.logins
-        assert session is not None
-        plan = logins.plan_of(session)
-        if plan is None:
-            return None
-        if not await logins.has_lost(session, plan, response, target):
-            logins.holds(claim)
-            return None
-        self._session.notes.cut_off(claim, page_request.started_at)
-        if logins.lose(claim, session, page_request.login):
-            return Requeue()
-        detail = "it leads to the login again, right after one that holds"
-        return _attempt(page_request, self._hosts.policy.failed(claim, FailureKind.LOGIN_REQUIRED, detail, settled))
-
-    def _may_ask(self, claim: Claim, url: str) -> bool:
-        """May another URL of the claim's origin be requested in its turns?"""
-        if not self._runs.may_lead_to(claim, url):
-            return False
-        return not self._settings.robots.obey or self._means.gate.allows(url)
-
-    async def _handled(
-        self, turn: Turn, response: Response, settled: Settlement
-    ) -> tuple[ParsedPage, Handled] | Failed:
-        """The page and what its handler made of it, or how that failed."""
-        claim, policy = turn.claim, self._hosts.policy
-        try:
-            page, handled = await self._parsed(turn, response)
-        except ParseKilledError as error:
-            return policy.failed(claim, FailureKind.PARSE, str(error), settled)
-        except HandlerError as error:
-            failed = policy.failed(claim, FailureKind.HANDLER, str(error), settled)
-            again = -1 if is_once(claim) else failed.retry_in_ms
-            return replace(failed, trace=error.trace, retry_in_ms=again)
-        if handled.retry_s is None:
-            return page, handled
-        failed = policy.failed(claim, FailureKind.HANDLER_RETRY, "", settled)
-        if failed.retry_in_ms >= 0:
-            failed.retry_in_ms = max(failed.retry_in_ms, round(1000 * handled.retry_s))
-        return failed
-
-    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
-        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
-        if response.decoded is Decoded.NOTHING:
-            return ParsedPage(), NOTHING_HANDLED
-        claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
-        is_sitemap = claim.label == SITEMAP
-        page, tree = await self._means.parser.parse_with_tree(
-            response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap
-        )
-        reached("page.parsed", claim.url)
-        if is_sitemap:
-            return page, NOTHING_HANDLED
-        page, handled = await self._means.handling.handle(claim, response, page, tree, mark, guarded=guarded)
-        reached("page.handled", claim.url)
-        return page, handled
-
     async def _watch(self) -> None:
         """Cut off what is in flight once this session has been silent long enough that others may own it, and what is
         slow while others wait.
@@ -771,22 +444,14 @@ class FetchStage:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._session.liveness.must_abort():
                 self._work.requests.cut_off_all()
-            if self._has_proxies:
-                self._watch_proxies()
+            if self._proxies.are_used:
+                self._proxies.watch()
             self._make_way()
             for address in self._work.scheduler.waited_for():
                 if address == SLOW:
                     self._slow_hosts.wake()
                 else:
                     self._hosts.addresses.wake(address)
-
-    def _watch_proxies(self) -> None:
-        trouble, before = self._means.fetcher.proxy_trouble(), self._work.counters.proxy_trouble
-        self._work.counters.proxy_trouble = trouble
-        if trouble and not before:
-            log.warning("proxy.failed", extra={"error": trouble})
-        elif before and not trouble:
-            log.warning("proxy.back", extra={"error": before})
 
     def _make_way(self) -> None:
         """Cut off some requests that were expected to be quick and are not, when slow ones hold more than their share
@@ -806,15 +471,3 @@ class FetchStage:
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         while self._in_turn and monotonic_ms() < deadline_ms:  # noqa: ASYNC110 - asked once, at the end
             await asyncio.sleep(0.02)
-
-
-def _attempt(page_request: PageRequest, failed: Failed) -> Deliver:
-    failed.started_at = page_request.started_at
-    return _failed(failed)
-
-
-def _failed(failed: Failed) -> Deliver:
-    """A URL that a setting refuses waits for the setting to change."""
-    if failed.kind is FailureKind.ADDRESS_REFUSED:
-        return Deliver(Deferred(claim=failed.claim, reason=ALLOW_PRIVATE))
-    return Deliver(failed)

@@ -24,7 +24,7 @@ from crawler.rules import job_plan
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.worker import claim, runs, shared
 from crawler.worker.archive import ArchiveStage
-from crawler.worker.fetch import RobotsTurns
+from crawler.worker.before_page import RobotsTurns
 from crawler.worker.outcomes import Committable
 from crawler.worker.quotas import QuotaUsage, RaisedQuotas
 from crawler.worker.robots import RobotsGate

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.worker.fetch import RobotsTurns
+from crawler.worker.before_page import RobotsTurns
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import OpenClaims
 from tests.worker.test_schedule import batch

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from crawler.worker.fetch import RobotsTurns
+from crawler.worker.before_page import RobotsTurns
 from crawler.worker.robots import RobotsResult
 from crawler.worker.schedule import PolitenessMargin, QueueSlot, Scheduler
 from crawler.worker.watch import OpenClaims

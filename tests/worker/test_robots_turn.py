@@ -15,7 +15,7 @@ from crawler.frontier.owner import Fence, Settlement
 from crawler.model import Claim
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import PolitenessSettings, Settings
-from crawler.worker.fetch import RobotsTurns
+from crawler.worker.before_page import RobotsTurns
 from crawler.worker.outcomes import NotEntitledError
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult

@@ -17,8 +17,9 @@ from crawler.settings import Settings
 from crawler.worker import address_limit, schedule
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import Files
+from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer
-from crawler.worker.fetch import FetchStage, Hosts, Means, SessionNotes
+from crawler.worker.fetch import FetchStage
 from crawler.worker.outcomes import ContentSteps
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.router import TrapMemory

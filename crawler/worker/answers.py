@@ -1,0 +1,189 @@
+"""What the answer to a page's request becomes: a page to commit, a failed attempt, or another request."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from crawler.content.html import redirect_target
+from crawler.frontier.owner import Settlement
+from crawler.frontier.waiting import ALLOW_PRIVATE
+from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
+from crawler.model import (
+    NOT_MODIFIED,
+    REDIRECTS,
+    SITEMAP,
+    Claim,
+    Decoded,
+    FailureKind,
+    ParsedPage,
+    Response,
+)
+from crawler.rules.health import CrashAction
+from crawler.rules.requests import takes_body_away
+from crawler.runtime.process import reached
+from crawler.worker.archive import AttemptNotes
+from crawler.worker.before_page import Hosts, Means
+from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.outcomes import Committable, Deferred, Failed
+from crawler.worker.process import ParseKilledError
+from crawler.worker.response_policy import is_once
+from crawler.worker.router import RunBook, with_sitemaps
+from crawler.worker.turn import (
+    Answered,
+    Deliver,
+    PageRequest,
+    Requeue,
+    Turn,
+    TurnEnd,
+)
+
+
+class Answers:
+    """Judges answers, has pages parsed, and passes them to their handlers."""
+
+    def __init__(
+        self,
+        means: Means,
+        hosts: Hosts,
+        notes: AttemptNotes,
+        runs: RunBook,
+        walls: CookieWalls,
+        *,
+        obeys_robots: bool,
+    ) -> None:
+        self._means = means
+        self._hosts = hosts
+        self._notes = notes
+        self._runs = runs
+        self._cookie_walls = walls
+        self._obeys_robots = obeys_robots
+
+    async def judge(self, turn: Turn, answered: Answered) -> TurnEnd:
+        """How the turn ends: with a page to commit, a failed attempt, or another request."""
+        page_request, result, settled = answered.page_request, answered.result, answered.settled
+        claim = page_request.claim
+        walls, step, may_ask = self._cookie_walls, page_request.step, partial(self._may_ask, claim)
+        if step is not None and step.number:  # the response is not the page's
+            if walls.continues(claim, step, answered, may_ask):
+                return Requeue()
+            response = step.first
+        else:
+            failed = self._hosts.policy.judged(claim, result, settled, is_sent=page_request.is_sent)
+            if failed is not None:
+                return attempt_failed(page_request, failed)
+            response = result.response
+        assert response is not None
+        content, earlier = await self._content(page_request, response), page_request.earlier
+        if content is None:
+            self._notes.cut_off(claim, page_request.started_at)
+            return Requeue()  # its queue waits as after any request
+        target = ""
+        if response.status in REDIRECTS:
+            target = redirect_target(claim.url, response.header("location")) or ""
+            if target and takes_body_away(claim.request, response.status, claim.url, target):
+                failed = self._hosts.policy.failed(claim, FailureKind.REDIRECT_WITH_BODY, f"to {target}", settled)
+                return attempt_failed(page_request, failed)
+            if step is None and walls.starts(claim, response, target, may_ask):
+                return Requeue()
+        if step is not None and not step.number:
+            walls.returned(claim, step, response)
+        if page_request.session is not None and (end := await self._lost(page_request, response, target, settled)):
+            return end
+        found = await self._handled(turn, content, settled)
+        if isinstance(found, Failed):
+            return attempt_failed(page_request, found)
+        page, handled = found
+        accepted = None
+        if sitemaps := self._means.gate.sitemaps(claim):
+            # As if the page's handler had followed them: so a rebuild finds them in its line.
+            links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
+            page, handled = replace(page, links=links), replace(handled, followed=followed)
+            accepted = partial(self._means.gate.announced, claim)
+        return Deliver(
+            Committable(
+                claim=claim, response=response, page=page, settlement=settled, handled=handled, redirect_to=target,
+                finished_at=answered.finished_at, accepted=accepted, is_private=page_request.session is not None,
+                original=earlier.original if earlier is not None and content.is_unchanged else None,
+            )
+        )  # fmt: skip
+
+    async def _content(self, page_request: PageRequest, response: Response) -> Response | None:
+        """What is parsed: the archived page for "unchanged", or None if that is of no use."""
+        earlier, revisits = page_request.earlier, self._means.revisits
+        if earlier is None or revisits is None or response.status != NOT_MODIFIED:
+            return response
+        return await revisits.unchanged(page_request.claim, earlier, response)
+
+    async def _lost(
+        self, page_request: PageRequest, response: Response, target: str, settled: Settlement
+    ) -> TurnEnd | None:
+        """How a turn ends whose answer shows that its session has ended; None if it does not."""
+        claim, session, logins = page_request.claim, page_request.session, self._means.logins
+        assert session is not None
+        plan = logins.plan_of(session)
+        if plan is None:
+            return None
+        if not await logins.has_lost(session, plan, response, target):
+            logins.holds(claim)
+            return None
+        self._notes.cut_off(claim, page_request.started_at)
+        if logins.lose(claim, session, page_request.login):
+            return Requeue()
+        detail = "it leads to the login again, right after one that holds"
+        return attempt_failed(
+            page_request, self._hosts.policy.failed(claim, FailureKind.LOGIN_REQUIRED, detail, settled)
+        )
+
+    def _may_ask(self, claim: Claim, url: str) -> bool:
+        """May another URL of the claim's origin be requested in its turns?"""
+        if not self._runs.may_lead_to(claim, url):
+            return False
+        return not self._obeys_robots or self._means.gate.allows(url)
+
+    async def _handled(
+        self, turn: Turn, response: Response, settled: Settlement
+    ) -> tuple[ParsedPage, Handled] | Failed:
+        """The page and what its handler made of it, or how that failed."""
+        claim, policy = turn.claim, self._hosts.policy
+        try:
+            page, handled = await self._parsed(turn, response)
+        except ParseKilledError as error:
+            return policy.failed(claim, FailureKind.PARSE, str(error), settled)
+        except HandlerError as error:
+            failed = policy.failed(claim, FailureKind.HANDLER, str(error), settled)
+            again = -1 if is_once(claim) else failed.retry_in_ms
+            return replace(failed, trace=error.trace, retry_in_ms=again)
+        if handled.retry_s is None:
+            return page, handled
+        failed = policy.failed(claim, FailureKind.HANDLER_RETRY, "", settled)
+        if failed.retry_in_ms >= 0:
+            failed.retry_in_ms = max(failed.retry_in_ms, round(1000 * handled.retry_s))
+        return failed
+
+    async def _parsed(self, turn: Turn, response: Response) -> tuple[ParsedPage, Handled]:
+        """Parse the page and pass it to the user's handler. Raises ParseKilledError, HandlerError."""
+        if response.decoded is Decoded.NOTHING:
+            return ParsedPage(), NOTHING_HANDLED
+        claim, mark, guarded = turn.claim, turn.mark, turn.crash_action is not CrashAction.NORMAL
+        is_sitemap = claim.label == SITEMAP
+        page, tree = await self._means.parser.parse_with_tree(
+            response, mark, guarded=guarded, queue=claim.queue, is_sitemap=is_sitemap
+        )
+        reached("page.parsed", claim.url)
+        if is_sitemap:
+            return page, NOTHING_HANDLED
+        page, handled = await self._means.handling.handle(claim, response, page, tree, mark, guarded=guarded)
+        reached("page.handled", claim.url)
+        return page, handled
+
+
+def attempt_failed(page_request: PageRequest, failed: Failed) -> Deliver:
+    failed.started_at = page_request.started_at
+    return delivered(failed)
+
+
+def delivered(failed: Failed) -> Deliver:
+    """A URL that a setting refuses waits for the setting to change."""
+    if failed.kind is FailureKind.ADDRESS_REFUSED:
+        return Deliver(Deferred(claim=failed.claim, reason=ALLOW_PRIVATE))
+    return Deliver(failed)

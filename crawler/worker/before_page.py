@@ -1,0 +1,298 @@
+"""Turns of a queue that are spent on what comes before its pages: robots.txt, its delay, a login, a proxy."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from crawler.archive.inflight_log import InflightLog
+from crawler.errors import EngineError
+from crawler.frontier.owner import Fence
+from crawler.membership.heartbeat import SessionLiveness
+from crawler.model import (
+    AckOutcome,
+    Claim,
+    Failure,
+    FailureKind,
+)
+from crawler.rules.health import TICK_MS
+from crawler.rules.urls import origin_of
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
+from crawler.web.fetcher import Fetcher
+from crawler.worker import hooks
+from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.archive import AttemptNotes
+from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
+from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
+from crawler.worker.login import LoginPlan, Logins
+from crawler.worker.outcomes import NotEntitledError
+from crawler.worker.process import HandlerStage, PageParser
+from crawler.worker.response_policy import Recall, ResponsePolicy
+from crawler.worker.revisits import Revisits
+from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
+from crawler.worker.schedule import QueueSlot
+from crawler.worker.sessions import Session, Sessions
+from crawler.worker.turn import (
+    LeaseLost,
+    OpenRequests,
+    Requeue,
+    ReturnToEngine,
+    SetAside,
+    Turn,
+    TurnEnd,
+)
+from crawler.worker.watch import LastError
+from crawler.worker.work import Work
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a page is got with."""
+
+    fetcher: Fetcher
+    gate: RobotsGate
+    parser: PageParser
+    handling: HandlerStage
+    sessions: Sessions
+    logins: Logins
+    revisits: Revisits | None  # None: nothing is archived
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """What is known of hosts. `recall` puts what was set aside of a claim's origin back into its queue."""
+
+    policy: ResponsePolicy
+    addresses: AddressLimiter
+    recall: Callable[[Claim, Recall], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNotes:
+    """How long this session may send requests, and where it notes them. `note_sent`: in the engine, before one that
+    must not be repeated.
+    """
+
+    liveness: SessionLiveness
+    inflight_log: InflightLog
+    notes: AttemptNotes
+    note_sent: Callable[[Fence, Claim], Awaitable[AckOutcome]]
+
+
+PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
+BEAT_PAUSE_S = 0.2  # while the heartbeat is late
+BEAT_PAUSE_MS = int(1000 * BEAT_PAUSE_S)
+
+
+class RobotsTurns:
+    """Decides how such turns end. `before_send(claim, url)` is called just before a request, `on_sent` afterwards, with
+    the time (monotonic ms), if it was one on the queue of the turn.
+    """
+
+    def __init__(
+        self,
+        gate: RobotsGate,
+        hosts: Hosts,
+        *,
+        before_send: Callable[[Claim, str], None],
+        on_sent: Callable[[QueueSlot, int], None],
+    ) -> None:
+        self._gate = gate
+        self._hosts = hosts
+        self._before_send = before_send
+        self._on_sent = on_sent
+        self.requests = OpenRequests()
+
+    async def read(self, turn: Turn, of: Claim | None = None) -> RobotsEntry | Requeue | RobotsResult:
+        """Use this turn for robots.txt, of its claim or of another URL of the same site: the entry, or how the turn
+        ends when another one is needed; or the result with the failure of a proxy.
+        """
+        slot, claim = turn.slot, of or turn.claim
+        origin, sent = origin_of(claim.url), list[int]()
+
+        def before_send() -> None:
+            self._before_send(claim, origin)
+            sent.append(monotonic_ms())
+            turn.sent()
+
+        worker = self.requests.add(claim, is_quick=turn.is_quick)
+        try:
+            result = await self._gate.read(claim, before_send, working=turn.mark)
+        except (NotEntitledError, EngineError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not self.requests.is_only_cut_off(worker):
+                raise
+            if not self.requests.has_made_way(worker):
+                log.warning("robots.not_read", extra={"origin": origin, "error": str(error)})
+            # A request may have been sent, also on another queue.
+            wait_ms = max(self._gate.min_delay_ms, slot.delay_ms, PAUSE_MS) if sent else 0
+            return Requeue(wait_ms=wait_ms, started=bool(sent), at_tail=True)
+        finally:
+            self.requests.remove(worker)
+        entry = result.entry
+        if result.of_proxy is not None:
+            if sent:
+                self._on_sent(slot, sent[-1])
+                turn.request_over(wait_ms=max(self._gate.min_delay_ms, slot.delay_ms))
+            return result
+        if entry is None and not result.is_requested:  # no slot yet for the target of its redirect
+            return Requeue(wait_ms=result.wait_ms, at_tail=True)
+        reached("robots.answered", origin)
+        if result.is_requested and sent:
+            self._on_sent(slot, sent[-1])
+        learned_ms = -1
+        delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
+        if entry is not None and entry.rules is not None:
+            learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
+        hooks.robots_read(origin, result, delay_ms=delay_ms)
+        wait_ms, recall = self._hosts.policy.of_robots(slot, claim, result, delay_ms=delay_ms)
+        # Without a delay the queue keeps its place, so its page goes over the same connection.
+        turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)
+        if recall is not None:
+            await self._hosts.recall(claim, recall)
+        if not await self._gate.share(claim, result, wait_ms=wait_ms, delay_ms=learned_ms):
+            slot.delay_ms = -1  # not stored: the next turn stores it before any page is fetched
+        return (
+            Requeue(at_tail=True) if entry is None else entry
+        )  # at the tail: other origins of the queue need not wait
+
+    async def learn_delay(self, turn: Turn, entry: RobotsEntry | None) -> Requeue | None:
+        """Store the queue's delay before its first page request.
+
+        A Requeue when it is longer than the one that this turn waited for: a request for another origin's robots.txt
+        may have been sent recently in a borrowed slot.
+        """
+        slot, claim = turn.slot, turn.claim
+        delay_ms, known_ms = self._gate.delay_of(claim, entry), slot.delay_ms
+        if known_ms == delay_ms:
+            return None
+        wait_ms = delay_ms + TICK_MS if delay_ms > max(known_ms, self._gate.min_delay_ms) else 0
+        await self._gate.store_delay(claim, delay_ms, wait_ms=wait_ms)
+        slot.delay_ms = delay_ms
+        if wait_ms:
+            return Requeue(wait_ms=wait_ms, started=True)
+        if delay_ms > 0:  # with several requests at a time the next may be near
+            slot.next_ms = max(slot.next_ms, monotonic_ms() + delay_ms + TICK_MS)
+        return None
+
+
+class ProxyWaits:
+    """Ends turns for which a proxy failed: that is no attempt, and not the failure of the origin."""
+
+    def __init__(self, work: Work, means: Means, hosts: Hosts) -> None:
+        self._work = work
+        self._fetcher = means.fetcher
+        self._policy = hosts.policy
+        self.are_used = means.fetcher.has_proxies
+
+    def wait_ms(self, claim: Claim) -> int:
+        """How long a claim waits for the proxy on its way, ms; 0 for most."""
+        return self._fetcher.proxy_wait_ms(claim.url) if self.are_used else 0
+
+    def awaited(self, claim: Claim, failure: Failure, wait_ms: int = 0) -> SetAside:
+        """How the turn ends."""
+        self._work.counters.last_error = LastError(failure.kind, failure.detail, claim.url, wall_s())
+        wait_ms = max(wait_ms, self._fetcher.proxy_wait_ms(claim.url), BEAT_PAUSE_MS)
+        log.info("proxy.awaited", extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
+        return self._policy.set_aside(claim, monotonic_ms() + wait_ms)
+
+    def watch(self) -> None:
+        """Note and log when nothing comes through a proxy any more, and when something does again."""
+        trouble, before = self._fetcher.proxy_trouble(), self._work.counters.proxy_trouble
+        self._work.counters.proxy_trouble = trouble
+        if trouble and not before:
+            log.warning("proxy.failed", extra={"error": trouble})
+        elif before and not trouble:
+            log.warning("proxy.back", extra={"error": before})
+
+
+class LoginTurns:
+    """Decides how turns end that are spent on a login. `before_send` and `on_sent`: as for `RobotsTurns`."""
+
+    def __init__(
+        self,
+        work: Work,
+        means: Means,
+        hosts: Hosts,
+        robots: RobotsTurns | None,
+        proxies: ProxyWaits,
+        *,
+        before_send: Callable[[Claim, str], None],
+        on_sent: Callable[[QueueSlot, int], None],
+    ) -> None:
+        """`robots`: None where robots.txt is not obeyed."""
+        self._work = work
+        self._means = means
+        self._hosts = hosts
+        self._robots = robots
+        self._proxies = proxies
+        self._before_send = before_send
+        self._on_sent = on_sent
+
+    async def take(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd:
+        """Use this turn for the next request of a login. Cancelling cuts it off."""
+        logins, slot = self._means.logins, turn.slot
+        attempt = logins.begin(session, plan)
+        if attempt is None:
+            return Requeue(wait_ms=LOGIN_WAIT_MS)
+        claim = replace(turn.claim, url=attempt.url, request=None)
+        worker = self._work.requests.add(turn.claim, is_quick=False)
+        try:
+            if not plan.ignores_robots and (end := await self._why_no_login(turn, claim, session)) is not None:
+                return end
+            sent = list[int]()
+
+            def before_send() -> None:
+                self._before_send(turn.claim, attempt.url)
+                sent.append(monotonic_ms())
+                self._on_sent(slot, sent[-1])
+                turn.sent()
+
+            cookies = session.jar.sent_to(attempt.url, wall_s())
+            result = await self._means.fetcher.fetch(
+                attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
+                before_send=before_send, working=turn.mark,
+            )  # fmt: skip
+            if result.failure is not None and result.failure.kind is FailureKind.PROXY:
+                logins.begins_again(session)
+                turn.request_over(wait_ms=max(slot.delay_ms, 0), started=bool(sent))
+                return self._proxies.awaited(turn.claim, result.failure)
+            wait, recall = self._hosts.policy.of_page(slot, claim, result)
+            turn.request_over(wait_ms=wait, started=bool(sent))
+            if recall is not None:
+                await self._hosts.recall(claim, recall)
+            if not self._work.held.holds(turn.claim):
+                return LeaseLost()
+            wait_ms = await logins.answered(session, plan, attempt, result)
+            if wait_ms:
+                return self._hosts.policy.set_aside(turn.claim, monotonic_ms() + wait_ms)
+            return Requeue()
+        except NotEntitledError:
+            return Requeue()
+        except asyncio.CancelledError:
+            if not turn.is_request_over:
+                turn.request_over(wait_ms=max(slot.delay_ms, 0))
+            if not self._work.requests.is_only_cut_off(worker):
+                raise
+            return LeaseLost()
+        finally:
+            self._work.requests.remove(worker)
+            logins.end(session)
+
+    async def _why_no_login(self, turn: Turn, claim: Claim, session: Session) -> TurnEnd | None:
+        """How a turn ends instead of a login's request: robots.txt has to be read first, or forbids it."""
+        if self._robots is None:
+            return None
+        entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
+        if entry is None:
+            read = await self._robots.read(turn, claim)
+            if isinstance(read, RobotsResult) and read.of_proxy is not None:
+                return self._proxies.awaited(turn.claim, read.of_proxy, read.wait_ms)
+            return read if isinstance(read, Requeue) else Requeue()
+        if entry.rules is not None and entry.rules.allows(claim.url):
+            return None
+        await self._means.logins.refused(session, claim.url)
+        return ReturnToEngine()
