@@ -50,7 +50,7 @@ def test_the_commands_of_the_examples_do_what_their_page_says(programs: Nursery,
 def test_the_spiders_of_the_other_program_are_python() -> None:
     """The first is run by `scripts/bench port`, which needs Scrapy."""
     spiders = [block for block in blocks_of(GUIDE / "from-scrapy.md") if "Scrapy" in block.why]
-    assert [block.name for block in spiders] == ["quotes_spider.py", "", ""]
+    assert [block.name for block in spiders] == ["quotes_spider.py", "shop_spider.py", "", ""]
     for spider in spiders:
         compile(spider.text, spider.name, "exec")
 

@@ -61,7 +61,7 @@ STEPS: dict[str, Arrange] = {
     "fetch": raises(Fetcher, "fetch", lambda url: url),
     "robots rules": raises(RobotsRules, "allows", lambda url: url),
     "parse": raises(PageParser, "_here", lambda response, *_: response.url),
-    "record": raises(WarcWriter, "add", lambda response: response.url),
+    "record": raises(WarcWriter, "add", lambda response, *_: response.url),
     "links": raises(Router, "links", lambda claim, *_: claim.url),
     "ack": unstorable_title,
 }
