@@ -242,7 +242,7 @@ class Page:
         if again and key:
             raise ValueError("page.follow: give key= or again=True")
         target, label = _text("target", target), storable(_text("label", label))
-        priority = self._checked(_number("priority", priority), label)
+        priority = self._checked(_number("page.follow: priority", priority), label)
         urls = [self._joined(target)] if _is_reference(target) else self._linked(target)
         if form is not None and method.upper() == GET:
             urls, form = [url and with_fields(url, form_of(form)) for url in urls], None
@@ -308,7 +308,7 @@ class Page:
 
         Raises ValueError for a delay that is negative or longer than a week, TypeError for none.
         """
-        delay = _number("delay", delay)
+        delay = _number("page.retry: delay", delay)
         if not 0 <= delay <= RETRY_MAX_S:
             raise ValueError(f"page.retry: delay={delay}: expected 0 to {RETRY_MAX_S:.0f} seconds")
         self.retry_s = delay
@@ -367,8 +367,8 @@ def _text(name: str, value: Any) -> str:
 def _number(name: str, value: Any) -> float:
     """Decimals, fractions and numbers of libraries become a float; text does not."""
     if not hasattr(type(value), "__float__") and not hasattr(type(value), "__index__"):
-        raise TypeError(f"page: {name} is a number, not {type(value).__name__}")
+        raise TypeError(f"{name} is a number, not {type(value).__name__}")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"page: {name} is too large") from None
+        raise ValueError(f"{name} is too large") from None

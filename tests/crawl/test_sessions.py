@@ -134,10 +134,10 @@ TREACHERY = {
     "it redirects to another site": (redirect("http://evil.test/login"), "it redirects to another site (http://evil.test)"),
     "its form leads to another site": (html(FORM.format("//evil.test/")), "its form leads to another site (http://evil.test)"),
     "endless redirects": (redirect("/login"), "its redirects lead nowhere"),
-    "no such form": (html("<p>welcome"), "LookupError: no form fits '#in'"),
-    "no such button": (html("<form id=in><input name=name></form>"), "LookupError: the form has no button 'go'"),
+    "no such form": (html("<p>welcome"), "LookupError: no form matches '#in'"),
+    "no such button": (html("<form id=in><input name=name></form>"), "LookupError: no button 'go'"),
     "forbidden": (Answer(status=403, body=b"<p>no"), "status 403 for http://club.test/login"),
-    "too many fields": (html(FORM.format("").replace("</form>", "<input name=x>" * 10_001)), "10,000 can be sent"),
+    "too many fields": (html(FORM.format("").replace("</form>", "<input name=x>" * 10_001)), "more than 10,000 fields"),
     "it never lets anybody in": (html(FORM.format("")), "does not look logged in"),
     "overloaded": (Answer(status=503), "no answer after 3 attempts (status 503)"),
 }  # fmt: skip
