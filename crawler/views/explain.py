@@ -254,7 +254,7 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
         pairs.append(("sitemap", f"named by {f.sitemap}"))
     if f.traps.rule:
         pairs.append(("traps", f"suspect, fetched after all others of its domain: {f.traps.why} (rule {f.traps.rule})"))
-    pairs.append(("seen", "yes" if f.where.seen else f"no: not added to this {'run' if f.run else 'crawl'} so far"))
+    pairs.append(("seen", _seen(f)))
     pairs.extend(("fetched", _commit(entry)) for entry in f.commits)
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
@@ -462,6 +462,14 @@ def _robots(robots: RobotsFact) -> str:
     line = f"line {v.line_number}: {v.line}" if v.line_number else "no rule matches"
     when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
     return f"{'allowed' if v.allowed else 'forbidden'} ({line}{when})"
+
+
+def _seen(f: Facts) -> str:
+    if f.where.seen:
+        return "yes"
+    if any(entry.request and entry.request.identity for entry in f.commits):
+        return "not by a plain GET"
+    return f"no: not added to this {'run' if f.run else 'crawl'} so far"
 
 
 def _commit(entry: CommitEntry) -> str:

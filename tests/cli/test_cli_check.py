@@ -196,6 +196,12 @@ def test_what_can_not_be_read_is_one_line(
         ("match = 'a.test'\nauth = {env = 'SHOP_GONE'}", "sites[0].auth: the environment has no variable SHOP_GONE"),
         ("match = 'a.test/x'\ndelay_s = 5", "own.toml: sites[0].delay_s applies to whole queues"),
         ("match = 'a.test'\nlabel = 'card'", "sites[0].label = 'card': no handler has this label"),
+        ("match = 'a.test'\ncookies = 'gone.txt'", "sites[0].cookies: can't read gone.txt"),
+        (
+            "match = 'a.test'\nlogin = {url = 'http://a.test/in', user = 'me', password_env = 'SHOP_GONE'}",
+            "sites[0].login: the environment has no variable SHOP_GONE",
+        ),
+        ("match = 'a.test'\n[cookies]\nkey_file = 'gone.key'", "cookies.key_file: can't read gone.key"),
     ],
 )
 def test_a_crawl_does_not_begin_with_tables_that_can_not_be_followed(

@@ -477,6 +477,9 @@ def test_seeds_in_json_carry_their_requests(site: Site, programs: Nursery, tmp_p
     sent = {(one.method, one.url.removeprefix(SHOP), one.body) for one in site.pages}
     assert ("GET", "/found?q=c", b"") in sent
     assert ("POST", "/found", b"q=a+b") in sent
+    told = in_process(programs, "explain", f"{SHOP}/found", *where).out
+    assert "not by a plain GET" in told
+    assert told.count(" POST") == 3
 
 
 def test_an_app_begins_its_own_crawl_and_goes_on_with_it(site: Site, programs: Nursery, tmp_path: Path) -> None:
