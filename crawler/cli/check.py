@@ -41,7 +41,10 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
         from crawler.settings.proxies import unresolved_proxy
 
         yield from unresolved_proxy(settings, os.environ)
-    yield from _session_complaints(settings, app)
+    if _has_sessions(settings, app):
+        from crawler.crawl.build import session_complaints
+
+        yield from session_complaints(settings, app, os.environ)
     if not settings.sites:
         return
     from crawler.web.fetcher import unresolved
@@ -53,24 +56,9 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
             yield f"sites[{number}].label = {site.label!r}: no handler has this label (there are: {known})"
 
 
-def _session_complaints(settings: Settings, app: "Crawler | None") -> Iterator[str]:
-    """Keys and files of cookies that can't be read, logins that lack something."""
-    has_files = any(isinstance(site.cookies, str) for site in settings.sites)
+def _has_sessions(settings: Settings, app: "Crawler | None") -> bool:
     has_key = bool(settings.cookies.key_env or settings.cookies.key_file)
-    if not (has_files or has_key or any(site.login for site in settings.sites) or (app and app.logins)):
-        return
-    from crawler.worker.login import plans_of
-    from crawler.worker.sessions import cookies_of_files, seal_of
-
-    for check in (
-        lambda: seal_of(settings.cookies, os.environ),
-        lambda: cookies_of_files(settings.sites),
-        lambda: plans_of(app, settings.sites, os.environ),
-    ):
-        try:
-            check()
-        except UsageError as error:
-            yield str(error)
+    return has_key or any(isinstance(s.cookies, str) or s.login for s in settings.sites) or bool(app and app.logins)
 
 
 # `crawler check`: is a settings file, or an app, as it should be; and which settings does a URL get?

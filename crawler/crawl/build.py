@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from crawler.archive.warc import WarcWriter
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.errors import CrawlerError, EngineError
+from crawler.errors import CrawlerError, EngineError, UsageError
 from crawler.frontier.members import Awaited, Members, Pins
 from crawler.frontier.operator import Actor, OverrideKind, Via
 from crawler.frontier.owner import Takeovers
@@ -38,7 +38,7 @@ from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free
 from crawler.model import Claim
 from crawler.rules.order import Introductions
 from crawler.runtime.process import Loop, StopSignal, endless, first_error, monotonic_ms, retry_until_stopped
-from crawler.settings import MembershipSettings
+from crawler.settings import MembershipSettings, Settings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -59,7 +59,7 @@ from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.router import Router, RunBook
 from crawler.worker.runs import JobStore
 from crawler.worker.schedule import ProgressWatch, awaited
-from crawler.worker.sessions import Sessions, seal_of
+from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
 from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
 from crawler.worker.spiller import Spiller
 from crawler.worker.turn import TurnRunner
@@ -570,3 +570,16 @@ def _close_files(*files: WarcWriter | IndexWriter | ItemWriter | HistoryWriter) 
     with contextlib.ExitStack() as stack:
         for file in files:
             stack.callback(file.close)
+
+
+def session_complaints(settings: Settings, app: Crawler | None, environment: Mapping[str, str]) -> Iterator[str]:
+    """Keys and files of cookies that can't be read, and what logins lack."""
+    for check in (
+        lambda: seal_of(settings.cookies, environment),
+        lambda: cookies_of_files(settings.sites),
+        lambda: plans_of(app, settings.sites, environment),
+    ):
+        try:
+            check()
+        except UsageError as error:
+            yield str(error)

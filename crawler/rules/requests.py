@@ -13,6 +13,7 @@ from crawler.model import GET, PLAIN, Request
 from crawler.rules.scope import SECRET_HEADERS
 from crawler.rules.text import DEPTH_MAX, is_nested_too_deep
 from crawler.rules.urls import origin_of
+from crawler.settings.load import OWN_HEADERS
 
 META_BYTES_MAX = 4096  # as JSON; it waits in the engine with its URL
 BODY_BYTES_MAX = 65_536
@@ -23,13 +24,6 @@ _METHOD = re.compile(r"[A-Z]{1,16}")
 _REFUSED_METHODS = frozenset({"CONNECT", "TRACE"})  # of proxies, and for debugging; browsers refuse them, too
 _SESSION = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")  # RFC 9110 5.6.2
-# What the crawler decides itself: where a message ends, to whom it goes, how it is coded.
-_OURS = frozenset(
-    {
-        "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade",
-        "expect", "accept-encoding", "proxy-connection", "range", "if-range",
-    }
-)  # fmt: skip
 CONTENT_TYPE = "content-type"
 _OF_BODIES = frozenset({CONTENT_TYPE, "content-encoding", "content-language", "content-location"})
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
@@ -153,8 +147,8 @@ def check_header(name: str, value: str) -> None:
     _check_type(f"the header {name}", value, str)
     if not is_header_name(name):
         raise ValueError(f"{name[:40]!r} can't be the name of a header")
-    if name.lower() in _OURS:
-        raise ValueError(f"the crawler sets {name} itself")
+    if why := OWN_HEADERS.get(name.lower()):
+        raise ValueError(f"the header {name} can't be set: {why}")
     try:
         is_clean = value.isprintable() and bool(value.encode("latin-1"))
     except UnicodeEncodeError:

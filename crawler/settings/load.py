@@ -22,15 +22,13 @@ from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettin
 # Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets.
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 5.6.2: names of headers; of cookies too (RFC 6265 4.1.1)
-_OURS = {  # headers that only the fetcher can set correctly
+OWN_HEADERS = {  # that only the fetcher can set correctly: where a message ends, to whom it goes, how it is coded
     "accept-encoding": "bodies might come in codings that can't be decoded",
-    "connection": "the fetcher controls connections",
-    "content-length": "requests have no body",
-    "cookie": "use cookies",
     "host": "it comes from the URL",
-    "te": "the fetcher controls transfer codings",
-    "transfer-encoding": "requests have no body",
-    "upgrade": "the fetcher controls connections",
+    **dict.fromkeys(("content-length", "expect", "trailer"), "it depends on the body"),
+    **dict.fromkeys(("connection", "keep-alive", "proxy-connection", "upgrade"), "the fetcher controls connections"),
+    **dict.fromkeys(("te", "transfer-encoding"), "the fetcher controls transfer codings"),
+    **dict.fromkeys(("range", "if-range"), "pages are requested whole"),
 }
 
 
@@ -51,7 +49,7 @@ def _of_one(site: SiteSettings, settings: Settings) -> Iterator[str]:
     for name in site.headers:
         if not _TOKEN.fullmatch(name):
             yield f"headers.{name!r}: not the name of a header"
-        elif why := _OURS.get(name.lower()):
+        elif why := "use cookies" if name.lower() == "cookie" else OWN_HEADERS.get(name.lower()):
             yield f"headers.{name} can't be set: {why}"
     if site.auth and any(name.lower() == "authorization" for name in site.headers):
         yield "auth: the same table has headers.Authorization"

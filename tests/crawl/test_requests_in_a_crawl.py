@@ -257,7 +257,11 @@ def test_requests_may_be_changed_or_refused_before_they_are_sent(site: Site, web
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"X Y": "1"}, "can't be the name of a header"), ({"Host": "x"}, "the crawler sets Host itself"), ({"X": 1}, "X")],
+    [
+        ({"X Y": "1"}, "can't be the name of a header"),
+        ({"Host": "x"}, "the header Host can't be set: it comes from the URL"),
+        ({"X": 1}, "X"),
+    ],
 )
 def test_a_function_that_spoils_a_request_fails_its_page_alone(
     wrong: dict[str, Any], said: str, site: Site, web: ServedWeb
