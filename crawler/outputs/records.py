@@ -449,7 +449,11 @@ def page_record(entry: CommitEntry, folder: CrawlFolder) -> Record:
         "warc_offset": warc.offset if warc else None,
         "visit": entry.visit,
     }
-    return record | {"run": entry.run} if entry.run else record
+    if entry.run:
+        record["run"] = entry.run
+    if entry.request is not None:  # more than the URL
+        record |= {"method": entry.request.method, "body_digest": entry.request.digest, "meta": entry.request.meta}
+    return record
 
 
 def committed_at(entry: CommitEntry) -> float:

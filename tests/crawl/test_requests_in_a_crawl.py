@@ -12,6 +12,7 @@ from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import read_entries
 from crawler.archive.repair import ArchivedResponse, walk_responses
 from crawler.archive.warc import members
+from crawler.outputs.records import page_record
 from crawler.testing import Answer, Asked, crawl, serve
 from crawler.testing.web_server import ServedWeb
 
@@ -103,6 +104,12 @@ def test_what_is_given_arrives(site: Site, web: ServedWeb, tmp_path: Path) -> No
     assert {request.method for request in carried} == {"GET", "POST", "PUT", "DELETE", "HEAD"}
     assert all(not request.body for request in carried)
     assert {bool(request.digest) for request in carried if request.method == "PUT"} == {True}
+    records = [page_record(entry, open_existing(tmp_path)) for entry in read_entries(open_existing(tmp_path))]
+    told = [(one["method"], bool(one["body_digest"]), one["meta"]["n"]) for one in records if "method" in one]
+    assert sorted(told, key=lambda one: one[2]) == [
+        ("POST", True, 1), ("POST", True, 2), ("PUT", True, 3), ("GET", False, 4), ("DELETE", False, 5),
+        ("HEAD", False, 6), ("GET", False, 7),
+    ]  # fmt: skip
 
 
 def test_bodies_are_archived_unless_they_are_secret(site: Site, web: ServedWeb, tmp_path: Path) -> None:
