@@ -121,14 +121,22 @@ async def test_a_crawl_through_a_proxy_is_exact_and_leaks_no_password(web: Web, 
         assert hosts == {(s.split("/")[2].partition(":")[0], int(s.rpartition(":")[2][:-1])) for s in web.seeds}
 
 
+MORE_FAULTS: list[tuple[Kind, Fault, str]] = [
+    ("http", 407, "https"), ("http", 502, "https"), ("http", "drop", "https"), ("http", "hang", "https"),
+    ("http", "garbage", "https"), ("http", "endless", "https"), ("http", "liar", "https"), ("http", 407, "http"),
+    ("http", "drop", "http"), ("http", "hang", "http"), ("http", "garbage", "http"), ("http", "endless", "http"),
+    ("socks5", 1, ""), ("socks5", 2, ""), ("socks5", "garbage", ""), ("socks5", "liar", ""),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("kind", "fault", "scheme"),
-    [("http", 403, "https"), ("http", 407, "https"), ("http", 502, "https"), ("http", "drop", "https"),
-     ("http", "hang", "https"), ("http", "garbage", "https"), ("http", "endless", "https"), ("http", "liar", "https"),
-     ("http", 407, "http"), ("http", "drop", "http"), ("http", "hang", "http"), ("http", "garbage", "http"),
-     ("http", "endless", "http"),
-     ("socks5", 1, ""), ("socks5", 2, ""), ("socks5", "drop", ""), ("socks5", "garbage", ""), ("socks5", "liar", "")],
-)  # fmt: skip
+    [
+        ("http", 403, "https"),
+        ("socks5", "drop", ""),
+        *(pytest.param(*row, marks=pytest.mark.slow(seconds=10)) for row in MORE_FAULTS),
+    ],
+)
 async def test_urls_wait_for_a_proxy_that_fails_and_go_on(web: Web, kind: Kind, fault: Fault, scheme: str) -> None:
     """No attempt counts, no site is set aside, and the progress says what is wrong."""
     seeds = web.seeds if kind == "socks5" else web.seeds[:2] if scheme == "http" else web.seeds[2:]
@@ -175,6 +183,7 @@ async def test_a_dead_site_behind_a_proxy_ends_as_one_without(web: Web) -> None:
     assert "waits for a proxy" not in said
 
 
+@pytest.mark.slow(seconds=33)
 async def test_a_lone_site_that_does_not_exist_ends_the_crawl(web: Web) -> None:
     """Nobody can tell it from a broken proxy. After some attempts it counts as the site."""
     async with WebProxy("socks5") as proxy:
