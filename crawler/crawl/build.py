@@ -25,6 +25,7 @@ from crawler.archive.warc import WarcWriter
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
+from crawler.engine.server import Affected
 from crawler.errors import CrawlerError, EngineError, UsageError
 from crawler.frontier.members import Awaited, Members, Pins
 from crawler.frontier.operator import Actor, OverrideKind, Via
@@ -320,7 +321,7 @@ def _build(
     archive = ArchiveStage(frontier, work, files, ends.content, s.archive, log_entries_max=s.frontier.log_entries_max)
     policy = ResponsePolicy(s)
     rebalance = PartitionRebalance(frontier, work, archive, overtaken=policy.overtaken)
-    restarts = EngineRestarts(engine, held, forget=partial(_forget, router, runs, rebalance))
+    restarts = EngineRestarts(engine, frontier.keys, held, forget=partial(_forget, router, runs, rebalance))
     committer = Committer(
         archive,
         RouteStage(frontier, crawl.crawls, router, work, ends.content, runs, introductions),
@@ -375,7 +376,7 @@ def _build(
         s.jobs,
     )  # fmt: skip
     claimer = Claimer(
-        frontier, work, s, on_short=spiller.request, on_engine_restart=restarts.noticed, on_runs=runs.learn,
+        frontier, work, s, on_short=spiller.request, on_set_back=restarts.noticed_in, on_runs=runs.learn,
         on_probe=policy.learn, has_jobs=lambda: jobs.is_used,
     )  # fmt: skip
 
@@ -455,7 +456,7 @@ def _build(
                 vitals.look_at_disk,
             ),
             running=running,
-            late={"rebalance": rebalance.run, "engine restarts": restarts.run},
+            late={"rebalance": rebalance.run},
             watch_for_end=end.watch if until_finished else None,
         ),
         time_max_s=s.crawl.time_max_s,
@@ -539,7 +540,7 @@ class EndWatch:
         return not (is_paused or open_claims.total or self.committer.uncommitted) and self.work.due.is_idle
 
 
-def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance) -> None:
+def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance, _affected: Affected) -> None:
     """Forget what was in the engine."""
     router.recent.clear()
     runs.forget()

@@ -1,8 +1,7 @@
-"""The connection to the engine: one server, Sentinel or Cluster, with one interface.
+"""The connection to the engine: one server, Sentinel or a cluster, with one interface.
 
-topology.py chooses the client. The library's own retries are off: a reply can be lost after a script ran, and only the
-caller knows whether a repeat is safe. If the engine does not know a script (it is new, or after FUNCTION FLUSH), the
-library is loaded and the call repeated, also inside pipelines: the script has not run then.
+Nothing that may have run is repeated here. If the engine does not know a script (it is new, or after FUNCTION FLUSH),
+the library is loaded and the call repeated, also inside pipelines: the script has not run then.
 """
 
 import asyncio
@@ -13,14 +12,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 import redis.exceptions as rex
-from redis.asyncio.cluster import RedisCluster
 
-from crawler.engine.topology import calls_max, client_of, node_client, replies_of
-from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
+from crawler.engine.cluster import Cluster, spare_key
+from crawler.engine.server import Affected, OneServer, closed_below, parts_of
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
+from crawler.redaction import shown, shown_server
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
-LIBRARY_ERRORS = (rex.RedisError, rex.RedisClusterException, OSError)  # the second is not a RedisError
+SCHEMES = "redis://, rediss://, unix://, redis+cluster://, rediss+cluster:// or redis+sentinel://"
+LIBRARY_ERRORS = (rex.RedisError, OSError)
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
 SCAN_COUNT = 500  # keys that one call of a scan looks at
 LOADS_MAX = 5  # times that one pipeline loads the library, if it is gone each time
@@ -61,6 +62,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     cpu_s: float
     intset_max: int = 512
+    is_clustered: bool = False  # one node of a cluster
 
 
 class Memory(NamedTuple):
@@ -89,70 +91,70 @@ def translate(error: Exception) -> EngineError:
         return EngineUnfit(f"the engine refused the login: {text.rstrip('.')}; {HOW_TO_LOG_IN}")
     if text.startswith("MISCONF"):
         return EngineFull("the engine can't write to its disk (MISCONF): free space there")
-    if isinstance(
-        error, rex.BusyLoadingError | rex.ConnectionError | rex.TimeoutError | rex.RedisClusterException | OSError
-    ):
+    if isinstance(error, rex.ConnectionError | rex.TimeoutError | OSError):
         return EngineDown(f"no answer from the engine: {text}")
-    if text.startswith(("LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN")):
+    if "cluster support disabled" in text:
+        return EngineUnfit("the engine is not a cluster: use redis:// instead of redis+cluster://")
+    if isinstance(error, rex.AskError):  # or MOVED
+        return EngineUnfit("the engine is one node of a cluster: use redis+cluster:// instead of redis://")
+    if text.startswith(("LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS")):
         return EngineDown(f"the engine can't answer now: {text}")
     return EngineError(f"the engine answered: {text}")
 
 
 class RestartSignal:
-    """Tells listeners that the engine was restarted or replaced, before any other call reaches it."""
+    """Tells listeners that a server was restarted or replaced, before any other call reaches it."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[Affected], None]] = []
 
     @contextlib.contextmanager
-    def listen(self, listener: Callable[[], None]) -> Iterator[None]:
-        """`listener` is called for each restart while in this context."""
+    def listen(self, listener: Callable[[Affected], None]) -> Iterator[None]:
+        """`listener` is called for each restart while in this context, with "is this key on that server?"."""
         self._listeners.append(listener)
         try:
             yield
         finally:
             self._listeners.remove(listener)
 
-    def __call__(self) -> None:
+    def __call__(self, affected: Affected) -> None:
         for listener in self._listeners:
-            listener()
+            listener(affected)
 
 
 class Engine:
-    """An open connection. `run_id` changes when the engine was restarted or replaced."""
+    """An open connection."""
 
     def __init__(self, url: str, library: Library, *, call_timeout_s: float = 2.0) -> None:
         """`library`: the scripts that `run` may name."""
         self.url = url
-        self.run_id = ""
         self.restarts = RestartSignal()
         self._library = library
-        self._timeout_s = call_timeout_s
-        self._turns = asyncio.Semaphore(calls_max())
-        self._client: Any = client_of(url, call_timeout_s, self._on_connect)
-        self.is_cluster = isinstance(self._client, RedisCluster)
+        self._servers = servers_of(url, call_timeout_s, self.restarts)
+        self.is_cluster = self._servers.is_cluster
 
     async def connect(self) -> EngineInfo:
         """Check that the engine can serve; EngineDown, EngineUnfit otherwise."""
         info = await self.info()
-        _check_fit(info)
-        self.run_id = info.run_id
+        _check_fit(info, is_cluster=self.is_cluster)
         return info
 
     async def close(self) -> None:
         with contextlib.suppress(*LIBRARY_ERRORS):
-            await self._client.aclose()
+            await self._servers.aclose()
 
-    async def _on_connect(self, connection: Any) -> None:
-        """A new connection may lead to another engine than the last one: then the call that opened it must fail."""
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        found = re.search(rb"run_id:(\w+)", await connection.read_response())
-        run_id = found[1].decode() if found else ""
-        if self.run_id and run_id not in self.run_id.split("+"):  # a cluster's is made of its primaries'
-            self.run_id = run_id
-            self.restarts()
-            raise rex.ConnectionError("it was restarted")
+    @property
+    def run_id(self) -> str:
+        """Changes when the engine, or a primary of it, was restarted or replaced."""
+        return self._servers.run_id
+
+    def run_id_of(self, key: str) -> str:
+        """The run id of the server that has this key."""
+        return self._servers.run_id_of(key)
+
+    def shard_of(self, call: Call) -> str:
+        """A name for the server that a call goes to."""
+        return self._servers.shard_of(call.keys[0])
 
     async def info(self) -> EngineInfo:
         """Facts from the engine (in a cluster from all primaries; the run id is made of theirs)."""
@@ -170,30 +172,17 @@ class Engine:
             role=str(first.get("role", "master")),
             cpu_s=sum(float(n.get("used_cpu_user", 0)) + float(n.get("used_cpu_sys", 0)) for n in nodes),
             intset_max=intset,
+            is_clustered=bool(first.get("cluster_enabled")),
         )
 
     async def _config(self) -> tuple[str, int]:
         """Eviction policy and intset limit; managed engines may forbid CONFIG: then assume the defaults."""
-        async with self._asking():
-            try:
-                found = await self._client.config_get("maxmemory-policy", "set-max-intset-entries")
-            except rex.ResponseError:
-                return "noeviction", 512
-        text = {_text(k): _text(v) for k, v in found.items()}
+        with _translated():
+            found = (await self._servers.each("CONFIG", "GET", "maxmemory-policy", "set-max-intset-entries"))[0]
+        if isinstance(found, rex.ResponseError):
+            return "noeviction", 512
+        text = dict(zip(map(_text, found[::2]), map(_text, found[1::2]), strict=True))
         return text.get("maxmemory-policy", "noeviction"), int(text.get("set-max-intset-entries", "512"))
-
-    @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[None]:
-        """Wraps calls of the library: a timeout, also while it connects, and our own errors."""
-        try:
-            async with asyncio.timeout(self._timeout_s), self._turns:
-                yield
-        except TimeoutError:
-            raise EngineDown(f"no answer from the engine within {self._timeout_s:g} s") from None
-        except LIBRARY_ERRORS as error:
-            raise translate(error) from None
-        except RuntimeError as error:
-            raise _closed_below(error) from None
 
     async def memory(self) -> Memory:
         """How much memory the engine uses."""
@@ -207,11 +196,12 @@ class Engine:
 
     async def _info(self, section: str) -> list[dict[str, Any]]:
         """A section of INFO, of all primaries."""
-        async with self._asking():
-            if not self.is_cluster:
-                return [await self._client.info(section)]
-            raw = await self._client.execute_command("INFO", section, target_nodes=RedisCluster.PRIMARIES)
-        return list(raw.values()) if _is_per_node(raw) else [raw]
+        with _translated():
+            replies = await self._servers.each("INFO", section)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise translate(reply) from None
+        return replies
 
     async def is_written(self) -> bool:
         """Has the kernel received all writes that the engine acknowledged? Then a kill of the engine can't lose them.
@@ -221,18 +211,12 @@ class Engine:
         """
         if self.is_cluster:
             return True
-        async with self._asking():
-            info = await self._client.info("persistence")
+        (info,) = await self._info("persistence")
         return not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
 
-    async def refresh_run_id(self) -> str:
-        """The engine's run id now; different from before after a restart or a failover."""
-        self.run_id = (await self.info()).run_id
-        return self.run_id
-
     async def _load_scripts(self) -> None:
-        async with self._asking():
-            await self._client.function_load(self._library.text, replace=True)
+        with _translated():
+            await self._servers.each("FUNCTION", "LOAD", "REPLACE", self._library.text)
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         """Run one script; raises EngineError."""
@@ -272,11 +256,8 @@ class Engine:
         return [translate(r) if isinstance(r, Exception) else r for r in replies]
 
     def _keys_of(self, call: Call) -> tuple[Any, ...]:
-        """In a cluster with an extra key that never exists, so that the script is refused while its slot migrates.
-
-        Without it the script would run, and miss those keys, derived from the first one, that have moved already.
-        """
-        keys = (*call.keys, f"{call.keys[0]}~") if self.is_cluster else call.keys
+        """In a cluster with a key that never exists, so that the script is refused while its slot moves."""
+        keys = (*call.keys, spare_key(call.keys[0])) if self.is_cluster else call.keys
         return len(keys), *keys
 
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -298,54 +279,62 @@ class Engine:
 
         It takes time for every key of the engine, whatever matches: for what people do once in a while.
         """
-        for node in self._client.get_primaries() if self.is_cluster else (self._client,):
+        for server in self._servers.primaries:
             cursor = None
             while cursor != 0:
-                async with self._asking():
-                    cursor, keys = await node.execute_command(
-                        "SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT
-                    )
+                with _translated():
+                    (reply,) = await server.replies_of([("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCAN_COUNT)])
+                if isinstance(reply, Exception):
+                    raise translate(reply) from None
+                cursor, keys = reply
                 if keys:
                     yield keys
 
     async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not commands:
             return []
-        async with self._asking():
-            return await replies_of(self._client, commands)
+        with _translated():
+            return await self._servers.replies_of(commands)
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
         """Messages of a channel, without end; raises EngineDown when the connection breaks."""
-        client = node_client(self._client) if self.is_cluster else self._client
-        try:
-            async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
-                await pubsub.subscribe(channel)
-                while True:
-                    message = await pubsub.get_message(timeout=60.0)
-                    if message is not None:
-                        yield message["data"]
-        except LIBRARY_ERRORS as error:
-            raise translate(error) from None
-        except RuntimeError as error:
-            raise _closed_below(error) from None
-        finally:
-            if client is not self._client:
-                await client.aclose()
+        with _translated():
+            async with self._servers.listener() as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+                with closed_below():
+                    await pubsub.subscribe(channel)
+                    while True:
+                        message = await pubsub.get_message(timeout=60.0)
+                        if message is not None:
+                            yield message["data"]
 
 
-def _closed_below(error: RuntimeError) -> Exception:
-    """Translates uvloop's error for a write to a connection that was just closed; returns other errors unchanged."""
-    closed = "the handler is closed" in str(error)
-    return EngineDown("no answer from the engine: the connection was closed") if closed else error
+def servers_of(url: str, timeout_s: float, on_change: Callable[[Affected], None]) -> OneServer | Cluster:
+    """Of a URL like redis://, rediss://, unix://, redis+cluster://host:port[,host:port] or
+    redis+sentinel://host:port/service. Raises UsageError.
+    """
+    try:
+        parts = parts_of(url)
+        if parts.scheme in ("redis", "rediss", "unix", "redis+sentinel"):
+            return OneServer(url, parts, timeout_s, on_change)
+        if parts.scheme in ("redis+cluster", "rediss+cluster"):
+            return Cluster(parts, timeout_s, on_change)
+    except ValueError as error:
+        raise UsageError(f"bad engine URL {shown_server(url)!r}: {shown(str(error))}") from None
+    raise UsageError(f"bad engine URL {shown_server(url)!r}: use {SCHEMES}")
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Errors of the library become ours."""
+    try:
+        yield
+    except LIBRARY_ERRORS as error:
+        raise translate(error) from None
 
 
 def _is_unknown(reply: Any) -> bool:
     """Does the engine not have the script?"""
     return isinstance(reply, rex.ResponseError) and str(reply) == "Function not found"
-
-
-def _is_per_node(raw: Any) -> bool:
-    return bool(raw) and all(isinstance(value, dict) for value in raw.values())
 
 
 def _text(value: Any) -> str:
@@ -356,13 +345,15 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
-def _check_fit(info: EngineInfo) -> None:
+def _check_fit(info: EngineInfo, *, is_cluster: bool) -> None:
     least = VALKEY_MIN if info.product == "valkey" else REDIS_MIN
     if info.version < least:
         raise EngineUnfit(
             f"the engine is {info.product} {'.'.join(map(str, info.version))}: "
             f"{info.product} {least[0]}.{least[1]} or newer is needed"
         )
+    if info.is_clustered and not is_cluster:
+        raise EngineUnfit("the engine is one node of a cluster: use redis+cluster:// instead of redis://")
     if info.policy != "noeviction":
         raise EngineUnfit(
             f"the engine may evict keys (maxmemory-policy {info.policy}): run CONFIG SET maxmemory-policy noeviction"
@@ -371,37 +362,40 @@ def _check_fit(info: EngineInfo) -> None:
         raise EngineUnfit("the engine is a read-only replica: connect to its primary")
 
 
+_Asked = tuple[Call, asyncio.Future[Any]]
+
+
 class Gathering:
     """Combines single calls of many tasks into pipelines: calls made while one is under way go into the next.
 
-    A pipeline of one call costs the client as much as one of ten.
+    A pipeline of one call costs the client as much as one of ten. Each primary of a cluster has its own, so that calls
+    to others do not wait for one that does not answer.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[tuple[Call, asyncio.Future[Any]]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._waiting: dict[str, list[_Asked]] = {}
+        self._senders: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, call: Call) -> Any:
         """The reply to one call; raises EngineError. If its task is cancelled, the call may still be made."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, answer))
-        if self._sender is None:
-            self._sender = asyncio.create_task(self._send(), name="gathered calls")
+        shard = self._engine.shard_of(call)
+        self._waiting.setdefault(shard, []).append((call, answer))
+        if shard not in self._senders:
+            self._senders[shard] = asyncio.create_task(self._send(shard), name="gathered calls")
         return await answer
 
-    async def _send(self) -> None:
-        asked: list[tuple[Call, asyncio.Future[Any]]] = []
+    async def _send(self, shard: str) -> None:
+        asked: list[_Asked] = []
         try:
-            while self._waiting:
-                asked, self._waiting = self._waiting, []
+            while asked := self._waiting.pop(shard, []):
                 for (_, answer), reply in zip(asked, await self._replies([call for call, _ in asked]), strict=True):
                     _settle(answer, reply)
         finally:
-            self._sender = None
-            for _, answer in (*asked, *self._waiting):  # those without a result: this task was cancelled
+            del self._senders[shard]
+            for _, answer in (*asked, *self._waiting.pop(shard, [])):  # without a result: this task was cancelled
                 answer.cancel()
-            self._waiting = []
 
     async def _replies(self, calls: Sequence[Call]) -> Sequence[Any]:
         try:

@@ -219,8 +219,9 @@ class Frontier:
                 fence,
                 pack(
                     ClaimArgs(
-                        request_id=r.request_id, engine_run=self.engine.run_id, urls_max=r.urls_max,
-                        per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms, visibility_ms=r.visibility_ms,
+                        request_id=r.request_id, engine_run=self.engine.run_id_of(self.keys.meta(fence.partition)),
+                        urls_max=r.urls_max, per_queue_max=r.per_queue_max, ahead_ms=r.ahead_ms,
+                        visibility_ms=r.visibility_ms,
                         default_delay_ms=r.default_delay_ms, out_max=r.out_max, pages_max=r.budget.pages,
                         bytes_max=r.budget.bytes, lead_ms=r.lead_ms, at_ms=round(r.at_s * 1000),
                         weights=[value for pair in r.weights.items() for value in pair], probe_ms=r.probe_ms,
@@ -526,8 +527,8 @@ class Leases:
         calls = [
             Call(
                 "acquire",
-                (self._keys.meta(seen.partition),),
-                (session, node, seen.session, seen.epoch, floor, self._engine.run_id, self._hash_key),
+                (key := self._keys.meta(seen.partition),),
+                (session, node, seen.session, seen.epoch, floor, self._engine.run_id_of(key), self._hash_key),
             )
             for seen, floor in wanted
         ]

@@ -72,7 +72,7 @@ class BeatCalls:
     the session. `describe`: the fields of `Member` that change with each beat. `time_scale`: factor of all its times.
     """
 
-    on_lease_loss: Callable[[], None] = lambda: None
+    on_lease_loss: Callable[[], object] = lambda: None
     on_evicted: Callable[[], None] = lambda: None
     check_crawl: Callable[[], Awaitable[None]] | None = None
     describe: Callable[[], Mapping[str, Any]] = dict

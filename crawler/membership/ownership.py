@@ -9,9 +9,11 @@ from typing import Protocol
 import msgspec
 
 from crawler.engine.client import Engine
+from crawler.engine.server import Affected, everything
 from crawler.errors import EngineError
 from crawler.frontier.members import Member
 from crawler.frontier.owner import Acquired, Fence, Lease, Leases, Takeover, Takeovers
+from crawler.frontier.record import Keys
 from crawler.membership.peers import Peers
 from crawler.model import Claim
 from crawler.rules.membership import Liveness
@@ -139,46 +141,50 @@ class HeldPartitions:
             log.warning("partition.fenced", extra={"partition": partition})
             self.drop([partition])
 
-    def lose_all(self) -> None:
-        """The silence lasted too long, or the engine fell back: nothing starts until each lease is acquired again."""
-        lost = list(self._held)
-        self._sequences |= {partition: held.sequence for partition, held in self._held.items()}
-        self.unconfirmed.update(lost, self.tried_epochs)  # an engine that fell back may have restored released leases
-        self._held.clear()
-        self.drop(lost)
+    def lose_all(self, is_lost: Callable[[int], bool] = lambda _partition: True) -> int:
+        """The silence lasted too long, or these partitions' server fell back: nothing starts there until their leases
+        are acquired again. Returns how many were held.
+        """
+        lost = {partition: held for partition, held in self._held.items() if is_lost(partition)}
+        self._sequences |= {partition: held.sequence for partition, held in lost.items()}
+        self.unconfirmed.update(lost, filter(is_lost, self.tried_epochs))  # it may have restored released leases
+        for partition in lost:
+            del self._held[partition]
+        self.drop(list(lost))
+        return len(lost)
 
 
-# Handles an engine that restarted or lost recent writes: the session forgets what it believes the engine has.
+# Handles a server that restarted, lost recent writes or is another one now: the session forgets what it believes that
+# the engine has. In a cluster this is about the partitions of one shard, or of slots that moved.
 
 
 class EngineRestarts:
-    """Drops all leases when the engine restarts; they are acquired again under its new run id."""
+    """Drops the leases on a server that is another one than before; they are acquired again under its run id."""
 
-    def __init__(self, engine: Engine, held: HeldPartitions, *, forget: Callable[[], None]) -> None:
-        """`forget`: clears what this session assumes to be in the engine."""
+    def __init__(self, engine: Engine, keys: Keys, held: HeldPartitions, *, forget: Callable[[Affected], None]) -> None:
+        """`forget`: clears what this session assumes to be on that server."""
         self._engine = engine
+        self._keys = keys
         self._held = held
         self._forget = forget
-        self._restarted = asyncio.Event()
 
-    def noticed(self) -> None:
-        """The engine restarted or fell back: drop everything before another call reaches it."""
-        log.warning("engine.restarted")
-        self._forget()
-        self._held.lose_all()
-        self._restarted.set()
+    def noticed(self, affected: Affected = everything) -> None:
+        """A server fell back or is another one: drop what it has, before another call reaches it."""
+        self._forget(affected)
+        lost = self._held.lose_all(lambda partition: affected(self._keys.meta(partition)))
+        if self._engine.is_cluster:
+            log.warning("shard.changed", extra={"partitions": lost})
+        else:
+            log.warning("engine.restarted")
+
+    def noticed_in(self, partition: int) -> None:
+        """The engine has lost writes to this partition that this session knows of."""
+        meta = self._keys.meta(partition)
+        self.noticed(meta.__eq__ if self._engine.is_cluster else everything)
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
         """In this context, a restart that a new connection reveals calls `noticed`."""
         return self._engine.restarts.listen(self.noticed)
-
-    async def run(self) -> None:
-        """Learn the engine's new run id after each restart, until cancelled."""
-        while True:
-            await self._restarted.wait()
-            self._restarted.clear()
-            with contextlib.suppress(EngineError):
-                await self._engine.refresh_run_id()
 
 
 class RebalanceListener(Protocol):

@@ -145,7 +145,7 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
     try:
         info = await engine.info()
         before = time.time()
-        seconds, micros = await engine.command("TIME") if not engine.is_cluster else (before, 0)
+        seconds, micros = await engine.command("TIME")
         skew_s = int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2
     except CrawlerError as error:
         found, _, mend = str(error).partition("; ")

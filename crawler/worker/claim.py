@@ -51,22 +51,23 @@ class Claimer:
         settings: Settings,
         *,
         on_short: Callable[[int, Sequence[str]], None],
-        on_engine_restart: Callable[[], None],
+        on_set_back: Callable[[int], None],
         on_runs: Callable[[Collection[str]], Awaitable[None]],
         on_probe: Callable[[str, int | None], None],
         has_jobs: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_short`: called with queues of a partition whose next URLs are in files. `on_engine_restart`: called when
-        the engine has lost writes that this session knows of. `on_runs`: called with the runs of claims before these
-        are handed on; it may raise EngineError, and no claim is lost. `on_probe`: called with the origin of URLs
-        that were set aside and come back, and since when it has been silent (monotonic ms; None: not known to be).
+        """`on_short`: called with queues of a partition whose next URLs are in files. `on_set_back`: called when
+        the engine has lost writes to a partition that this session knows of. `on_runs`: called with the runs of claims
+        before these are handed on; it may raise EngineError, and no claim is lost. `on_probe`: called with the origin
+        of URLs that were set aside and come back, and since when it has been silent (monotonic ms; None: not known to
+        be).
         `has_jobs`: limits of the crawl are not for runs, so URLs of these are claimed beyond them.
         """
         self._frontier = frontier
         self._work = work
         self._settings = settings
         self._on_short = on_short
-        self._on_engine_restart = on_engine_restart
+        self._on_set_back = on_set_back
         self._on_runs = on_runs
         self._on_probe = on_probe
         self._has_jobs = has_jobs
@@ -187,7 +188,7 @@ class Claimer:
             self._work.held.lose(partition)
             return
         if reply.status == "RECOVER":
-            self._on_engine_restart()
+            self._on_set_back(partition)
             return
         if self._work.held.epoch_of(partition) != fence.epoch:
             return  # lost meanwhile: the claims are of an older epoch and expire by themselves

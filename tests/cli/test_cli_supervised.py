@@ -107,8 +107,10 @@ def test_a_child_whose_settings_or_disk_are_at_fault_is_not_tried_again(programs
             "crawl", site.url(HOST), *AT_ONCE, *where, SHARDCRAWL_CRASH_POINT="claim.taken=exit:5"
         )
         assert running.wait() == 5
-    assert running.err.count("\n") == 0
-    assert "ended with exit code 5: the others were stopped" in running.err
+    said = running.err.splitlines()
+    assert said[-1].endswith("ended with exit code 5: the others were stopped; nothing is lost")
+    assert "starting it again" not in running.err
+    assert len(said) <= 2  # the other one may have failed before it could be stopped
 
 
 def test_an_instance_that_hangs_is_killed_and_started_again(programs: Nursery, tmp_path: Path, engine: Engine) -> None:

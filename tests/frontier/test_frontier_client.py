@@ -9,7 +9,7 @@ import redis.asyncio
 import uvloop
 
 from crawler.engine.client import Engine, translate
-from crawler.engine.topology import CONNECTIONS_MAX
+from crawler.engine.server import CONNECTIONS_MAX
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.frontier.scripts import library
 from tests.frontier.resp_server import engine_like, serving
@@ -137,15 +137,25 @@ def test_a_url_that_names_no_engine_is_refused(url: str) -> None:
 )
 async def test_every_documented_url_makes_a_client_that_repeats_nothing(url: str) -> None:
     async with opened(url) as engine:
-        client: Any = engine._client
-        retry = client.retry if engine.is_cluster else client.connection_pool.connection_kwargs["retry"]
-        assert retry.get_retries() == 0
+        assert pool_of(engine).connection_kwargs["retry"].get_retries() == 0
 
 
-def test_login_and_tls_of_a_url_reach_the_connection() -> None:
-    kwargs = Engine("rediss://ann:pw@127.0.0.1:6390/2", library())._client.connection_pool.connection_kwargs
-    assert (kwargs["username"], kwargs["password"], kwargs["db"], kwargs["port"]) == ("ann", "pw", 2, 6390)
-    assert Engine("rediss://h", library())._client.connection_pool.connection_class.__name__ == "SSLConnection"
+def pool_of(engine: Engine) -> Any:
+    servers: Any = engine._servers
+    return servers._node("127.0.0.1:2").client.connection_pool if engine.is_cluster else only(engine).connection_pool
+
+
+def only(engine: Engine) -> Any:
+    """The library's client of an engine that is one server."""
+    return engine._servers.primaries[0].client
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster"])
+def test_login_and_tls_of_a_url_reach_the_connection(scheme: str) -> None:
+    pool = pool_of(Engine(f"{scheme}://ann:pw@127.0.0.1:2/?ssl_ca_certs=/ca.pem", library()))
+    kwargs = pool.connection_kwargs
+    assert (kwargs["username"], kwargs["password"], kwargs["port"]) == ("ann", "pw", 2)
+    assert (pool.connection_class.__name__, kwargs["ssl_ca_certs"]) == ("SSLConnection", "/ca.pem")
 
 
 async def test_a_restart_is_announced_before_the_call_that_finds_it_fails() -> None:
@@ -156,14 +166,15 @@ async def test_a_restart_is_announced_before_the_call_that_finds_it_fails() -> N
 
     told: list[str] = []
 
-    def heard() -> None:
+    def heard(affected: Any) -> None:
+        assert affected("any key")
         told.append(engine.run_id)
 
     async with serving(restarted) as url, opened(url) as engine:
         await engine.connect()
         engine.restarts._listeners.append(heard)
         run_ids.append("second")
-        await engine._client.connection_pool.disconnect()
+        await only(engine).connection_pool.disconnect()
         with pytest.raises(EngineDown, match="restarted"):
             await engine.command("PING")
         assert told == ["second"]
@@ -177,7 +188,7 @@ async def test_a_cluster_is_asked_on_all_its_primaries(cluster: Any) -> None:
         assert len(info.run_id.split("+")) == len(cluster.nodes) == 3
         assert info.policy == "noeviction"
         assert info.intset_max == 512
-        assert await engine.refresh_run_id() == info.run_id
+        assert engine.run_id == info.run_id
         assert (await engine.memory()).share == 0.0
         await engine.run("acquire", ("{t:1}:m",), "s", "n", "", 0, 0, "", 0)
         for node in cluster.nodes:
@@ -203,7 +214,7 @@ async def test_a_refused_command_gives_an_error_and_the_connection_stays(engine:
         first, wrong_type, fields, unknown, last = await door._pipeline(asked)
         assert (first, fields, last) == (b"1", {b"a": b"1", b"b": b"\xff"}, b"2")
         assert [str(error).split()[0] for error in (wrong_type, unknown)] == ["WRONGTYPE", "unknown"]
-        assert len(door._client.connection_pool._available_connections) == 1
+        assert len(only(door).connection_pool._available_connections) == 1
         assert await door.command("DEL", "{place}") == 1
 
 

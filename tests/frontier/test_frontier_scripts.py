@@ -199,7 +199,7 @@ async def test_scripts_forgotten_by_the_engine_are_loaded_again_and_run_once(doo
 
 async def test_claiming_under_another_run_id_needs_the_lease_acquired_again(door: Door) -> None:
     await door.add(found(1))
-    door.engine.run_id = "another"
+    door.engine.run_id_of = lambda _key: "another"
     assert (await door.claim_reply()).status == "RECOVER"
     await door.acquire()
     door.now += 2 * DELAY_MS  # taken without a release: the hold

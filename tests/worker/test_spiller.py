@@ -192,7 +192,7 @@ async def test_the_wait_to_remove_a_file_restarts_when(lab: Lab, what: str) -> N
     SpillFiles(lab.files.root, "dead").write(0, 1, [b"x"])
     await lab.look(0, after_ms=60_000)
     if what == "the engine restarts":
-        lab.door.engine.run_id = "other"
+        lab.door.engine._servers.run_id = "other"
     elif what == "another lease":
         await lab.door.acquire()
     else:

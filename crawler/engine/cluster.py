@@ -1,0 +1,356 @@
+"""A cluster: which primary has which slot, and a pool of connections to each primary.
+
+Nothing that may have run is sent again, and a call waits for no other primary than its own. A primary that fails takes
+no calls until it has answered a probe: meanwhile they fail at once. Whenever a slot gets another primary, or a primary
+was restarted, `on_change` is called with "is this key affected?" before another call goes there: restart, failover and
+moving slots are one case.
+
+Each script call names a key that never exists (`spare_key`). While a slot moves key by key, a script would otherwise
+run where some of its keys are gone; because of that key both servers refuse it.
+"""
+
+import asyncio
+import contextlib
+import random
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult
+
+import redis.asyncio as aioredis
+import redis.exceptions as rex
+from redis.asyncio.connection import parse_url
+from redis.crc import key_slot
+
+from crawler.engine.server import (
+    CALLS_MIN,
+    CONNECTIONS_MAX,
+    Affected,
+    Command,
+    Server,
+    calls_max,
+    greeting,
+    options_of,
+)
+
+SLOTS = 16384
+SLOTS_KEPT = 10_000  # hash tags whose slot is kept
+REST_S = 0.25  # between two looks while something is wrong
+PROBE_SHARE = 0.5  # of a call's time-out: for the answer to a look or a probe
+ASKED_MAX = 16  # nodes that one look asks for the map
+TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
+LOOK = (("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
+KEYLESS = frozenset(("CONFIG", "ECHO", "FUNCTION", "INFO", "PING", "TIME"))
+# These say that the command did not run here and now.
+REFUSALS = (rex.AskError, rex.TryAgainError, rex.ClusterDownError, rex.MasterDownError, rex.ReadOnlyError)
+
+
+class Refused(rex.ConnectionError):
+    """The command did not run: its slot is elsewhere, on its way, or served by nobody."""
+
+
+def spare_key(key: str) -> str:
+    """A key of the same slot that never exists."""
+    return f"{key}~"
+
+
+@lru_cache(maxsize=SLOTS_KEPT)
+def _slot_of_tag(tag: str) -> int:
+    return key_slot(tag.encode())
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key: by what stands in its first braces, if anything does."""
+    if isinstance(key, bytes):
+        return key_slot(key)
+    start = key.find("{")
+    end = key.find("}", start + 1) if start >= 0 else -1
+    return _slot_of_tag(key[start + 1 : end] if end > start + 1 else key)
+
+
+class Node(Server):
+    """A primary, or a server that was one. `run_id`: of the process that last answered as a primary."""
+
+    def __init__(self, name: str, client: Any, timeout_s: float) -> None:
+        super().__init__(client, timeout_s, max(CALLS_MIN, calls_max() // TURNS_SHARE))
+        self.name = name
+        self.run_id = ""
+        self.is_up = False
+        self.trouble = "not asked yet"
+
+
+class SlotMap(NamedTuple):
+    """What one node says: the names of primaries by ranges of slots. The greatest (is_ok, epoch) is believed."""
+
+    is_ok: bool
+    epoch: int
+    ranges: list[tuple[int, int, str]]
+    others: list[str]  # replicas, which are asked when the primaries are silent
+
+
+class Cluster:
+    """An engine that is a cluster. The map is read at the first use, and kept up to date while anything is wrong."""
+
+    is_cluster = True
+
+    def __init__(self, parts: SplitResult, timeout_s: float, on_change: Callable[[Affected], None]) -> None:
+        """`parts` of redis+cluster://[user:password@]host:port[,host:port]. Raises ValueError for its query."""
+        login, _, places = parts.netloc.rpartition("@")
+        scheme, first = parts.scheme.partition("+")[0], places.split(",")[0]
+        url = f"{scheme}://{login}{'@' if login else ''}{first}/{f'?{parts.query}' if parts.query else ''}"
+        self._options: dict[str, Any] = {**parse_url(url), **options_of(timeout_s)}
+        self._connection_class = self._options.pop("connection_class", aioredis.Connection)
+        self._timeout_s = timeout_s
+        self._probe_s = timeout_s * PROBE_SHARE
+        self._on_change = on_change
+        self._known = dict.fromkeys(place if ":" in place else f"{place}:6379" for place in places.split(","))
+        self._nodes: dict[str, Node] = {}
+        self._slots: list[Node | None] = [None] * SLOTS
+        self._primaries: list[Node] = []
+        self._ranges: list[tuple[int, int, str]] = []  # of the map as last applied
+        self._is_known = False
+        self._first = asyncio.Lock()
+        self._is_stale = False
+        self._mending: asyncio.Task[None] | None = None
+        self._error: Exception = rex.ConnectionError("no node of the cluster answers")
+
+    # Who has what.
+
+    @property
+    def run_id(self) -> str:
+        """Of all primaries together."""
+        return "+".join(sorted(node.run_id for node in self._primaries))
+
+    def run_id_of(self, key: str) -> str:
+        """The run id of the primary that has this key; "" where none is known."""
+        node = self._slots[slot_of(key)]
+        return node.run_id if node else ""
+
+    def shard_of(self, key: str) -> str:
+        """A name for the primary that has this key."""
+        node = self._slots[slot_of(key)]
+        return node.name if node else ""
+
+    @property
+    def primaries(self) -> list[Server]:
+        """Those that have slots; some may not answer."""
+        return list(self._primaries)
+
+    def shards(self) -> list[tuple[str, int, bool]]:
+        """Each primary's name, number of slots, and whether it answers."""
+        return [(node.name, self._slots.count(node), node.is_up) for node in self._primaries]
+
+    def _node(self, name: str) -> Node:
+        if name not in self._nodes:
+            pool = self._pool(name)
+            node = self._nodes[name] = Node(name, aioredis.Redis.from_pool(pool), self._timeout_s)
+            pool.connection_kwargs["redis_connect_func"] = partial(self._on_connect, node)
+        return self._nodes[name]
+
+    def _pool(self, name: str) -> Any:
+        host, _, port = name.rpartition(":")
+        options = self._options | {"host": host.strip("[]"), "port": int(port)}
+        return aioredis.ConnectionPool(self._connection_class, CONNECTIONS_MAX, **options)
+
+    async def _on_connect(self, node: Node, connection: Any) -> None:
+        """A new connection leads to a primary, and to the process that we know there; else its call must fail."""
+        run_id, said = await greeting(connection, "server", "replication")
+        if b"role:master" not in said:  # its run id says nothing about the crawl's data
+            raise rex.ConnectionError(f"{node.name} is a replica now")
+        known, node.run_id = node.run_id, run_id
+        if known and known != run_id:
+            self._on_change(lambda key: self._slots[slot_of(key)] is node)
+            raise rex.ConnectionError(f"{node.name} was restarted")
+
+    def _believe(self, ranges: list[tuple[int, int, str]]) -> None:
+        """These names of primaries have these slots now."""
+        found: list[Node | None] = [None] * SLOTS
+        for first, last, name in ranges:
+            found[first : last + 1] = [self._node(name)] * (last - first + 1)
+        before, self._slots, self._ranges = self._slots, found, ranges
+        self._primaries = sorted({node for node in found if node}, key=lambda node: node.name)
+        moved = {slot for slot, node in enumerate(before) if node is not None and node is not found[slot]}
+        if moved:
+            self._on_change(lambda key: slot_of(key) in moved)
+
+    # What is wrong is looked at in one task, for which no call waits but the first.
+
+    async def _ready(self) -> None:
+        """Waits for the first map; raises the library's errors when nobody tells it."""
+        if self._is_known:
+            return
+        async with self._first:
+            if not self._is_known:
+                await self._read_map(self._timeout_s)
+            if not self._is_known:
+                raise self._error
+
+    def _mend(self) -> None:
+        """Something is wrong: look at it in the background."""
+        self._is_stale = True
+        if self._mending is None or self._mending.done():
+            self._mending = asyncio.create_task(self._mend_all(), name="cluster")
+
+    async def _mend_all(self) -> None:
+        """Read the map and probe what is down, until all is well."""
+        while self._is_stale or None in self._slots or not all(node.is_up for node in self._primaries):
+            self._is_stale = False
+            await self._read_map(self._probe_s)
+            await asyncio.sleep(REST_S)
+
+    async def _read_map(self, timeout_s: float) -> None:
+        """Ask all nodes who has what, and believe the one that knows most."""
+        names = dict.fromkeys((*(node.name for node in self._primaries), *self._known))
+        said = await asyncio.gather(*(self._map_by(name, timeout_s) for name in list(names)[:ASKED_MAX]))
+        maps = [one for one in said if one is not None]
+        if not maps:
+            return
+        best = max(maps, key=lambda one: (one.is_ok, one.epoch))
+        primaries = [self._node(name) for name in dict.fromkeys(name for _, _, name in best.ranges)]
+        self._known |= dict.fromkeys(
+            (*(node.name for node in primaries), *(name for one in maps for name in one.others))
+        )
+        await asyncio.gather(*(self._probe(node, timeout_s) for node in primaries if not node.is_up))
+        if best.ranges != self._ranges:
+            self._believe(best.ranges)
+        self._is_known = bool(self._primaries)
+
+    async def _map_by(self, name: str, timeout_s: float) -> SlotMap | None:
+        """What this node says; None when it does not answer."""
+        node = self._nodes.get(name)
+        try:
+            async with asyncio.timeout(timeout_s):
+                if node and node.is_up:
+                    info, rows = await node.replies_of(LOOK)
+                else:
+                    stranger = Server(aioredis.Redis.from_pool(self._pool(name)), timeout_s, 1)
+                    async with stranger.client:
+                        info, rows = await stranger.replies_of(LOOK)
+        except (rex.RedisError, OSError) as error:
+            self._error = error
+            return None
+        for reply in (info, rows):
+            if isinstance(reply, Exception):
+                self._error = reply
+                return None
+        return _map_of(info, rows, asked=name)
+
+    async def _probe(self, node: Node, timeout_s: float) -> None:
+        """Does it answer as a primary? Its run id is known from then on."""
+        try:
+            await node.client.connection_pool.disconnect(inuse_connections=False)  # those may be half open
+            async with asyncio.timeout(timeout_s):
+                (reply,) = await node.replies_of([("PING",)])
+        except (rex.RedisError, OSError) as error:
+            node.trouble = str(error) or type(error).__name__
+            self._error = error
+        else:
+            node.is_up = not isinstance(reply, Exception)
+
+    # Calls.
+
+    async def replies_of(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies in order, with an error in the place of each that failed.
+
+        Raises the library's errors only before the first map is known.
+        """
+        await self._ready()
+        by_node: dict[Node | None, list[int]] = {}
+        for i, command in enumerate(commands):
+            by_node.setdefault(self._node_for(command), []).append(i)
+        if len(by_node) == 1:
+            return await self._ask(next(iter(by_node)), commands)
+        replies: list[Any] = [None] * len(commands)
+        parts = [self._ask(node, [commands[i] for i in some]) for node, some in by_node.items()]
+        for some, part in zip(by_node.values(), await asyncio.gather(*parts), strict=True):
+            for i, reply in zip(some, part, strict=True):
+                replies[i] = reply
+        return replies
+
+    async def each(self, *command: Any) -> list[Any]:
+        """The replies of those primaries that answer; raises the library's errors when none does."""
+        await self._ready()
+        parts = await asyncio.gather(*(self._ask(node, [command]) for node in self._primaries))
+        replies = [reply for (reply,) in parts if not isinstance(reply, Exception)]
+        if not replies:
+            raise parts[0][0]
+        return replies
+
+    def _node_for(self, command: Command) -> Node | None:
+        if command[0] == "FCALL":
+            return self._slots[slot_of(command[3])]
+        if command[0] in KEYLESS:
+            return next((node for node in self._primaries if node.is_up), self._primaries[0])
+        return self._slots[slot_of(command[1])]
+
+    async def _ask(self, node: Node | None, commands: Sequence[Command]) -> list[Any]:
+        """The replies of one primary, with an error in the place of each that failed."""
+        if node is None or not node.is_up:
+            self._mend()
+            why = f"{node.name}: {node.trouble}" if node else "no primary of the cluster has this key"
+            return [Refused(why)] * len(commands)
+        try:
+            replies = await node.replies_of(commands)
+        except (rex.RedisError, OSError) as error:
+            node.is_up, node.trouble = False, str(error) or type(error).__name__
+            self._mend()
+            return [error if isinstance(error, rex.RedisError) else rex.ConnectionError(node.trouble)] * len(commands)
+        if any(isinstance(reply, REFUSALS) for reply in replies):
+            await self._follow(node, commands, replies)
+        return replies
+
+    async def _follow(self, node: Node, commands: Sequence[Command], replies: list[Any]) -> None:
+        """Learn from refusals, and ask the named primary for plain commands, once: a script's caller repeats it."""
+        again: dict[Node, list[int]] = {}
+        errors = {i: reply for i, reply in enumerate(replies) if isinstance(reply, REFUSALS)}
+        for i, error in errors.items():
+            replies[i] = Refused(f"{node.name}: {type(error).__name__} {error}")
+            if not isinstance(error, rex.AskError):
+                if not isinstance(error, rex.TryAgainError):
+                    self._mend()
+                continue
+            target = self._node(f"{error.host or node.name.rpartition(':')[0]}:{error.port}")
+            if isinstance(error, rex.MovedError):  # a kind of AskError
+                self._mend()
+            if commands[i][0] != "FCALL":
+                again.setdefault(target, []).append(i)
+        for target, some in again.items():
+            if not target.is_up:
+                await self._probe(target, self._probe_s)
+            asked: list[Command] = []
+            for i in some:
+                asked += [commands[i]] if isinstance(errors[i], rex.MovedError) else [("ASKING",), commands[i]]
+            with contextlib.suppress(rex.RedisError, OSError):
+                found = await target.replies_of(asked) if target.is_up else []
+                kept = [reply for command, reply in zip(asked, found, strict=False) if command != ("ASKING",)]
+                for i, reply in zip(some, kept, strict=False):
+                    if not isinstance(reply, REFUSALS):
+                        replies[i] = reply
+
+    @contextlib.asynccontextmanager
+    async def listener(self) -> AsyncIterator[Any]:
+        """A client for subscriptions, of any primary: what is published reaches all nodes."""
+        await self._ready()
+        node = random.choice([one for one in self._primaries if one.is_up] or self._primaries)  # noqa: S311
+        async with aioredis.Redis.from_pool(self._pool(node.name)) as client:
+            yield client
+
+    async def aclose(self) -> None:
+        if self._mending is not None:
+            self._mending.cancel()
+        for node in self._nodes.values():
+            await node.client.aclose()
+
+
+def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:
+    """From the replies to LOOK. A node that knows no address of its own gives none: then it is the one asked."""
+    host = asked.rpartition(":")[0]
+
+    def name_of(place: Any) -> str:
+        return f"{bytes(place[0] or b'').decode() or host}:{place[1]}"
+
+    epoch = re.search(rb"cluster_current_epoch:(\d+)", info)
+    ranges = [(int(row[0]), int(row[1]), name_of(row[2])) for row in rows if bytes(row[2][0] or b"") != b"?"]
+    others = [name_of(place) for row in rows for place in row[3:] if bytes(place[0] or b"") != b"?"]
+    return SlotMap(b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0, sorted(ranges), others)
