@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
     from crawler.worker.router import Router
 
+NO_CLUSTER = (
+    "crawls on a cluster are not supported yet: when a shard fails over, links can be lost; "
+    "to try one: --set frontier.cluster=true"
+)
 
 # Does the crawl that the engine has belong to this folder? May it be recreated from it?
 #
@@ -323,6 +327,8 @@ async def connected_engine(settings: Settings, url: str) -> AsyncIterator[tuple[
     """A connection to the engine at this URL. Raises EngineError."""
     engine = Engine(url, library(), call_timeout_s=settings.frontier.call_timeout_s)
     try:
+        if engine.is_cluster and not settings.frontier.cluster:
+            raise UsageError(NO_CLUSTER)
         yield engine, await engine.connect()
     finally:
         await engine.close()
