@@ -21,11 +21,12 @@ from crawler.archive.index import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.repair import recover_open_files
+from crawler.archive.told_log import ToldLog
 from crawler.archive.warc import WarcWriter
 from crawler.crawl.opening import OpenCrawl, ensure_engine, make_router, member_of
 from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
-from crawler.engine.server import Affected
+from crawler.engine.server import Change
 from crawler.errors import CrawlerError, EngineError, UsageError
 from crawler.frontier.members import Awaited, Members, Pins
 from crawler.frontier.operator import Actor, OverrideKind, Via
@@ -54,6 +55,7 @@ from crawler.worker.outcomes import ContentSteps, InternalErrors
 from crawler.worker.process import HandlerRuntime, PageParser
 from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher, RoomShare
 from crawler.worker.response_policy import ResponsePolicy
+from crawler.worker.retelling import Retelling
 from crawler.worker.revisits import Revisits
 from crawler.worker.robots import RobotsCache, RobotsGate, RobotsReader, SlotBorrower
 from crawler.worker.route import HeldBack, RouteStage
@@ -271,15 +273,20 @@ async def open_instance(
         # One for each worker, and one for the committer.
         inflight_log=InflightLog(crawl.folder, crawl.session, slots=settings.fetch.concurrency + 1),
         history=HistoryWriter(crawl.folder, crawl.session, bytes_max=settings.history.bytes_max),
+        told=ToldLog(crawl.folder, crawl.session, clock_ms=monotonic_ms),
     )
     if app is None and settings.handlers.app:
         app = load_app(settings.handlers.app)
+    is_finished = False
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
-            yield _build(crawl, node, app, fetcher, files, until_finished=until_finished)
+            instance = _build(crawl, node, app, fetcher, files, until_finished=until_finished)
+            yield instance
+            is_finished = instance.stopped_because == "finished"
     finally:
         await resolver.close()
         await asyncio.to_thread(_close_files, files.history, files.index, files.items, files.warc)
+        files.told.close(keep=not is_finished)
         files.inflight_log.close()
 
 
@@ -288,7 +295,10 @@ def _build(
 ) -> Instance:
     s, frontier, engine, partitions = crawl.settings, crawl.frontier, crawl.engine, crawl.record.partitions
     me, beat_s, rules = member_of(crawl, node), s.membership.beat_s, crawl.record
-    crash_reporter = CrashReporter(frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id())
+    retelling = Retelling(engine, frontier, crawl.runs, files.told)
+    crash_reporter = CrashReporter(
+        frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id(), adopt=retelling.adopt
+    )
     peers = Peers(
         crawl.members, Pins(engine, crawl.keys), me, s.membership,
         partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
@@ -321,10 +331,10 @@ def _build(
     archive = ArchiveStage(frontier, work, files, ends.content, s.archive, log_entries_max=s.frontier.log_entries_max)
     policy = ResponsePolicy(s)
     rebalance = PartitionRebalance(frontier, work, archive, overtaken=policy.overtaken)
-    restarts = EngineRestarts(engine, frontier.keys, held, forget=partial(_forget, router, runs, rebalance))
+    restarts = EngineRestarts(engine, frontier.keys, held, partial(_forget, router, runs, rebalance, retelling))
     committer = Committer(
         archive,
-        RouteStage(frontier, crawl.crawls, router, work, ends.content, runs, introductions),
+        RouteStage(frontier, crawl.crawls, router, work, ends.content, runs, introductions, retelling.owe),
         AckStage(frontier, held),
         HeldBack(introductions, work, partial(rebalance.return_claims, started=True)),
         work,
@@ -389,10 +399,11 @@ def _build(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
     shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
+    restarts.listeners.append(shared_record.noticed)
     vitals = Vitals(crawl.folder.root, DiskRoom(counters, due, s.archive).judge)
     describe = Description(
         work=work, peers=peers, liveness=session.liveness, ownership=ownership, fetching=fetching, reader=reader,
-        vitals=vitals, jobs=jobs,
+        vitals=vitals, jobs=jobs, retelling=retelling,
     )  # fmt: skip
     heartbeat = Heartbeat(
         crawl.members, me, s.membership, liveness=session.liveness,
@@ -424,13 +435,16 @@ def _build(
         "event loop delay": vitals.watch_loop,
         "disk": vitals.watch_disk,
         "sessions": sessions.run,
+        **({"retelling": lambda: retelling.run(lambda: peers.alive)} if engine.is_cluster else {}),
         **jobs.loops(),
         **handlers.loops(),
     }
     revive = _reviver(crawl)
     if revive is not None:
         running["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
-    watcher = FinishWatcher(crawl.crawls, crawl.runs, crawl.members, engine, archive, record=rules)
+    watcher = FinishWatcher(
+        crawl.crawls, crawl.runs, crawl.members, engine, archive, record=rules, digest=lambda: retelling.digest
+    )
     end = EndWatch(stop=stop, watcher=watcher, work=work, committer=committer, jobs=jobs, usage=usage, peers=peers)
     return Instance(
         stop_signal=stop,
@@ -483,6 +497,7 @@ class Description:
     reader: RobotsReader
     vitals: Vitals
     jobs: JobRunner
+    retelling: Retelling
     _progress: ProgressWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -493,6 +508,7 @@ class Description:
         return {
             "awaited": self._progress.look(monotonic_ms()),
             "partitions": len(self.work.held), "in_flight": len(self.fetching.in_turn), "ring": self.peers.digest,
+            "engine": self.retelling.digest,
             "lease_losses": self.liveness.lease_losses, "taken_over": self.ownership.taken_over,
             "margin_s": self.fetching.margin.seconds, **self.vitals.description(),
             **self.work.counters.description(), **self.jobs.description(),
@@ -540,11 +556,13 @@ class EndWatch:
         return not (is_paused or open_claims.total or self.committer.uncommitted) and self.work.due.is_idle
 
 
-def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance, _affected: Affected) -> None:
-    """Forget what was in the engine."""
-    router.recent.clear()
-    runs.forget()
-    rebalance.engine_restarted()
+def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance, retelling: Retelling, change: Change) -> None:
+    """Forget what was in the engine, and note what must be told again."""
+    retelling.noticed(change)
+    if change.may_have_lost:
+        router.recent.clear()
+        runs.forget()
+        rebalance.engine_restarted()
 
 
 def _evicted(stop: StopSignal, s: MembershipSettings) -> None:

@@ -7,14 +7,14 @@ the library is loaded and the call repeated, also inside pipelines: the script h
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import redis.exceptions as rex
 
 from crawler.engine.cluster import Cluster, spare_key
-from crawler.engine.server import Affected, OneServer, closed_below, parts_of
+from crawler.engine.server import Change, OneServer, closed_below, parts_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.redaction import shown, shown_server
 
@@ -106,20 +106,20 @@ class RestartSignal:
     """Tells listeners that a server was restarted or replaced, before any other call reaches it."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[Affected], None]] = []
+        self._listeners: list[Callable[[Change], None]] = []
 
     @contextlib.contextmanager
-    def listen(self, listener: Callable[[Affected], None]) -> Iterator[None]:
-        """`listener` is called for each restart while in this context, with "is this key on that server?"."""
+    def listen(self, listener: Callable[[Change], None]) -> Iterator[None]:
+        """`listener` is called for each restart while in this context, with what it affects."""
         self._listeners.append(listener)
         try:
             yield
         finally:
             self._listeners.remove(listener)
 
-    def __call__(self, affected: Affected) -> None:
+    def __call__(self, change: Change) -> None:
         for listener in self._listeners:
-            listener(affected)
+            listener(change)
 
 
 class Engine:
@@ -151,6 +151,10 @@ class Engine:
     def run_id_of(self, key: str) -> str:
         """The run id of the server that has this key."""
         return self._servers.run_id_of(key)
+
+    def doubt(self) -> None:
+        """Look whether the primaries of a cluster are still those that we know."""
+        self._servers.doubt()
 
     def shard_of(self, call: Call) -> str:
         """A name for the server that a call goes to."""
@@ -203,16 +207,19 @@ class Engine:
                 raise translate(reply) from None
         return replies
 
-    async def is_written(self) -> bool:
-        """Has the kernel received all writes that the engine acknowledged? Then a kill of the engine can't lose them.
+    async def written(self, keys: Collection[str]) -> set[str]:
+        """Those of the keys whose acknowledged writes survive a kill of their server. Of one server that is all or
+        none: has the kernel received the writes? Of a cluster, where a replica takes over: does one have them?
 
         While an fsync of its append-only file runs, the engine replies and buffers writes in memory, for up to two
         seconds. When it reports that none runs, the buffer is written before that reply is sent.
         """
-        if self.is_cluster:
-            return True
+        if isinstance(self._servers, Cluster):
+            with _translated():
+                return await self._servers.replicated(keys)
         (info,) = await self._info("persistence")
-        return not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
+        is_written = not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
+        return set(keys) if is_written else set()
 
     async def _load_scripts(self) -> None:
         with _translated():
@@ -262,13 +269,20 @@ class Engine:
 
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Plain commands in pipelines; raises the first error."""
+        replies = await self.replies_of(commands)
+        for reply in replies:
+            if isinstance(reply, EngineError):
+                raise reply
+        return replies
+
+    async def replies_of(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Plain commands in pipelines; an EngineError in the place of each that failed, as where one shard of a cluster
+        is down. Raises EngineDown like `run_many`.
+        """
         replies: list[Any] = []
         for start in range(0, len(commands), PIPELINE_MAX):
             replies.extend(await self._pipeline(commands[start : start + PIPELINE_MAX]))
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise translate(reply) from None
-        return replies
+        return [translate(reply) if isinstance(reply, Exception) else reply for reply in replies]
 
     async def command(self, *command: Any) -> Any:
         """One plain command; raises EngineError."""
@@ -308,7 +322,7 @@ class Engine:
                             yield message["data"]
 
 
-def servers_of(url: str, timeout_s: float, on_change: Callable[[Affected], None]) -> OneServer | Cluster:
+def servers_of(url: str, timeout_s: float, on_change: Callable[[Change], None]) -> OneServer | Cluster:
     """Of a URL like redis://, rediss://, unix://, redis+cluster://host:port[,host:port] or
     redis+sentinel://host:port/service. Raises UsageError.
     """

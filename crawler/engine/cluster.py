@@ -2,8 +2,7 @@
 
 Nothing that may have run is sent again, and a call waits for no other primary than its own. A primary that fails takes
 no calls until it has answered a probe: meanwhile they fail at once. Whenever a slot gets another primary, or a primary
-was restarted, `on_change` is called with "is this key affected?" before another call goes there: restart, failover and
-moving slots are one case.
+was restarted, `on_change` is called before another call goes there: restart, failover and moving slots are one case.
 
 Each script call names a key that never exists (`spare_key`). While a slot moves key by key, a script would otherwise
 run where some of its keys are gone; because of that key both servers refuse it.
@@ -13,7 +12,8 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
@@ -26,9 +26,10 @@ from redis.crc import key_slot
 from crawler.engine.server import (
     CALLS_MIN,
     CONNECTIONS_MAX,
-    Affected,
+    Change,
     Command,
     Server,
+    Unsent,
     calls_max,
     greeting,
     options_of,
@@ -39,9 +40,11 @@ SLOTS_KEPT = 10_000  # hash tags whose slot is kept
 REST_S = 0.25  # between two looks while something is wrong
 PROBE_SHARE = 0.5  # of a call's time-out: for the answer to a look or a probe
 ASKED_MAX = 16  # nodes that one look asks for the map
+REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
+WRITE_KEPT_MS = 1000
 TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
 LOOK = (("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
-KEYLESS = frozenset(("CONFIG", "ECHO", "FUNCTION", "INFO", "PING", "TIME"))
+KEYLESS = frozenset(("CONFIG", "ECHO", "FUNCTION", "INFO", "PING", "TIME", "WAIT"))
 # These say that the command did not run here and now.
 REFUSALS = (rex.AskError, rex.TryAgainError, rex.ClusterDownError, rex.MasterDownError, rex.ReadOnlyError)
 
@@ -78,6 +81,8 @@ class Node(Server):
         self.run_id = ""
         self.is_up = False
         self.trouble = "not asked yet"
+        self.has_replica = False
+        self.unconfirmed_since_s: float | None = None  # monotonic; when no replica confirmed writes for the first time
 
 
 class SlotMap(NamedTuple):
@@ -86,7 +91,7 @@ class SlotMap(NamedTuple):
     is_ok: bool
     epoch: int
     ranges: list[tuple[int, int, str]]
-    others: list[str]  # replicas, which are asked when the primaries are silent
+    replicas: dict[str, list[str]]  # of each primary, those that work
 
 
 class Cluster:
@@ -94,7 +99,7 @@ class Cluster:
 
     is_cluster = True
 
-    def __init__(self, parts: SplitResult, timeout_s: float, on_change: Callable[[Affected], None]) -> None:
+    def __init__(self, parts: SplitResult, timeout_s: float, on_change: Callable[[Change], None]) -> None:
         """`parts` of redis+cluster://[user:password@]host:port[,host:port]. Raises ValueError for its query."""
         login, _, places = parts.netloc.rpartition("@")
         scheme, first = parts.scheme.partition("+")[0], places.split(",")[0]
@@ -160,7 +165,7 @@ class Cluster:
             raise rex.ConnectionError(f"{node.name} is a replica now")
         known, node.run_id = node.run_id, run_id
         if known and known != run_id:
-            self._on_change(lambda key: self._slots[slot_of(key)] is node)
+            self._on_change(Change(lambda key: self._slots[slot_of(key)] is node))
             raise rex.ConnectionError(f"{node.name} was restarted")
 
     def _believe(self, ranges: list[tuple[int, int, str]]) -> None:
@@ -170,9 +175,14 @@ class Cluster:
             found[first : last + 1] = [self._node(name)] * (last - first + 1)
         before, self._slots, self._ranges = self._slots, found, ranges
         self._primaries = sorted({node for node in found if node}, key=lambda node: node.name)
-        moved = {slot for slot, node in enumerate(before) if node is not None and node is not found[slot]}
+        moved, failed_over = set[int](), set[int]()
+        for slot, node in enumerate(before):
+            if node is not None and node is not found[slot]:
+                (moved if node in self._primaries else failed_over).add(slot)
         if moved:
-            self._on_change(lambda key: slot_of(key) in moved)
+            self._on_change(Change(lambda key: slot_of(key) in moved, may_have_lost=False))
+        if failed_over:
+            self._on_change(Change(lambda key: slot_of(key) in failed_over))
 
     # What is wrong is looked at in one task, for which no call waits but the first.
 
@@ -186,8 +196,8 @@ class Cluster:
             if not self._is_known:
                 raise self._error
 
-    def _mend(self) -> None:
-        """Something is wrong: look at it in the background."""
+    def doubt(self) -> None:
+        """Something may be wrong: look at it in the background."""
         self._is_stale = True
         if self._mending is None or self._mending.done():
             self._mending = asyncio.create_task(self._mend_all(), name="cluster")
@@ -208,9 +218,10 @@ class Cluster:
             return
         best = max(maps, key=lambda one: (one.is_ok, one.epoch))
         primaries = [self._node(name) for name in dict.fromkeys(name for _, _, name in best.ranges)]
-        self._known |= dict.fromkeys(
-            (*(node.name for node in primaries), *(name for one in maps for name in one.others))
-        )
+        for node in primaries:
+            node.has_replica = bool(best.replicas.get(node.name))
+        replicas = (name for one in maps for some in one.replicas.values() for name in some)
+        self._known |= dict.fromkeys((*(node.name for node in primaries), *replicas))
         await asyncio.gather(*(self._probe(node, timeout_s) for node in primaries if not node.is_up))
         if best.ranges != self._ranges:
             self._believe(best.ranges)
@@ -287,18 +298,32 @@ class Cluster:
     async def _ask(self, node: Node | None, commands: Sequence[Command]) -> list[Any]:
         """The replies of one primary, with an error in the place of each that failed."""
         if node is None or not node.is_up:
-            self._mend()
+            self.doubt()
             why = f"{node.name}: {node.trouble}" if node else "no primary of the cluster has this key"
             return [Refused(why)] * len(commands)
         try:
             replies = await node.replies_of(commands)
         except (rex.RedisError, OSError) as error:
             node.is_up, node.trouble = False, str(error) or type(error).__name__
-            self._mend()
+            self.doubt()
+            if isinstance(error, Unsent) and commands[0][0] != "FCALL":
+                return await self._ask_successor(node, commands, error)
             return [error if isinstance(error, rex.RedisError) else rex.ConnectionError(node.trouble)] * len(commands)
         if any(isinstance(reply, REFUSALS) for reply in replies):
             await self._follow(node, commands, replies)
         return replies
+
+    async def _ask_successor(self, node: Node, commands: Sequence[Command], error: Exception) -> list[Any]:
+        """Plain commands that were not sent go to who has their slots now, if that is somebody else."""
+        await self._read_map(self._probe_s)
+        there = {self._node_for(command) for command in commands}
+        if len(there) != 1 or there == {node} or None in there:
+            return [error] * len(commands)
+        try:
+            (successor,) = there
+            return await successor.replies_of(commands) if successor and successor.is_up else [error] * len(commands)
+        except (rex.RedisError, OSError):
+            return [error] * len(commands)
 
     async def _follow(self, node: Node, commands: Sequence[Command], replies: list[Any]) -> None:
         """Learn from refusals, and ask the named primary for plain commands, once: a script's caller repeats it."""
@@ -308,11 +333,11 @@ class Cluster:
             replies[i] = Refused(f"{node.name}: {type(error).__name__} {error}")
             if not isinstance(error, rex.AskError):
                 if not isinstance(error, rex.TryAgainError):
-                    self._mend()
+                    self.doubt()
                 continue
             target = self._node(f"{error.host or node.name.rpartition(':')[0]}:{error.port}")
             if isinstance(error, rex.MovedError):  # a kind of AskError
-                self._mend()
+                self.doubt()
             if commands[i][0] != "FCALL":
                 again.setdefault(target, []).append(i)
         for target, some in again.items():
@@ -327,6 +352,38 @@ class Cluster:
                 for i, reply in zip(some, kept, strict=False):
                     if not isinstance(reply, REFUSALS):
                         replies[i] = reply
+
+    async def replicated(self, keys: Collection[str]) -> set[str]:
+        """Those of the keys whose writes until now a replica has. A primary has them alone if no replica of it works,
+        or if none confirms for long: nothing can be done about it then.
+        """
+        await self._ready()
+        by_node: dict[Node | None, list[str]] = {}
+        for key in keys:
+            by_node.setdefault(self._slots[slot_of(key)], []).append(key)
+        asked = [(node, some) for node, some in by_node.items() if node is not None and node.is_up]
+        found = await asyncio.gather(*(self._is_replicated(node, some[0]) for node, some in asked))
+        return {key for (_, some), is_safe in zip(asked, found, strict=True) if is_safe for key in some}
+
+    async def _is_replicated(self, node: Node, key: str) -> bool:
+        if not node.has_replica:
+            return True
+        # WAIT is for the writes of its own connection: this one comes after all that were answered.
+        write: Command = ("SET", f"{spare_key(key)}w", 1, "PX", WRITE_KEPT_MS)
+        try:
+            reply, replicas = await node.replies_of([write, ("WAIT", 1, int(self._probe_s * 1000))])
+        except (rex.RedisError, OSError) as error:
+            reply, replicas = error, 0
+        if isinstance(reply, Exception):  # not the primary of this key, or none at all
+            self.doubt()
+            return False
+        if replicas:
+            node.unconfirmed_since_s = None
+            return True
+        self.doubt()  # is there still a replica?
+        if node.unconfirmed_since_s is None:
+            node.unconfirmed_since_s = time.monotonic()
+        return time.monotonic() - node.unconfirmed_since_s > REPLICA_PATIENCE_S
 
     @contextlib.asynccontextmanager
     async def listener(self) -> AsyncIterator[Any]:
@@ -352,5 +409,7 @@ def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:
 
     epoch = re.search(rb"cluster_current_epoch:(\d+)", info)
     ranges = [(int(row[0]), int(row[1]), name_of(row[2])) for row in rows if bytes(row[2][0] or b"") != b"?"]
-    others = [name_of(place) for row in rows for place in row[3:] if bytes(place[0] or b"") != b"?"]
-    return SlotMap(b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0, sorted(ranges), others)
+    replicas = {
+        name_of(row[2]): [name_of(place) for place in row[3:] if bytes(place[0] or b"") != b"?"] for row in rows
+    }
+    return SlotMap(b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0, sorted(ranges), replicas)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import hiredis
@@ -26,8 +26,14 @@ CONNECTIONS_MAX = 64  # one of them for subscriptions; beyond this the library f
 ONLY = "only"  # the name of the shard, where there is but one
 
 Command = tuple[Any, ...]
-Affected = Callable[[str], bool]  # is this key on a server that is another one now, or was restarted?
 Hook = Callable[[Any], Awaitable[None]]
+
+
+class Change(NamedTuple):
+    """Some keys have another server than before, or theirs was restarted."""
+
+    affects: Callable[[str], bool]
+    may_have_lost: bool = True  # the last writes to them; where slots were moved, nothing is lost
 
 
 def calls_max() -> int:
@@ -86,7 +92,6 @@ async def greeting(connection: Any, *sections: str) -> tuple[str, bytes]:
 
 
 def everything(_key: str) -> bool:
-    """As `Affected`: all that the engine has."""
     return True
 
 
@@ -99,6 +104,10 @@ def closed_below() -> Iterator[None]:
         if "the handler is closed" not in str(error):
             raise
         raise rex.ConnectionError("the connection was closed") from None
+
+
+class Unsent(rex.ConnectionError):
+    """No connection: nothing was sent."""
 
 
 class Server:
@@ -127,7 +136,12 @@ class Server:
         """
         async with self._asking():
             pool, callbacks = self.client.connection_pool, self.client.response_callbacks
-            connection = await pool.get_connection()
+            try:
+                connection = await pool.get_connection()
+            except (rex.ConnectionError, OSError) as error:
+                if isinstance(error, rex.AuthenticationError):
+                    raise
+                raise Unsent(str(error)) from None
             try:
                 await connection.send_packed_command(b"".join([hiredis.pack_command(command) for command in commands]))
                 replies: list[Any] = []
@@ -152,7 +166,7 @@ class OneServer:
 
     is_cluster = False
 
-    def __init__(self, url: str, parts: SplitResult, timeout_s: float, on_change: Callable[[Affected], None]) -> None:
+    def __init__(self, url: str, parts: SplitResult, timeout_s: float, on_change: Callable[[Change], None]) -> None:
         self.run_id = ""
         self._on_change = on_change
         self._server = Server(client_of(url, parts, timeout_s, self._on_connect), timeout_s, calls_max())
@@ -162,7 +176,7 @@ class OneServer:
         run_id, _ = await greeting(connection, "server")
         known, self.run_id = self.run_id, run_id
         if known and run_id != known:
-            self._on_change(everything)
+            self._on_change(Change(everything))
             raise rex.ConnectionError("it was restarted")
 
     def run_id_of(self, key: str) -> str:  # noqa: ARG002 - of a cluster it decides
@@ -172,6 +186,9 @@ class OneServer:
     def shard_of(self, key: str) -> str:  # noqa: ARG002
         """A name for the server that has this key."""
         return ONLY
+
+    def doubt(self) -> None:
+        """Each new connection is checked anyway."""
 
     @property
     def primaries(self) -> list[Server]:

@@ -5,8 +5,8 @@ Calls come in batches over partitions and go out as pipelines.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -157,6 +157,7 @@ class Frontier:
         self.is_limited = is_limited
         self.add_quota = add_quota
         self._gathered = Gathering(engine)
+        self.note_told: Callable[[Iterable[tuple[int, AddArgs]]], None] | None = None  # before calls of `add` are sent
 
     async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
         """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
@@ -170,7 +171,7 @@ class Frontier:
                 calls.append(self._call_add(partition, run, user, values))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
-        for partition, raw in zip(owners, await self.engine.run_many(calls), strict=True):
+        for partition, raw in zip(owners, await self._send_adds(owners, calls), strict=True):
             replies[partition] = joined(replies.get(partition), raw)
         return replies
 
@@ -187,9 +188,20 @@ class Frontier:
                     calls.append(self._call_add(partition, run, user, self._values(candidates[n] for n in some)))
                     asked.append((partition, some))
         parts: dict[int, list[tuple[list[int], AddReply | EngineError]]] = {}
-        for (partition, some), raw in zip(asked, await self.engine.run_many(calls), strict=True):
+        for (partition, some), raw in zip(asked, await self._send_adds([p for p, _ in asked], calls), strict=True):
             parts.setdefault(partition, []).append((some, joined(None, raw)))
         return {partition: merged(mine) for partition, mine in parts.items()}
+
+    async def _send_adds(self, partitions: Sequence[int], calls: Sequence[Call]) -> list[Any]:
+        if self.note_told is not None:
+            self.note_told((p, cast("AddArgs", call.args)) for p, call in zip(partitions, calls, strict=True))
+        return await self.engine.run_many(calls)
+
+    async def tell(self, told: Sequence[tuple[int, AddArgs]]) -> list[AddReply | EngineError]:
+        """Send calls of `add` again, by partition, that this session or another one sent."""
+        calls = [Call("add", (self.keys.meta(partition),), args) for partition, args in told]
+        raws = await self._send_adds([partition for partition, _ in told], calls)
+        return [joined(None, raw) for raw in raws]
 
     def _limits(self, run: str) -> int:
         return int(self.is_limited or run != "")
@@ -353,6 +365,11 @@ class Frontier:
             calls.append(self._fenced("extend_claims", fence, visibility_ms, *(c.token for c in mine)))
         await self.engine.run_many(calls)
 
+    async def written(self, partitions: Iterable[int]) -> set[int]:
+        """Those of the partitions whose commits until now survive a kill of the engine. Raises EngineError."""
+        metas = {self.keys.meta(partition): partition for partition in partitions}
+        return {metas[meta] for meta in await self.engine.written(metas)}
+
     async def note_sent(self, fence: Fence, claim: Claim) -> AckOutcome:
         """Note that the request of a claim, which must not be repeated, is about to be sent. Returns when an engine
         that is killed keeps the note. Raises EngineError.
@@ -360,7 +377,8 @@ class Frontier:
         (reply,) = await self.end([self._fenced("note_sent", fence, claim.token)])
         if isinstance(reply, EngineError):
             raise reply
-        while reply is AckOutcome.COMMITTED and not await self.engine.is_written():  # noqa: ASYNC110 - there is no event
+        meta = self.keys.meta(fence.partition)
+        while reply is AckOutcome.COMMITTED and not await self.engine.written([meta]):  # noqa: ASYNC110 - no event
             await asyncio.sleep(WRITTEN_PAUSE_S)
         return reply
 
@@ -437,9 +455,9 @@ class Frontier:
         users = [self.keys.of(p, "users") for p in partitions]
         if not self.engine.is_cluster and not await self.engine.command("EXISTS", *ready, *users):
             return []  # the common case, in one command
-        firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in ready])
-        known = await self.engine.commands([("EXISTS", key) for key in users])
-        both = zip(partitions, firsts, known, strict=True)
+        firsts = await self.engine.replies_of([("ZRANGE", key, 0, 0, "WITHSCORES") for key in ready])
+        known = await self.engine.replies_of([("EXISTS", key) for key in users])
+        both = zip(partitions, _or_nothing(firsts), _or_nothing(known), strict=True)
         return [(p, 0 if has_users else int(float(first[1]))) for p, first, has_users in both if first or has_users]
 
     async def visible(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
@@ -449,12 +467,17 @@ class Frontier:
         keys = [self.keys.of(p, "at") for p in partitions]
         if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
             return []  # the common case, in one command
-        firsts = await self.engine.commands([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])
-        return [(p, int(float(first[1]))) for p, first in zip(partitions, firsts, strict=True) if first]
+        firsts = await self.engine.replies_of([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])
+        return [(p, int(float(first[1]))) for p, first in zip(partitions, _or_nothing(firsts), strict=True) if first]
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         first = FenceArgs(fence.session, fence.epoch, fence.now_ms)
         return Call(name, (self.keys.meta(fence.partition),), (*first, *args))
+
+
+def _or_nothing(replies: Sequence[Any]) -> list[Any]:
+    """None in the place of an error: of a partition whose shard is down, nothing is known."""
+    return [None if isinstance(reply, EngineError) else reply for reply in replies]
 
 
 def _bounded(acks: Sequence[Ack], numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -507,14 +530,15 @@ class Leases:
         self._hash_key = hash_key.hex()
 
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
-        """The current leases."""
+        """The current leases, without those on a shard that is down."""
         wanted = list(partitions)
-        raw = await self._engine.commands(
+        raw = await self._engine.replies_of(
             [("HMGET", self._keys.meta(p), "session", "node", "epoch", "sequence") for p in wanted]
         )
         return [
             Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0), int(m[3] or 0))
-            for p, m in zip(wanted, raw, strict=True)
+            for p, m in zip(wanted, _or_nothing(raw), strict=True)
+            if m is not None
         ]
 
     async def acquire(

@@ -241,23 +241,22 @@ class Crawls:
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self._engine = engine
-        self._keys = keys
+        self.keys = keys
 
     async def load(self) -> CrawlRecord | None:
         """The stored crawl, or None. Raises ConflictError for another layout, and for one that is being removed."""
-        raw = await self._engine.command("HGET", self._keys.crawl, "record")
+        raw = await self._engine.command("HGET", self.keys.crawl, "record")
         if raw is None:
             return None
         stored = msgspec.json.decode(raw)
         layout = stored.get("layout")
         if layout == REMOVED:
             raise ConflictError(
-                f"crawl {self._keys.crawl_name!r} is being removed: "
-                f"run 'crawler crawls rm {self._keys.crawl_name}' again"
+                f"crawl {self.keys.crawl_name!r} is being removed: run 'crawler crawls rm {self.keys.crawl_name}' again"
             )
         if layout != LAYOUT:
             raise ConflictError(
-                f"crawl {self._keys.crawl_name!r} has layout {layout}, this release needs layout {LAYOUT}: "
+                f"crawl {self.keys.crawl_name!r} has layout {layout}, this release needs layout {LAYOUT}: "
                 "use the release that created it, or another --name"
             )
         return record_of(stored)
@@ -268,13 +267,13 @@ class Crawls:
         The engine's list of crawls has it then, also one that an earlier release created.
         `was`: the record of a crawl to rebuild, of which it keeps the key and the rules of its release.
         """
-        stored, listing = await self.load(), ("SADD", CRAWLS, self._keys.crawl_name)
+        stored, listing = await self.load(), ("SADD", CRAWLS, self.keys.crawl_name)
         if stored is not None:
             with contextlib.suppress(EngineFull):  # what is in a full engine can be opened
                 await self._engine.command(*listing)
             return stored
         record = _encode(_record_of(settings, was))
-        await self._engine.commands([listing, ("HSETNX", self._keys.crawl, "record", record)])
+        await self._engine.commands([listing, ("HSETNX", self.keys.crawl, "record", record)])
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was created: try again")
@@ -283,7 +282,7 @@ class Crawls:
     async def start_over(self, settings: Settings, was: CrawlRecord) -> None:
         """Replace a crawl to which nothing was added yet by one to rebuild."""
         record = _encode(_record_of(settings, was))
-        await self._engine.command("HSET", self._keys.crawl, "record", record)
+        await self._engine.command("HSET", self.keys.crawl, "record", record)
 
     async def change_settings(self, changes: Mapping[str, Any]) -> CrawlRecord:
         """Store other settings, by name; FIXED ones are left as they are. Running instances take the scope with their
@@ -305,7 +304,7 @@ class Crawls:
     async def update(self, change: Callable[[CrawlRecord], CrawlRecord]) -> CrawlRecord:
         """Replace the record by what `change` makes of it; the scope's version grows with it. Raises ConflictError."""
         while True:
-            seen = await self._engine.command("HGET", self._keys.crawl, "record")
+            seen = await self._engine.command("HGET", self.keys.crawl, "record")
             record = await self.load()
             if record is None:
                 raise self._lost()
@@ -314,13 +313,13 @@ class Crawls:
                 return record
             if changed.scope != record.scope:
                 until = await self.version()
-                await self._engine.command("HSETNX", self._keys.history, f"rules {until}", _encode(record.scope))
-            (reply,) = await self._engine.run("replace_record", (self._keys.crawl,), seen, _encode(changed))
+                await self._engine.command("HSETNX", self.keys.history, f"rules {until}", _encode(record.scope))
+            (reply,) = await self._engine.run("replace_record", (self.keys.crawl,), seen, _encode(changed))
             if reply == b"COMMITTED":
                 return msgspec.structs.replace(changed, version=await self._changed())
 
     async def _changed(self) -> int:
-        return int(await self._engine.command("HINCRBY", self._keys.crawl, "version", 1))
+        return int(await self._engine.command("HINCRBY", self.keys.crawl, "version", 1))
 
     async def still(self, record: CrawlRecord) -> int:
         """The version of the scope; raises like `versions`."""
@@ -332,7 +331,7 @@ class Crawls:
         Raises ConflictError when it was wiped or recreated: an empty engine looks like a finished crawl.
         """
         version, overrides, jobs, raw = await self._engine.command(
-            "HMGET", self._keys.crawl, "version", "orders", "jobs", "record"
+            "HMGET", self.keys.crawl, "version", "orders", "jobs", "record"
         )
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
             raise self._lost()
@@ -340,36 +339,36 @@ class Crawls:
 
     def _lost(self) -> ConflictError:
         return ConflictError(
-            f"the engine lost the crawl {self._keys.crawl_name!r} while it ran (it was wiped or recreated): nothing "
+            f"the engine lost the crawl {self.keys.crawl_name!r} while it ran (it was wiped or recreated): nothing "
             "more is crawled; 'crawler rebuild' restores it from the archive"
         )
 
     async def version(self) -> int:
         """Grows with each change of scope rules or roots."""
-        return int(await self._engine.command("HGET", self._keys.crawl, "version") or 0)
+        return int(await self._engine.command("HGET", self.keys.crawl, "version") or 0)
 
     async def count_from(self, version: int) -> None:
         """Make sure that the next change gets a higher version than this one, which a committed page has."""
         behind = version - await self.version()
         if behind > 0:
-            await self._engine.command("HINCRBY", self._keys.crawl, "version", behind)
+            await self._engine.command("HINCRBY", self.keys.crawl, "version", behind)
 
     async def add_roots(self, roots: Iterable[str]) -> int:
         """Add roots ("domain:example.com") to the scope; how many are new."""
         wanted = sorted(set(roots))
-        fresh = int(await self._engine.command("SADD", self._keys.scope, *wanted)) if wanted else 0
+        fresh = int(await self._engine.command("SADD", self.keys.scope, *wanted)) if wanted else 0
         if fresh:
             version = await self._changed()
-            await self._engine.commands([("HSETNX", self._keys.history, f"root {root}", version) for root in wanted])
+            await self._engine.commands([("HSETNX", self.keys.history, f"root {root}", version) for root in wanted])
         return fresh
 
     async def roots(self) -> frozenset[str]:
         """All scope roots."""
-        return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self._keys.scope))
+        return frozenset(root.decode() for root in await self._engine.command("SMEMBERS", self.keys.scope))
 
     async def history(self) -> ScopeHistory:
         """All changes of the scope."""
-        raw = await self._engine.command("HGETALL", self._keys.history)
+        raw = await self._engine.command("HGETALL", self.keys.history)
         roots: dict[str, int] = {}
         rules: list[tuple[int, ScopeSettings]] = []
         for name, value in pairs_of(raw):
@@ -393,24 +392,22 @@ class Crawls:
 
     async def quota_reached(self) -> QuotaReached | None:
         """The quota of the whole crawl that is used up, or None."""
-        raw = await self._engine.command("HGET", self._keys.crawl, "spent")
+        raw = await self._engine.command("HGET", self.keys.crawl, "spent")
         return msgspec.json.decode(raw, type=QuotaReached) if raw else None
 
     async def note_quota_reached(self, quota_reached: QuotaReached | None) -> None:
         """Store the used-up quota; None deletes it."""
         if quota_reached is None:
-            await self._engine.command("HDEL", self._keys.crawl, "spent")
+            await self._engine.command("HDEL", self.keys.crawl, "spent")
         else:
-            await self._engine.command("HSET", self._keys.crawl, "spent", _encode(quota_reached))
+            await self._engine.command("HSET", self.keys.crawl, "spent", _encode(quota_reached))
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """The counts of every partition; not a snapshot (see rules/membership.py)."""
         fields = ("added", "done", "run_added", "run_done")
-        metas = await self._engine.commands([("HMGET", self._keys.meta(p), *fields) for p in range(partitions)])
+        metas = await self._engine.commands([("HMGET", self.keys.meta(p), *fields) for p in range(partitions)])
         used = [p for p, meta in enumerate(metas) if meta[0]]
-        logs = dict(
-            zip(used, await self._engine.commands([("HLEN", self._keys.of(p, "l")) for p in used]), strict=True)
-        )
+        logs = dict(zip(used, await self._engine.commands([("HLEN", self.keys.of(p, "l")) for p in used]), strict=True))
         numbers = [[int(n or 0) for n in meta] for meta in metas]
         return [
             PartitionCount(

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.engine.server import Affected, everything
+from crawler.engine.server import Change, everything
 from crawler.errors import EngineError
 from crawler.frontier.members import Member
 from crawler.frontier.owner import Acquired, Fence, Lease, Leases, Takeover, Takeovers
@@ -161,17 +161,18 @@ class HeldPartitions:
 class EngineRestarts:
     """Drops the leases on a server that is another one than before; they are acquired again under its run id."""
 
-    def __init__(self, engine: Engine, keys: Keys, held: HeldPartitions, *, forget: Callable[[Affected], None]) -> None:
-        """`forget`: clears what this session assumes to be on that server."""
+    def __init__(self, engine: Engine, keys: Keys, held: HeldPartitions, forget: Callable[[Change], None]) -> None:
+        """`forget` clears what this session assumes to be on that server, as do further `listeners`."""
         self._engine = engine
         self._keys = keys
         self._held = held
-        self._forget = forget
+        self.listeners = [forget]
 
-    def noticed(self, affected: Affected = everything) -> None:
+    def noticed(self, change: Change) -> None:
         """A server fell back or is another one: drop what it has, before another call reaches it."""
-        self._forget(affected)
-        lost = self._held.lose_all(lambda partition: affected(self._keys.meta(partition)))
+        for listener in self.listeners:
+            listener(change)
+        lost = self._held.lose_all(lambda partition: change.affects(self._keys.meta(partition)))
         if self._engine.is_cluster:
             log.warning("shard.changed", extra={"partitions": lost})
         else:
@@ -180,7 +181,7 @@ class EngineRestarts:
     def noticed_in(self, partition: int) -> None:
         """The engine has lost writes to this partition that this session knows of."""
         meta = self._keys.meta(partition)
-        self.noticed(meta.__eq__ if self._engine.is_cluster else everything)
+        self.noticed(Change(meta.__eq__ if self._engine.is_cluster else everything))
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
         """In this context, a restart that a new connection reveals calls `noticed`."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from crawler.archive.folder import Life, life_at
 from crawler.archive.inflight_log import DeadSession, dead_sessions
+from crawler.archive.told_log import left_behind
 from crawler.errors import ConflictError, UsageError
 from crawler.frontier.members import Member, Members, NameTakenError, Pins, by_partition
 from crawler.frontier.owner import Frontier
@@ -306,18 +307,29 @@ async def check_no_instance_runs(
 class CrashReporter:
     """Reads in-flight logs and records crashes in the frontier, before the dead session's partitions are taken over."""
 
-    def __init__(self, frontier: Frontier, *, sessions: Path, is_here: Callable[[Member], bool]) -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        *,
+        sessions: Path,
+        is_here: Callable[[Member], bool],
+        adopt: Callable[[Iterable[Path]], None] = lambda _: None,
+    ) -> None:
+        """`adopt`: called with files of what dead sessions had told other partitions."""
         self._frontier = frontier
+        self._adopt = adopt
         self._sessions = sessions
         self._is_here = is_here
 
     async def record_earlier_crashes(self) -> None:
         """Record sessions that died in our own crawl folder before this one started. Raises EngineError."""
+        self._adopt(left_behind(self._sessions))
         await self._record(dead_sessions(self._sessions))
 
     async def record_crash(self, member: Member) -> None:
         """A member is dead. Its log is next to its lock file, if that is on this machine. Raises EngineError."""
         if member.lock and self._is_here(member):
+            self._adopt(left_behind(Path(member.lock).parent))
             await self._record(d for d in dead_sessions(Path(member.lock).parent) if d.session == member.session)
 
     async def _record(self, dead: Iterable[DeadSession]) -> None:

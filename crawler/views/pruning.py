@@ -145,10 +145,12 @@ def _is_alive(folder: CrawlFolder, before: frozenset[str], session: str) -> bool
 async def undrained_entries(crawl: OpenCrawl) -> list[CommitEntry]:
     """Commits that are in no index yet. What was drained before can't come back after a kill of the engine."""
     found: list[CommitEntry] = []
-    for partition, _, _ in await crawl.states.counters():
+    partitions = [partition for partition, _, _ in await crawl.states.counters()]
+    for partition in partitions:
         found += await crawl.states.undrained(partition)
+    metas = [*map(crawl.keys.meta, partitions)]
     for _ in range(WRITTEN_LOOKS):
-        if await crawl.engine.is_written():
+        if len(await crawl.engine.written(metas)) == len(metas):
             return found
         await asyncio.sleep(WRITTEN_PAUSE_S)
     raise EngineDown("the engine's disk is too slow: its last writes are not in its file yet; give the command again")

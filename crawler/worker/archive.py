@@ -18,6 +18,7 @@ from crawler.archive.history import Attempt, Became, HistoryWriter
 from crawler.archive.index import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
+from crawler.archive.told_log import ToldLog
 from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.owner import Frontier
@@ -164,6 +165,7 @@ class Files:
     items: ItemWriter
     inflight_log: InflightLog
     history: HistoryWriter
+    told: ToldLog
 
 
 class ArchiveStage:
@@ -283,10 +285,12 @@ class ArchiveStage:
     async def _write_index(self) -> None:
         """Write lines to disk, but only of commits that a killed engine can't forget: it would deliver them again."""
         asked = {partition: len(entries) for partition, entries in self._work.backlog.undrained.items()}
-        if not asked or not await self._frontier.engine.is_written():
+        safe = await self._frontier.written(asked) if asked else ()
+        if not safe:
             return
         written: dict[int, list[CommitEntry]] = {}
-        for partition, count in asked.items():
+        for partition in safe:
+            count = asked[partition]
             entries = self._work.backlog.undrained.get(partition, [])  # gone when the partition was lost meanwhile
             taken, left = entries[:count], entries[count:]
             if taken:

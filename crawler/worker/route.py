@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from crawler.errors import EngineFull
+from crawler.errors import EngineDown, EngineFull
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
@@ -152,6 +152,11 @@ NOBODY = ""  # pays for links to a page's own queue
 until_answered = partial(retry_until_answered, event="route.engine_error")
 
 
+async def never_owed(_partitions: Collection[int]) -> bool:
+    """What did not arrive is sent again until it does."""
+    return False
+
+
 class RouteStage:
     """Adds links to other queues; links to the page's own queue are left to its ack."""
 
@@ -164,7 +169,9 @@ class RouteStage:
         content: ContentSteps,
         runs: RunBook,
         introductions: Introductions,
+        owe: Callable[[Collection[int]], Awaitable[bool]] = never_owed,
     ) -> None:
+        """`owe`: may what did not arrive in these partitions, whose shard is down, be sent later?"""
         self.traps = work.traps
         self._frontier = frontier
         self._work = work
@@ -173,6 +180,7 @@ class RouteStage:
         self._content = content
         self._runs = runs
         self._introductions = introductions
+        self._owe = owe
 
     async def route(self, group: Sequence[Committable]) -> list[list[Candidate] | None]:
         """Add links, as far as their pages' domains may introduce others and the engine has room; the rest stays in
@@ -354,6 +362,8 @@ class RouteStage:
                     continue
                 log.warning("route.refused", extra={"partition": partition, "error": str(reply)})
                 (refused if isinstance(reply, EngineFull) else away)[partition] = candidates
+            if away and all(isinstance(replies[p], EngineDown) for p in away) and await self._owe(away):
+                break
             if away:
                 await asyncio.sleep(ENGINE_PAUSE_S)
         return known, refused

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from crawler.engine.client import Call, Engine
+from crawler.engine.server import Change
 from crawler.errors import EngineError
 from crawler.frontier.jobs import Runs
 from crawler.frontier.members import Member, Members
@@ -22,6 +23,7 @@ from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.settings import FrontierSettings
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.response_policy import Recall
+from crawler.worker.retelling import UNDER_WAY
 from crawler.worker.router import Router
 from crawler.worker.turn import SetAside
 from crawler.worker.work import Work
@@ -341,6 +343,7 @@ class OverrideFollower:
 # Follows what others change while a crawl runs: operator overrides, scope rules and roots.
 
 
+NO_VERSION = -1
 FOLLOW_S = 1.0  # an operator's overrides take effect within two seconds
 
 
@@ -364,6 +367,11 @@ class SharedRecord:
         self._router = router
         self._follow_jobs = follow_jobs
         self._every_s = min(every_s, FOLLOW_S)
+        self._is_doubtful = False
+
+    def noticed(self, change: Change) -> None:
+        """What was changed may be lost: the same counters may then stand for other changes, so all is read anew."""
+        self._is_doubtful |= change.may_have_lost and change.affects(self._crawls.keys.crawl)
 
     async def run(self) -> None:
         """Follow until cancelled. Raises ConflictError when the crawl is gone."""
@@ -374,14 +382,21 @@ class SharedRecord:
 
     async def follow(self) -> None:
         """Read what has changed. Raises EngineError, ConflictError."""
-        version, overrides, jobs = await self._crawls.versions(self._record)
-        self._follow_jobs(jobs)
-        await self._override_follower.follow(overrides)
-        if version == self._record.version:
-            return
-        self._record, roots = await self._crawls.shared()
-        self._router.follow(self._record, roots)
-        self._router.recent.clear()  # URLs that were out of scope may be in scope now
+        was_doubtful, self._is_doubtful = self._is_doubtful, False
+        try:
+            version, overrides, jobs = await self._crawls.versions(self._record)
+            if was_doubtful:
+                self._follow_jobs(NO_VERSION)
+            self._follow_jobs(jobs)
+            await self._override_follower.follow(NO_VERSION if was_doubtful else overrides)
+            if version == self._record.version and not was_doubtful:
+                return
+            self._record, roots = await self._crawls.shared()
+            self._router.follow(self._record, roots)
+            self._router.recent.clear()  # URLs that were out of scope may be in scope now
+        except EngineError:
+            self._is_doubtful |= was_doubtful
+            raise
 
     async def check_still_there(self) -> None:
         """Raises ConflictError when the crawl is gone or replaced by another one."""
@@ -410,7 +425,10 @@ class FinishWatcher:
         archive: ArchiveStage,
         *,
         record: CrawlRecord,
+        digest: Callable[[], str],
     ) -> None:
+        """`digest`: as `Member.engine`."""
+        self._digest = digest
         self._crawls = crawls
         self._runs = runs
         self._members = members
@@ -488,6 +506,11 @@ class FinishWatcher:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)  # a pass reads every partition: not often while others are busy
 
+    def _is_untold(self, members: Mapping[str, Member]) -> bool:
+        """May a shard of a cluster lack what somebody sent there, or what somebody sent who is dead?"""
+        digest = self._digest()
+        return any(m.engine != digest for m in members.values() if m.state != "seeding") or digest == UNDER_WAY
+
     async def _pass(self, alive: Callable[[], Mapping[str, Member]], *, has_jobs: bool) -> Pass:
         """With jobs, the log may always have entries of runs: it is drained when these have ended."""
         await self._archive.drain()
@@ -497,5 +520,6 @@ class FinishWatcher:
         return Pass(
             engine_run_id=self._engine.run_id,
             counts=tuple((*c.own, 0) if has_jobs else (c.added, c.done, c.log_entries) for c in counts),
-            streams_open=any(m.state == "seeding" and m.session in alive() for m in members.values()),
+            streams_open=any(m.state == "seeding" and m.session in alive() for m in members.values())
+            or self._is_untold(members),
         )

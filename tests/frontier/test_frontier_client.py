@@ -166,8 +166,9 @@ async def test_a_restart_is_announced_before_the_call_that_finds_it_fails() -> N
 
     told: list[str] = []
 
-    def heard(affected: Any) -> None:
-        assert affected("any key")
+    def heard(change: Any) -> None:
+        assert change.affects("any key")
+        assert change.may_have_lost
         told.append(engine.run_id)
 
     async with serving(restarted) as url, opened(url) as engine:

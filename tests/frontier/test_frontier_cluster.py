@@ -238,7 +238,8 @@ async def test_a_moved_slot_is_told_before_a_call_goes_to_its_new_primary() -> N
         first.answers["FCALL"] = moved(KEYS[0], other)
         assert isinstance(await run(engine, KEYS[0]), EngineDown)
         await until(lambda: bool(changes))
-        assert [changes[0](key) for key in KEYS] == [True, False, False]
+        assert [changes[0].affects(key) for key in KEYS] == [True, False, False]
+        assert not changes[0].may_have_lost
         first.answers.clear()
         await until_answered(engine, KEYS[0])
         assert engine.run_id_of(KEYS[0]) == "run3"
@@ -308,7 +309,8 @@ async def test_a_restarted_node_affects_its_own_slots_only_and_is_told_before_it
         while isinstance(reply := await run(engine, KEYS[0]), EngineDown):
             await asyncio.sleep(0.01)
         assert reply == b"ok"
-        assert [[change(key) for key in KEYS] for change in changes] == [[True, False, False]]
+        assert [[change.affects(key) for key in KEYS] for change in changes] == [[True, False, False]]
+        assert changes[0].may_have_lost
         assert engine.run_id_of(KEYS[0]) == "later"
 
 
@@ -322,7 +324,8 @@ async def test_after_a_failover_the_dead_nodes_slots_are_served_by_another() -> 
         for node in fake.nodes:
             node.epoch = 2
         await until_answered(engine, KEYS[0])
-        assert [[change(key) for key in KEYS] for change in changes] == [[True, False, False]]
+        assert [[change.affects(key) for key in KEYS] for change in changes] == [[True, False, False]]
+        assert changes[0].may_have_lost
         assert engine.run_id_of(KEYS[0]) == "run3"
         await first.start()
 

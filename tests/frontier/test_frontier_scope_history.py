@@ -73,8 +73,8 @@ async def test_a_scope_of_an_earlier_release_is_read_without_what_is_no_setting_
     stored = msgspec.to_builtins(record)
     stored["scope"] |= {"url_bytes_max": 100}
     earlier = msgspec.json.encode(stored)
-    await crawls._engine.command("HSET", crawls._keys.crawl, "record", earlier)
-    await crawls._engine.command("HSET", crawls._keys.history, "rules 0", msgspec.json.encode(stored["scope"]))
+    await crawls._engine.command("HSET", crawls.keys.crawl, "record", earlier)
+    await crawls._engine.command("HSET", crawls.keys.history, "rules 0", msgspec.json.encode(stored["scope"]))
     assert await crawls.load() == record
     assert (await crawls.history()).rules == ((0, record.scope),)
 

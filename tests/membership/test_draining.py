@@ -1,5 +1,6 @@
 """When a commit gets its index line, and when it leaves the engine's log."""
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,13 +37,12 @@ class FakeEngine:
     """An engine's log, and whether what it answered is with the kernel."""
 
     def __init__(self) -> None:
-        self.written, self.down = True, False
+        self.is_written, self.down = True, False
         self.cleared: list[CommitEntry] = []
         self.activity: list[dict[int, bytes]] = []
-        self.engine = self
 
-    async def is_written(self) -> bool:
-        return self.written
+    async def written(self, partitions: Collection[int]) -> set[int]:
+        return set(partitions) if self.is_written else set()
 
     async def drain_log(self, fenced: Any, activity: dict[int, bytes]) -> None:
         if self.down:
@@ -62,12 +62,12 @@ def stage() -> tuple[ArchiveStage, Disk, FakeEngine]:
 async def test_a_commit_that_a_killed_engine_could_forget_gets_no_line_yet() -> None:
     """The page would be fetched again, and the index would have two commits of it."""
     archive, disk, engine = stage()
-    engine.written = False
+    engine.is_written = False
     archive.committed(0, entry(1))
     await archive.drain()
     assert (disk.lines, engine.cleared) == ([], [])
     assert archive._work.backlog.has_any(0)
-    engine.written = True
+    engine.is_written = True
     await archive.drain()
     assert (disk.synced, engine.cleared) == (1, [entry(1)])
     assert not archive._work.backlog.has_any(0)
@@ -89,17 +89,17 @@ async def test_an_index_line_is_written_once_despite_failed_drains() -> None:
 async def test_commits_during_an_index_write_come_with_the_next_drain() -> None:
     archive, disk, engine = stage()
     archive.committed(0, entry(1))
-    plain = engine.is_written
+    plain = engine.written
 
-    async def meanwhile() -> bool:
+    async def meanwhile(partitions: Collection[int]) -> set[int]:
         archive.committed(0, entry(2))
         archive.committed(1, entry(3))
-        return await plain()
+        return await plain(partitions)
 
-    engine.is_written = meanwhile  # type: ignore[method-assign]
+    engine.written = meanwhile  # type: ignore[method-assign]
     await archive.drain()
     assert disk.lines == [entry(1)]
-    engine.is_written = plain  # type: ignore[method-assign]
+    engine.written = plain  # type: ignore[method-assign]
     await archive.drain()
     assert disk.lines == [entry(1), entry(2), entry(3)]
 

@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import hiredis
 import redis.exceptions as rex
 
 from crawler.engine.client import Call, Engine, EngineInfo, Memory, RestartSignal, translate
-from crawler.engine.server import everything
+from crawler.engine.server import Change, everything
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.scripts import script
 from tests.simulation.clocks import EPOCH_NS
@@ -217,12 +217,15 @@ class SimEngine:
         await self._pipeline([INFO])
         return self._server.memory
 
-    async def is_written(self) -> bool:
+    async def written(self, keys: Collection[str]) -> set[str]:
         await self._pipeline([INFO])
-        return self._server.weather.is_written()
+        return set(keys) if self._server.weather.is_written() else set()
 
     def run_id_of(self, _key: str) -> str:
         return self.run_id
+
+    def doubt(self) -> None:
+        pass
 
     def shard_of(self, _call: Call) -> str:
         return ""
@@ -238,8 +241,11 @@ class SimEngine:
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
         return [_translated(reply) for reply in await self._pipeline(calls)]
 
+    async def replies_of(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [_translated(reply) for reply in await self._pipeline(commands)]
+
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        replies = [_translated(reply) for reply in await self._pipeline(commands)]
+        replies = await self.replies_of(commands)
         for reply in replies:
             if isinstance(reply, EngineError):
                 raise reply
@@ -277,7 +283,7 @@ class SimEngine:
         (run_id,) = await self._exchange([INFO], generation)
         if self.run_id and run_id.decode() != self.run_id:
             self.run_id = run_id.decode()
-            self.restarts(everything)
+            self.restarts(Change(everything))
             raise EngineDown("no answer from the engine: it was restarted")
         return generation
 

@@ -1,0 +1,154 @@
+"""Sends again what a shard of a cluster may have lost: calls of other sessions' partitions, from the last minutes.
+
+Each session tells with its heartbeat for which primaries (by their run ids) it has done so; no crawl ends before all
+sessions agree. What a dead session had sent is sent by whoever reports its death.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from crawler.archive.told_log import Told, ToldLog, told_in
+from crawler.engine.client import Engine
+from crawler.engine.server import Change
+from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.jobs import Runs
+from crawler.frontier.members import Member
+from crawler.frontier.messages import AddReply
+from crawler.frontier.owner import Frontier
+from crawler.frontier.scripts import AddArgs
+from crawler.model import AddOutcome
+from crawler.runtime.process import ENGINE_PAUSE_S
+
+log = logging.getLogger(__name__)
+
+CALLS_AT_ONCE = 64
+UNDER_WAY = "?"
+LOOK_S = 0.5  # between two looks at what others know of the cluster
+
+
+class Retelling:
+    """`run` sends; the other methods only note what is to be sent."""
+
+    def __init__(self, engine: Engine, frontier: Frontier, runs: Runs, told: ToldLog) -> None:
+        self._engine = engine
+        self._frontier = frontier
+        self._runs = runs
+        self._told = told
+        self._done_for = engine.run_id
+        if engine.is_cluster:
+            frontier.note_told = self._note
+        self._changes: list[Change] = []
+        self._adopted: list[Path] = []
+
+    def _note(self, calls: Iterable[tuple[int, AddArgs]]) -> None:
+        self._told.note((Told(partition, args) for partition, args in calls), drops_old=not self._changes)
+
+    def noticed(self, change: Change) -> None:
+        """A server is another one than before. One that is not of a cluster has lost what depends on what it lost."""
+        if self._engine.is_cluster and change.may_have_lost:
+            self._changes.append(change)
+
+    async def owe(self, partitions: Collection[int]) -> bool:
+        """What was just sent to these partitions did not arrive, as their shard is down: may it be sent later? Then
+        the pages that it came from may be committed. Raises ArchiveError.
+        """
+        if not self._engine.is_cluster or not self._told.has_room:
+            return False
+        self._changes.append(Change({self._frontier.keys.meta(partition) for partition in partitions}.__contains__))
+        await asyncio.to_thread(self._told.sync)
+        return True
+
+    def adopt(self, paths: Iterable[Path]) -> None:
+        """Files of a dead session: all that is in them is sent again, then they are deleted."""
+        self._adopted += [path for path in paths if path not in self._adopted]
+
+    @property
+    def is_done(self) -> bool:
+        return not self._changes and not self._adopted and self._done_for == self._engine.run_id
+
+    @property
+    def digest(self) -> str:
+        """`Member.engine`: of the run ids of the primaries, if they have all that this session sent, or else UNDER_WAY;
+        "" where the engine is one server.
+        """
+        if not self._engine.is_cluster:
+            return ""
+        return blake2b(self._done_for.encode(), digest_size=6).hexdigest() if self.is_done else UNDER_WAY
+
+    async def run(self, alive: Callable[[], Mapping[str, Member]]) -> None:
+        """Send what was noted, until cancelled; a member that knows of other primaries makes this session look."""
+        while self._engine.is_cluster:
+            if not self.is_done:
+                await self._catch_up()
+            known = ("", UNDER_WAY, self.digest)
+            if any(member.engine not in known for member in alive().values()):
+                self._engine.doubt()
+            await asyncio.sleep(LOOK_S)
+
+    async def _catch_up(self) -> None:
+        run_id, changes, adopted = self._engine.run_id, list(self._changes), list(self._adopted)
+        if changes or adopted:
+            try:
+                own = await asyncio.to_thread(list, told_in(self._told.paths)) if changes else []
+                theirs = await asyncio.to_thread(list, told_in(adopted))
+            except ArchiveError as error:
+                log.error("told.unreadable", extra={"error": str(error)})
+                return
+            told = [*filter(None, theirs), *(one for one in own if one and self._may_be_lost(one, changes))]
+            await self._send(told, damaged=sum(one is None for one in (*own, *theirs)))
+            for path in adopted:
+                path.unlink(missing_ok=True)
+        del self._changes[: len(changes)]
+        self._adopted = [path for path in self._adopted if path not in adopted]
+        self._done_for = run_id
+
+    def _may_be_lost(self, told: Told, changes: Sequence[Change]) -> bool:
+        """Of a run, the list of its partitions may be what was lost."""
+        meta = self._frontier.keys.meta(told.partition)
+        return _run_of(told) != "" or any(change.affects(meta) for change in changes)
+
+    async def _send(self, told: Sequence[Told], *, damaged: int) -> None:
+        """Until all calls are answered."""
+        groups = [told[at : at + CALLS_AT_ONCE] for at in range(0, len(told), CALLS_AT_ONCE)]
+        new = sum([await self._send_some(group) for group in groups])
+        log.warning("told.again", extra={"calls": len(told), "lost": new, "damaged": damaged})
+
+    async def _send_some(self, told: Sequence[Told]) -> int:
+        """Returns how many URLs were new."""
+        left, new = list(told), 0
+        while left:
+            try:
+                left = await self._of_active_runs(left)
+                replies = await self._frontier.tell([(one.partition, AddArgs(*one.args)) for one in left])
+            except EngineError as error:
+                log.warning("told.engine_error", extra={"error": str(error)})
+                await asyncio.sleep(ENGINE_PAUSE_S)
+                continue
+            failed = []
+            for one, reply in zip(left, replies, strict=True):
+                if isinstance(reply, AddReply):
+                    new += sum(outcome is AddOutcome.NEW for outcome in reply.outcomes)
+                else:
+                    failed.append(one)
+            left = failed
+            if left:
+                await asyncio.sleep(ENGINE_PAUSE_S)
+        return new
+
+    async def _of_active_runs(self, told: Sequence[Told]) -> list[Told]:
+        """Without those of runs that have ended; the partitions of others are noted, as before they were sent first."""
+        partitions = dict[str, set[int]]()
+        for one in told:
+            if run := _run_of(one):
+                partitions.setdefault(run, set()).add(one.partition)
+        ended = await self._runs.touch_all(partitions) if partitions else set()
+        return [one for one in told if _run_of(one) not in ended]
+
+
+def _run_of(told: Told) -> str:
+    """The run of a job whose URLs these are; "" for those of the crawl itself, which has a number."""
+    run = AddArgs(*told.args).run
+    return run if isinstance(run, str) else ""
