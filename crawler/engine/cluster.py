@@ -307,23 +307,21 @@ class Cluster:
             node.is_up, node.trouble = False, str(error) or type(error).__name__
             self.doubt()
             if isinstance(error, Unsent) and commands[0][0] != "FCALL":
-                return await self._ask_successor(node, commands, error)
+                return await self._ask_successor(commands, error)
             return [error if isinstance(error, rex.RedisError) else rex.ConnectionError(node.trouble)] * len(commands)
         if any(isinstance(reply, REFUSALS) for reply in replies):
             await self._follow(node, commands, replies)
         return replies
 
-    async def _ask_successor(self, node: Node, commands: Sequence[Command], error: Exception) -> list[Any]:
-        """Plain commands that were not sent go to who has their slots now, if that is somebody else."""
+    async def _ask_successor(self, commands: Sequence[Command], error: Exception) -> list[Any]:
+        """Plain commands that were not sent go to who has their slots now, which may be the same, restarted."""
         await self._read_map(self._probe_s)
         there = {self._node_for(command) for command in commands}
-        if len(there) != 1 or there == {node} or None in there:
-            return [error] * len(commands)
-        try:
-            (successor,) = there
-            return await successor.replies_of(commands) if successor and successor.is_up else [error] * len(commands)
-        except (rex.RedisError, OSError):
-            return [error] * len(commands)
+        successor = there.pop()
+        if not there and successor is not None and successor.is_up:
+            with contextlib.suppress(rex.RedisError, OSError):
+                return await successor.replies_of(commands)
+        return [error] * len(commands)
 
     async def _follow(self, node: Node, commands: Sequence[Command], replies: list[Any]) -> None:
         """Learn from refusals, and ask the named primary for plain commands, once: a script's caller repeats it."""

@@ -200,8 +200,7 @@ class Frontier:
     async def tell(self, told: Sequence[tuple[int, AddArgs]]) -> list[AddReply | EngineError]:
         """Send calls of `add` again, by partition, that this session or another one sent."""
         calls = [Call("add", (self.keys.meta(partition),), args) for partition, args in told]
-        raws = await self._send_adds([partition for partition, _ in told], calls)
-        return [joined(None, raw) for raw in raws]
+        return [joined(None, raw) for raw in await self.engine.run_many(calls)]
 
     def _limits(self, run: str) -> int:
         return int(self.is_limited or run != "")

@@ -7,6 +7,7 @@ sessions agree. What a dead session had sent is sent by whoever reports its deat
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -91,33 +92,29 @@ class Retelling:
     async def _catch_up(self) -> None:
         run_id, changes, adopted = self._engine.run_id, list(self._changes), list(self._adopted)
         if changes or adopted:
-            try:
-                own = await asyncio.to_thread(list, told_in(self._told.paths)) if changes else []
-                theirs = await asyncio.to_thread(list, told_in(adopted))
-            except ArchiveError as error:
-                log.error("told.unreadable", extra={"error": str(error)})
-                return
-            told = [*filter(None, theirs), *(one for one in own if one and self._may_be_lost(one, changes))]
-            await self._send(told, damaged=sum(one is None for one in (*own, *theirs)))
-            for path in adopted:
-                path.unlink(missing_ok=True)
+            calls = new = damaged = 0
+            for path in (*adopted, *(self._told.paths if changes else ())):
+                wanted = _all if path in adopted else partial(self._may_be_lost, changes)
+                told, bad = await asyncio.to_thread(_read, path, wanted)
+                new += await self._send(told)
+                calls, damaged = calls + len(told), damaged + bad
+                if path in adopted:
+                    path.unlink(missing_ok=True)
+            log.warning("told.again", extra={"calls": calls, "lost": new, "damaged": damaged})
         del self._changes[: len(changes)]
         self._adopted = [path for path in self._adopted if path not in adopted]
         self._done_for = run_id
 
-    def _may_be_lost(self, told: Told, changes: Sequence[Change]) -> bool:
+    def _may_be_lost(self, changes: Sequence[Change], told: Told) -> bool:
         """Of a run, the list of its partitions may be what was lost."""
         meta = self._frontier.keys.meta(told.partition)
         return _run_of(told) != "" or any(change.affects(meta) for change in changes)
 
-    async def _send(self, told: Sequence[Told], *, damaged: int) -> None:
-        """Until all calls are answered."""
-        groups = [told[at : at + CALLS_AT_ONCE] for at in range(0, len(told), CALLS_AT_ONCE)]
-        new = sum([await self._send_some(group) for group in groups])
-        log.warning("told.again", extra={"calls": len(told), "lost": new, "damaged": damaged})
+    async def _send(self, told: Sequence[Told]) -> int:
+        """Until all calls are answered; returns how many URLs were new."""
+        return sum([await self._send_some(told[at : at + CALLS_AT_ONCE]) for at in range(0, len(told), CALLS_AT_ONCE)])
 
     async def _send_some(self, told: Sequence[Told]) -> int:
-        """Returns how many URLs were new."""
         left, new = list(told), 0
         while left:
             try:
@@ -127,12 +124,11 @@ class Retelling:
                 log.warning("told.engine_error", extra={"error": str(error)})
                 await asyncio.sleep(ENGINE_PAUSE_S)
                 continue
-            failed = []
+            taken, failed = list[Told](), list[Told]()
             for one, reply in zip(left, replies, strict=True):
-                if isinstance(reply, AddReply):
-                    new += sum(outcome is AddOutcome.NEW for outcome in reply.outcomes)
-                else:
-                    failed.append(one)
+                (taken if isinstance(reply, AddReply) else failed).append(one)
+            self._told.note(taken, drops_old=not self._changes)  # as what was sent now
+            new += sum(r.outcomes.count(AddOutcome.NEW) for r in replies if isinstance(r, AddReply))
             left = failed
             if left:
                 await asyncio.sleep(ENGINE_PAUSE_S)
@@ -146,6 +142,20 @@ class Retelling:
                 partitions.setdefault(run, set()).add(one.partition)
         ended = await self._runs.touch_all(partitions) if partitions else set()
         return [one for one in told if _run_of(one) not in ended]
+
+
+def _all(_told: Told) -> bool:
+    return True
+
+
+def _read(path: Path, wanted: Callable[[Told], bool]) -> tuple[list[Told], int]:
+    """What is wanted of a file, and how many of its places are damaged."""
+    try:
+        found = [one for one in told_in([path]) if one is None or wanted(one)]
+    except ArchiveError as error:
+        log.error("told.unreadable", extra={"error": str(error)})
+        return [], 1
+    return [one for one in found if one is not None], found.count(None)
 
 
 def _run_of(told: Told) -> str:
