@@ -294,7 +294,8 @@ def _build(
     crawl: OpenCrawl, node: str, app: Crawler | None, fetcher: Fetcher, files: Files, *, until_finished: bool
 ) -> Instance:
     s, frontier, engine, partitions = crawl.settings, crawl.frontier, crawl.engine, crawl.record.partitions
-    me, beat_s, rules = member_of(crawl, node), s.membership.beat_s, crawl.record
+    me = member_of(crawl, node)
+    beat_s, rules = s.membership.beat_s, crawl.record
     retelling = Retelling(engine, frontier, crawl.runs, files.told)
     crash_reporter = CrashReporter(
         frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id(), adopt=retelling.adopt
@@ -401,9 +402,20 @@ def _build(
     shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
     restarts.listeners.append(shared_record.noticed)
     vitals = Vitals(crawl.folder.root, DiskRoom(counters, due, s.archive).judge)
+    watcher = FinishWatcher(
+        crawl.crawls,
+        crawl.runs,
+        crawl.members,
+        engine,
+        archive,
+        record=rules,
+        session=crawl.session,
+        digest=lambda: retelling.digest,
+    )
     describe = Description(
         work=work, peers=peers, liveness=session.liveness, ownership=ownership, fetching=fetching, reader=reader,
         vitals=vitals, jobs=jobs, retelling=retelling,
+        looks=lambda: watcher.looks if until_finished else -1,
     )  # fmt: skip
     heartbeat = Heartbeat(
         crawl.members, me, s.membership, liveness=session.liveness,
@@ -442,9 +454,6 @@ def _build(
     revive = _reviver(crawl)
     if revive is not None:
         running["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
-    watcher = FinishWatcher(
-        crawl.crawls, crawl.runs, crawl.members, engine, archive, record=rules, digest=lambda: retelling.digest
-    )
     end = EndWatch(stop=stop, watcher=watcher, work=work, committer=committer, jobs=jobs, usage=usage, peers=peers)
     return Instance(
         stop_signal=stop,
@@ -498,6 +507,7 @@ class Description:
     vitals: Vitals
     jobs: JobRunner
     retelling: Retelling
+    looks: Callable[[], int]
     _progress: ProgressWatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -508,7 +518,7 @@ class Description:
         return {
             "awaited": self._progress.look(monotonic_ms()),
             "partitions": len(self.work.held), "in_flight": len(self.fetching.in_turn), "ring": self.peers.digest,
-            "engine": self.retelling.digest,
+            "engine": self.retelling.digest, "looks": self.looks(),
             "lease_losses": self.liveness.lease_losses, "taken_over": self.ownership.taken_over,
             "margin_s": self.fetching.margin.seconds, **self.vitals.description(),
             **self.work.counters.description(), **self.jobs.description(),

@@ -74,6 +74,7 @@ class Member(MemberView, frozen=True, kw_only=True):
     set_back_pages: int = 0  # that an engine which was set back lost in the last minute; they are fetched again
     next_job_at: float = 0.0  # when something of a job is due next in its partitions, wall clock, s; 0: nothing is
     clock_off_s: float = 0.0  # the engine's clock minus its own, where that is so much that it triggers no job
+    looks: int = -1  # how often it looked whether the crawl is finished; -1: it goes on then
     engine: str = ""  # digest of the primaries of a cluster that have all it sent; "?" while one may not
     ring: str = ""  # digest of its ring: two that differ for long have different settings
 

@@ -343,6 +343,14 @@ class Crawls:
             "more is crawled; 'crawler rebuild' restores it from the archive"
         )
 
+    async def note_end(self, digest: str) -> None:
+        """Tell others the pass that proved the end. Raises EngineError."""
+        await self._engine.command("HSET", self.keys.crawl, "ended", digest)
+
+    async def end(self) -> str:
+        """The last pass that proved an end, maybe an earlier one; "" for none. Raises EngineError."""
+        return (await self._engine.command("HGET", self.keys.crawl, "ended") or b"").decode()
+
     async def version(self) -> int:
         """Grows with each change of scope rules or roots."""
         return int(await self._engine.command("HGET", self.keys.crawl, "version") or 0)

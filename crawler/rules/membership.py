@@ -317,6 +317,11 @@ class Pass(msgspec.Struct, frozen=True):
         return sum(added - done for added, done, _ in self.counts)
 
     @property
+    def state(self) -> tuple[str, list[int]]:
+        """What two successive quiet passes must have in common."""
+        return self.engine_run_id, [added for added, _, _ in self.counts]
+
+    @property
     def is_quiet(self) -> bool:
         return not self.streams_open and all(a == d and log == 0 for a, d, log in self.counts)
 
@@ -326,12 +331,7 @@ def is_finished(passes: Sequence[Pass]) -> bool:
     if len(passes) < 2:
         return False
     first, second = passes[-2], passes[-1]
-    return (
-        first.is_quiet
-        and second.is_quiet
-        and first.engine_run_id == second.engine_run_id
-        and [c[0] for c in first.counts] == [c[0] for c in second.counts]
-    )
+    return first.is_quiet and second.is_quiet and first.state == second.state
 
 
 class RunPass(msgspec.Struct, frozen=True):

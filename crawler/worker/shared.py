@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from crawler.engine.client import Call, Engine
@@ -409,12 +410,17 @@ class SharedRecord:
 # for the ends of those that are active then: jobs go on where `crawler run` is kept.
 
 BUSY_PAUSE_S = 0.05
+LOOK_ALONE_MS = 15_000  # without a look of the session that should: it seems to be unable to
 QUIET_PAUSE_S = 0.05  # between the two passes that prove the end
 PENDING_PAUSES_S = (0.1, 2.0)  # first and longest pause while others work or URLs wait for their time
 
 
+def digest_of(found: Pass) -> str:
+    return blake2b(repr(found.state).encode(), digest_size=12).hexdigest()
+
+
 class FinishWatcher:
-    """Reads the counters of all partitions in passes."""
+    """Reads the counters of all partitions in passes, if no other session does."""
 
     def __init__(
         self,
@@ -425,10 +431,16 @@ class FinishWatcher:
         archive: ArchiveStage,
         *,
         record: CrawlRecord,
+        session: str,
         digest: Callable[[], str],
     ) -> None:
         """`digest`: as `Member.engine`."""
         self._digest = digest
+        self._session = session
+        self.looks = 0
+        self._seen = ("", 0)  # who else looks, and how often it did
+        self._seen_ms = 0
+        self._refuted = ""  # a proof of the end that another pass contradicted
         self._crawls = crawls
         self._runs = runs
         self._members = members
@@ -493,8 +505,15 @@ class FinishWatcher:
                 await asyncio.sleep(BUSY_PAUSE_S)
                 continue
             try:
+                if self._leaves_it_to_others(alive()):
+                    if await self._is_proven(alive, has_jobs=has_jobs()):
+                        return "finished"
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, longest_s)
+                    continue
                 passes = [*passes[-1:], await self._pass(alive, has_jobs=has_jobs())]
                 if is_finished(passes):
+                    await self._crawls.note_end(digest_of(passes[-1]))
                     return "finished"
                 if passes[-1].is_quiet and await has_more():  # between the two passes that prove the end
                     passes.clear()
@@ -506,6 +525,27 @@ class FinishWatcher:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)  # a pass reads every partition: not often while others are busy
 
+    def _leaves_it_to_others(self, alive: Mapping[str, Member]) -> bool:
+        """Is it another session that reads all partitions? If all did, calls would grow with sessions x partitions."""
+        first = min((m for m in alive.values() if m.looks >= 0), key=lambda m: m.session, default=None)
+        if first is None or first.session == self._session:
+            return False
+        seen = first.session, first.looks
+        if first.in_flight or seen != self._seen:  # with something in flight there, it is not the end
+            self._seen, self._seen_ms = seen, monotonic_ms()
+        return monotonic_ms() - self._seen_ms < LOOK_ALONE_MS
+
+    async def _is_proven(self, alive: Callable[[], Mapping[str, Member]], *, has_jobs: bool) -> bool:
+        """Has another session proved the end, and does one more pass find the same? The proof may be an earlier one."""
+        proof = await self._crawls.end()
+        if not proof or proof == self._refuted:
+            return False
+        found = await self._pass(alive, has_jobs=has_jobs)
+        if found.is_quiet and digest_of(found) == proof:
+            return True
+        self._refuted = proof
+        return False
+
     def _is_untold(self, members: Mapping[str, Member]) -> bool:
         """May a shard of a cluster lack what somebody sent there, or what somebody sent who is dead?"""
         digest = self._digest()
@@ -513,6 +553,7 @@ class FinishWatcher:
 
     async def _pass(self, alive: Callable[[], Mapping[str, Member]], *, has_jobs: bool) -> Pass:
         """With jobs, the log may always have entries of runs: it is drained when these have ended."""
+        self.looks += 1
         await self._archive.drain()
         counts = await self._crawls.counts(self._record.partitions)
         members = await self._members.read()
