@@ -53,10 +53,12 @@ def running_engine(*options: str) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def running_cluster(primaries: int = 3, replicas: int = 0) -> Iterator[Cluster]:
-    """A cluster on loopback ports that the kernel chose, ready: every slot is served, every node agrees."""
+def running_cluster(*options: str, primaries: int = 3, replicas: int = 0) -> Iterator[Cluster]:
+    """A cluster on loopback ports that the kernel chose, ready: every slot is served, every node agrees. Without
+    persistence, unless `options` say otherwise.
+    """
     with short_folder() as folder:
-        cluster = Cluster(folder, "--appendonly", "no")
+        cluster = Cluster(folder, "--appendonly", "no", *options)
         count = primaries * (1 + replicas)
         ports = sorted(free_ports(2 * count))  # the order of its nodes
         try:

@@ -1,6 +1,7 @@
 """When the claimer looks again: at the time that it was told, also when it was told in its sleep."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ class EmptyFrontier:
     """Notes when it is asked, and has nothing."""
 
     session = "s"
+    engine = SimpleNamespace(is_cluster=False)
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -56,6 +58,7 @@ class Unheard:
     """Its owner expects nothing for a minute; then another instance adds to the partition, and the hint is lost."""
 
     session = "s"
+    engine = SimpleNamespace(is_cluster=False)
 
     def __init__(self) -> None:
         self.claims_ms: list[int] = []
