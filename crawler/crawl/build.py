@@ -294,6 +294,7 @@ def _build(
     crawl: OpenCrawl, node: str, app: Crawler | None, fetcher: Fetcher, files: Files, *, until_finished: bool
 ) -> Instance:
     s, frontier, engine, partitions = crawl.settings, crawl.frontier, crawl.engine, crawl.record.partitions
+    engine.patience_s = 0.0
     me = member_of(crawl, node)
     beat_s, rules = s.membership.beat_s, crawl.record
     retelling = Retelling(engine, frontier, crawl.runs, files.told)

@@ -7,6 +7,7 @@ the library is loaded and the call repeated, also inside pipelines: the script h
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 import redis.exceptions as rex
 
 from crawler.engine.cluster import Cluster, spare_key
-from crawler.engine.server import Change, OneServer, closed_below, parts_of
+from crawler.engine.server import Change, NotRun, OneServer, closed_below, parts_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.redaction import shown, shown_server
 
@@ -24,6 +25,7 @@ SCHEMES = "redis://, rediss://, unix://, redis+cluster://, rediss+cluster:// or 
 LIBRARY_ERRORS = (rex.RedisError, OSError)
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
 SCAN_COUNT = 500  # keys that one call of a scan looks at
+PATIENCE_S, AGAIN_S = 5.0, 0.1  # of people for a cluster
 LOADS_MAX = 5  # times that one pipeline loads the library, if it is gone each time
 
 
@@ -123,13 +125,16 @@ class RestartSignal:
 
 
 class Engine:
-    """An open connection."""
+    """An open connection. `patience_s`: for how long calls that a cluster did not run, as while a slot moves, are sent
+    again; 0 where an old call must not run after a change, as of an instance that holds leases.
+    """
 
     def __init__(self, url: str, library: Library, *, call_timeout_s: float = 2.0) -> None:
         """`library`: the scripts that `run` may name."""
         self.url = url
         self.restarts = RestartSignal()
         self._library = library
+        self.patience_s = PATIENCE_S
         self._servers = servers_of(url, call_timeout_s, self.restarts)
         self.is_cluster = self._servers.is_cluster
 
@@ -308,7 +313,18 @@ class Engine:
         if not commands:
             return []
         with _translated():
-            return await self._servers.replies_of(commands)
+            replies = await self._servers.replies_of(commands)
+            if not (self.is_cluster and self.patience_s):
+                return replies
+            deadline_s = time.monotonic() + self.patience_s
+            while not_run := [i for i, reply in enumerate(replies) if isinstance(reply, NotRun)]:
+                if time.monotonic() > deadline_s:
+                    break
+                await asyncio.sleep(AGAIN_S)
+                again = await self._servers.replies_of([commands[i] for i in not_run])
+                for i, reply in zip(not_run, again, strict=True):
+                    replies[i] = reply
+            return replies
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
         """Messages of a channel, without end; raises EngineDown when the connection breaks."""

@@ -28,8 +28,8 @@ from crawler.engine.server import (
     CONNECTIONS_MAX,
     Change,
     Command,
+    NotRun,
     Server,
-    Unsent,
     calls_max,
     greeting,
     options_of,
@@ -47,10 +47,6 @@ LOOK = (("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
 KEYLESS = frozenset(("CONFIG", "ECHO", "FUNCTION", "INFO", "PING", "TIME", "WAIT"))
 # These say that the command did not run here and now.
 REFUSALS = (rex.AskError, rex.TryAgainError, rex.ClusterDownError, rex.MasterDownError, rex.ReadOnlyError)
-
-
-class Refused(rex.ConnectionError):
-    """The command did not run: its slot is elsewhere, on its way, or served by nobody."""
 
 
 def spare_key(key: str) -> str:
@@ -300,13 +296,13 @@ class Cluster:
         if node is None or not node.is_up:
             self.doubt()
             why = f"{node.name}: {node.trouble}" if node else "no primary of the cluster has this key"
-            return [Refused(why)] * len(commands)
+            return [NotRun(why)] * len(commands)
         try:
             replies = await node.replies_of(commands)
         except (rex.RedisError, OSError) as error:
             node.is_up, node.trouble = False, str(error) or type(error).__name__
             self.doubt()
-            if isinstance(error, Unsent) and commands[0][0] != "FCALL":
+            if isinstance(error, NotRun) and commands[0][0] != "FCALL":
                 return await self._ask_successor(commands, error)
             return [error if isinstance(error, rex.RedisError) else rex.ConnectionError(node.trouble)] * len(commands)
         if any(isinstance(reply, REFUSALS) for reply in replies):
@@ -328,7 +324,7 @@ class Cluster:
         again: dict[Node, list[int]] = {}
         errors = {i: reply for i, reply in enumerate(replies) if isinstance(reply, REFUSALS)}
         for i, error in errors.items():
-            replies[i] = Refused(f"{node.name}: {type(error).__name__} {error}")
+            replies[i] = NotRun(f"{node.name}: {type(error).__name__} {error}")
             if not isinstance(error, rex.AskError):
                 if not isinstance(error, rex.TryAgainError):
                     self.doubt()

@@ -106,8 +106,8 @@ def closed_below() -> Iterator[None]:
         raise rex.ConnectionError("the connection was closed") from None
 
 
-class Unsent(rex.ConnectionError):
-    """No connection: nothing was sent."""
+class NotRun(rex.ConnectionError):
+    """The command did not run, so it may be sent again: no connection, or refused by who does not have its slot."""
 
 
 class Server:
@@ -141,7 +141,7 @@ class Server:
             except (rex.ConnectionError, OSError) as error:
                 if isinstance(error, rex.AuthenticationError):
                     raise
-                raise Unsent(str(error)) from None
+                raise NotRun(str(error)) from None
             try:
                 await connection.send_packed_command(b"".join([hiredis.pack_command(command) for command in commands]))
                 replies: list[Any] = []

@@ -13,6 +13,7 @@ from crawler.engine.cluster import slot_of
 from crawler.errors import EngineDown, EngineError, EngineUnfit
 from crawler.frontier.scripts import library
 from tests.frontier.resp_server import bulk
+from tests.support.patience import others_run
 
 CALL_S = 1.0
 KEYS = ("{c:1}:m", "{c:4}:m", "{c:7}:m")  # one on each node
@@ -147,6 +148,7 @@ async def opened(
         engine, changes = Engine(place, library(), call_timeout_s=CALL_S), list[Any]()
         with engine.restarts.listen(changes.append):
             await engine.connect()
+            engine.patience_s = 0.0
             for node in fake.nodes:
                 node.told.clear()
             try:
@@ -356,6 +358,36 @@ async def test_a_replicas_run_id_never_counts() -> None:
         assert fake.nodes[3].count("GET") == 0
         assert engine.run_id == "run0+run1+run2"
         assert changes == []
+
+
+async def test_a_command_of_people_waits_while_a_slot_moves_or_a_node_fails_over() -> None:
+    async with opened() as (fake, engine, _):
+        engine.patience_s = 60.0
+        first = fake.node_of(KEYS[0])
+        for word in ("TRYAGAIN", "ASK", "CLUSTERDOWN"):
+            refusals = [REFUSED[word](KEYS[0], fake.nodes[3])] * 3
+            first.answers["FCALL"] = lambda _, left=refusals: left.pop() if left else b"$2\r\nok\r\n"
+            assert await engine.run(SCRIPT, (KEYS[0],)) == b"ok"
+        calls = first.count("FCALL")
+        assert calls == 3 * 4
+        await first.stop()
+        await others_run()  # the client hears of it before it uses its connection
+        waiting = asyncio.create_task(engine.run(SCRIPT, (KEYS[0],)))
+        await asyncio.sleep(0.3)
+        await first.start()
+        assert await waiting == b"ok"
+        assert first.count("FCALL") == calls + 1
+
+
+async def test_a_command_whose_outcome_is_unknown_is_not_sent_again() -> None:
+    async with opened() as (fake, engine, _):
+        engine.patience_s = 60.0
+        first = fake.node_of(KEYS[0])
+        assert await engine.run(SCRIPT, (KEYS[0],)) == b"ok"
+        first.is_silent = True
+        with pytest.raises(EngineDown, match="nothing within 1 s"):
+            await engine.run(SCRIPT, (KEYS[0],))
+        assert first.count("FCALL") == 2
 
 
 async def test_each_address_of_the_url_is_tried() -> None:
