@@ -165,6 +165,10 @@ class Engine:
         """A name for the server that a call goes to."""
         return self._servers.shard_of(call.keys[0])
 
+    def shard_of_key(self, key: str) -> str:
+        """A name for the server that has this key."""
+        return self._servers.shard_of(key)
+
     async def info(self) -> EngineInfo:
         """Facts from the engine (in a cluster from all primaries; the run id is made of theirs)."""
         nodes = await self._info("everything")

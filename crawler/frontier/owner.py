@@ -35,7 +35,7 @@ from crawler.frontier.messages import (
     outcome_of,
     with_depths,
 )
-from crawler.frontier.record import Keys
+from crawler.frontier.record import MARK, Keys, check_marks
 from crawler.frontier.scripts import (
     AckArgs,
     AckItem,
@@ -529,15 +529,15 @@ class Leases:
         self._hash_key = hash_key.hex()
 
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
-        """The current leases, without those on a shard that is down."""
+        """The current leases, without those on a shard that is down. Raises ConflictError for one that was wiped."""
         wanted = list(partitions)
-        raw = await self._engine.replies_of(
-            [("HMGET", self._keys.meta(p), "session", "node", "epoch", "sequence") for p in wanted]
-        )
+        fields = ("session", "node", "epoch", "sequence", *MARK[self._engine.is_cluster])
+        raw = await self._engine.replies_of([("HMGET", self._keys.meta(p), *fields) for p in wanted])
+        found = [(p, m) for p, m in zip(wanted, _or_nothing(raw), strict=True) if m is not None]
+        if self._engine.is_cluster:
+            await check_marks(self._engine, self._keys, [p for p, m in found if not m[-1]])
         return [
-            Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0), int(m[3] or 0))
-            for p, m in zip(wanted, _or_nothing(raw), strict=True)
-            if m is not None
+            Lease(p, (m[0] or b"").decode(), (m[1] or b"").decode(), int(m[2] or 0), int(m[3] or 0)) for p, m in found
         ]
 
     async def acquire(

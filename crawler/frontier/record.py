@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -236,6 +236,22 @@ def _ordering_of(settings: Settings) -> OrderSettings:
     return OrderSettings(**{key: getattr(settings.frontier, key) for key in OrderSettings.__struct_fields__})
 
 
+BORN = "born"  # field of a partition
+MARK = {False: (), True: (BORN,)}  # by whether the engine is a cluster
+MARK_LOOKS = 3  # for a replica that has all marks; without, they are not relied on
+
+
+async def check_marks(engine: Engine, keys: Keys, unmarked: Sequence[int]) -> None:
+    """Raises ConflictError when partitions lack the mark that all were given: their shard was wiped."""
+    if not unmarked or not await engine.command("HGET", keys.crawl, "marked"):
+        return
+    shards = sorted({engine.shard_of_key(keys.meta(p)) for p in unmarked})
+    raise ConflictError(
+        f"the engine lost {len(unmarked)} partitions of the crawl {keys.crawl_name!r}: {', '.join(shards)} was wiped; "
+        "nothing more is crawled; 'crawler rebuild' restores it from the archive"
+    )
+
+
 class Crawls:
     """The crawl's shared record, its scope roots, and the counters that tell whether it is finished."""
 
@@ -277,7 +293,21 @@ class Crawls:
         stored = await self.load()
         if stored is None:
             raise ConflictError("the crawl's record vanished from the engine while it was created: try again")
+        await self.mark_partitions(stored.partitions)
         return stored
+
+    async def mark_partitions(self, partitions: int) -> None:
+        """On a cluster, note in each partition that it is one of this crawl: a shard that is wiped has no mark, where
+        an unused partition of a whole shard has one. Raises EngineError.
+        """
+        if not self._engine.is_cluster:
+            return
+        metas = [self.keys.meta(p) for p in range(partitions)]
+        await self._engine.commands([("HSET", meta, BORN, 1) for meta in metas])
+        for _ in range(MARK_LOOKS):
+            if len(await self._engine.written(metas)) == len(metas):
+                await self._engine.command("HSET", self.keys.crawl, "marked", 1)
+                return
 
     async def start_over(self, settings: Settings, was: CrawlRecord) -> None:
         """Replace a crawl to which nothing was added yet by one to rebuild."""
@@ -412,8 +442,10 @@ class Crawls:
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """The counts of every partition; not a snapshot (see rules/membership.py)."""
-        fields = ("added", "done", "run_added", "run_done")
+        fields = ("added", "done", "run_added", "run_done", *MARK[self._engine.is_cluster])
         metas = await self._engine.commands([("HMGET", self.keys.meta(p), *fields) for p in range(partitions)])
+        if self._engine.is_cluster:
+            await check_marks(self._engine, self.keys, [p for p, meta in enumerate(metas) if not meta.pop()])
         used = [p for p, meta in enumerate(metas) if meta[0]]
         logs = dict(zip(used, await self._engine.commands([("HLEN", self.keys.of(p, "l")) for p in used]), strict=True))
         numbers = [[int(n or 0) for n in meta] for meta in metas]

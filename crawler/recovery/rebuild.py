@@ -119,6 +119,7 @@ class Rebuild:
             self._take_damage_out()
             await self._d.crawls.count_from(self._scope_version)
             record, _ = await self._d.crawls.shared()
+            await self._d.crawls.mark_partitions(record.partitions)
             self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))

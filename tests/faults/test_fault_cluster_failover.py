@@ -57,10 +57,15 @@ class Crawl:
     def __init__(self, programs: Nursery, site: Site, cluster: Cluster, folder: Path) -> None:
         self.site, self._programs, self._folder = site, programs, folder
         self._where = ("--redis", cluster.url, "--set", "frontier.cluster=true", "--dir", str(folder))
-        self.program: Program = programs.crawler(
-            "crawl", site.url("start.test"), "-n", "3", "-q", *self._where, "--scope", "any", "--allow-private",
-            "--delay", str(DELAY_S), "--set", f"crawl.partitions={PARTITIONS}",
-        )  # fmt: skip
+        self.start(site.url("start.test"), "--scope", "any", "--set", f"crawl.partitions={PARTITIONS}")
+
+    def start(self, *options: str) -> None:
+        more = ("-n", "3", "-q", "--allow-private", "--delay", str(DELAY_S))
+        self.program: Program = self._programs.crawler("crawl", *options, *self._where, *more)
+
+    def rebuild(self) -> None:
+        rebuild = self._programs.crawler("rebuild", *self._where)
+        assert rebuild.wait(60) == 0, rebuild.out + rebuild.err
 
     @property
     def instances(self) -> list[int]:
@@ -139,4 +144,26 @@ def test_a_primary_that_is_stopped_and_comes_back_as_a_replica_loses_no_page(pro
         os.kill(primary.pid, signal.SIGSTOP)
         cluster.wait_promoted(replica)
         os.kill(primary.pid, signal.SIGCONT)
+        crawl.check()
+
+
+@pytest.mark.parametrize("how", ["flushed", "restarted-empty"])
+def test_a_shard_that_was_wiped_stops_the_crawl_by_its_name_and_a_rebuild_mends_it(
+    programs: Nursery, tmp_path: Path, how: str
+) -> None:
+    """A crawl whose last pages are gone there looks finished."""
+    with running_cluster() as cluster, serve_linked(chains) as site:
+        crawl = Crawl(programs, site, cluster, tmp_path / "c")
+        crawl.fetched(250)
+        primary = other(cluster)
+        if how == "flushed":
+            primary.ask("FLUSHALL")
+        else:
+            primary.kill()
+            cluster.start(primary.port)
+        assert crawl.program.wait(60) == 4, crawl.program.err
+        assert f"127.0.0.1:{primary.port} was wiped" in crawl.program.err
+        assert "'crawler rebuild'" in crawl.program.err
+        crawl.rebuild()
+        crawl.start()
         crawl.check()
