@@ -19,7 +19,7 @@ from crawler.archive.folder import CrawlFolder, Life, archive_error, life_at, op
 
 SUFFIX = ".told"
 FILE_MS = 60_000  # a file takes what is sent in this time
-FILES = 4  # that are kept: a replica that lacks more than the time of three can't be promoted (docs/operate/cluster.md)
+FILES = 4  # that are kept: a replica that lacks what is older can't be promoted, with the engine's default settings
 BYTES_MAX = 512 << 20  # that are kept for a shard that is down
 _HEAD = struct.Struct("<II")  # bytes of a record, their CRC-32
 
