@@ -124,7 +124,7 @@ def judge(head: Head, fields: Sequence[tuple[bytes, bytes]]) -> None:
 def end_of(received: bytes | bytearray, start: int = 0) -> int:
     """The end of a head with its empty line; -1 while it is incomplete. Searches from `start`."""
     crlf = received.find(b"\n\r\n", start)
-    lf = received.find(b"\n\n", start, crlf if crlf >= 0 else len(received))
+    lf = received.find(b"\n\n", start, crlf + 1 if crlf >= 0 else len(received))  # they may share a line feed
     if lf >= 0:
         return lf + 2
     return crlf + 3 if crlf >= 0 else -1

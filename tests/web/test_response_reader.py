@@ -111,6 +111,9 @@ ROWS = {
     "a head that is not whole": (OK + LENGTH, Outcome(None)),
     "beyond the limit": (OK + b"Content-Length: 1001\r\n\r\n" + b"a" * 1001, Outcome("length", 200, b"a" * LIMIT, is_whole_at_end=True, allows_another=True)),
     "at the limit": (OK + b"Content-Length: 1000\r\n\r\n" + b"a" * 1000, whole(b"a" * 1000)),
+    "an empty line of one line feed before one of two": (
+        OK + b"X-A: b\r\n\n\r\n", Outcome(None, 200, b"\r\n", is_whole_at_end=True),
+    ),
     "204": (b"HTTP/1.1 204 No Content\r\n\r\n", whole(b"", status=204)),
     "204 of a length": (b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", whole(b"", status=204, again=False)),
     "205": (b"HTTP/1.1 205 Reset\r\n\r\n", whole(b"", status=205, again=False)),
