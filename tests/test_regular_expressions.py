@@ -26,6 +26,8 @@ ALLOWED = {
     "content/parse_cost.py": "site: possessive loops whose characters exclude each other",
     "content/sitemap.py": "site: a loop can't reach over the next tag, or stays in one tag's attributes",
     "engine/client.py": "the engine's words",
+    "engine/cluster.py": "the engine's words",
+    "engine/server.py": "the engine's words",
     "frontier/scripts.py": "our own scripts",
     "handlers/crawler.py": "labels in a user's program",
     "handlers/page.py": "what a handler follows: anchored, one loop",

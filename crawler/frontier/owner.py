@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from crawler.engine.client import Call, Engine, Gathering
-from crawler.errors import EngineError
+from crawler.errors import EngineDown, EngineError
 from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
@@ -373,12 +373,15 @@ class Frontier:
         """Note that the request of a claim, which must not be repeated, is about to be sent. Returns when an engine
         that is killed keeps the note. Raises EngineError.
         """
+        meta = self.keys.meta(fence.partition)
+        run_id = self.engine.run_id_of(meta)
         (reply,) = await self.end([self._fenced("note_sent", fence, claim.token)])
         if isinstance(reply, EngineError):
             raise reply
-        meta = self.keys.meta(fence.partition)
         while reply is AckOutcome.COMMITTED and not await self.engine.written([meta]):  # noqa: ASYNC110 - no event
             await asyncio.sleep(WRITTEN_PAUSE_S)
+        if self.engine.run_id_of(meta) != run_id:
+            raise EngineDown("the server is another one than the one that was told of the request")
         return reply
 
     async def record_crash(self, session: str, worked_on: Mapping[int, Sequence[str]], *, deaths: int = 1) -> int:

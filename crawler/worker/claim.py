@@ -24,7 +24,6 @@ FULL_CLAIMS_MAX = 16  # open at a time while the engine's memory is full: to fet
 URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call and each ack has a cost
 OWN_MAX = 2**31  # URLs that are not of a run: any number
 SWEEP_MS = 1000
-SLICES = 4
 NOTHING_MS = 20  # pause after a due queue gave nothing: it is at its cap, and acks will wake it
 RECONNECT_PAUSE_S = 1.0
 
@@ -78,7 +77,6 @@ class Claimer:
         self._answered = asyncio.Event()  # set while no claim call is in flight
         self._answered.set()
         self._swept_ms = 0
-        self._sweeps = 0
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -224,14 +222,9 @@ class Claimer:
             self._work.due.schedule(fence.partition, monotonic_ms() + int(ENGINE_PAUSE_S * 1000))
 
     async def _sweep(self) -> None:
-        """Check partitions that are not due soon, once a second: a hint may have been lost. In a cluster, where each
-        takes commands of its own, a part of them.
-        """
+        """Check partitions that are not due soon, once a second: a hint may have been lost."""
         soon_ms = monotonic_ms() + SWEEP_MS
-        self._sweeps += 1
-        slices = SLICES if self._frontier.engine.is_cluster else 1
-        mine = (p for p in self._work.held if p % slices == self._sweeps % slices)
-        waiting = [p for p in mine if self._work.due.waits_beyond(p, soon_ms)]
+        waiting = [p for p in self._work.held if self._work.due.waits_beyond(p, soon_ms)]
         for partition, due_ms in await self._frontier.awake(waiting):
             if self._work.held.is_open(partition):
                 self._work.due.queue_due(partition, self._here(partition, due_ms))

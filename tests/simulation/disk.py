@@ -1,7 +1,7 @@
 """The disks of the simulated machines: real files, written by the real writers, with a memory of what was synced.
 
-Replaces the module `os` in `appender`, `index` and `history` of `crawler.archive`. A kill of a process leaves what
-it has written; a power cut leaves what it has synced, and a random part of the rest.
+Replaces the module `os` in `appender`, `index`, `history` and `told_log` of `crawler.archive`. A kill of a process
+leaves what it has written; a power cut leaves what it has synced, and a random part of the rest.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crawler.archive import appender, history, index
+from crawler.archive import appender, history, index, told_log
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 
 
@@ -107,9 +107,9 @@ class Disks:
 @contextlib.contextmanager
 def mounted(disks: Disks) -> Iterator[None]:
     """The writers of the archive write to these disks."""
-    appender.os = index.os = history.os = disks  # type: ignore[assignment, attr-defined]
+    appender.os = index.os = history.os = told_log.os = disks  # type: ignore[assignment, attr-defined]
     try:
         yield
     finally:
-        appender.os = index.os = history.os = os  # type: ignore[attr-defined]
+        appender.os = index.os = history.os = told_log.os = os  # type: ignore[attr-defined]
         disks.close_all()

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,8 @@ import hiredis
 import redis.exceptions as rex
 
 from crawler.engine.client import Call, Engine, EngineInfo, Memory, RestartSignal, translate
-from crawler.engine.server import Change, everything
+from crawler.engine.cluster import slot_of
+from crawler.engine.server import Change
 from crawler.errors import EngineDown, EngineError
 from crawler.frontier.scripts import script
 from tests.simulation.clocks import EPOCH_NS
@@ -24,14 +26,29 @@ from tests.simulation.wire import RealEngine
 INFO, TIME = ("INFO",), ("TIME",)
 
 
+CLUSTERDOWN = "CLUSTERDOWN no primary that the caller knows has this key"
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """A primary of a cluster. `is_cut`: what it gets reaches no replica."""
+
+    run_id: str
+    is_up: bool = True
+    is_cut: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Job:
-    """A pipeline under way: what was asked, by whom, and how far the server has come with it."""
+    """A pipeline under way: what was asked, by whom, and how far the server has come with it. `known`: the run ids of
+    the primaries that the caller knows.
+    """
 
     process: Process
     calls: Sequence[Call | tuple[Any, ...]]
     answer: "asyncio.Future[list[Any]]"
     generation: int
+    known: Sequence[str] = ()
     replies: list[Any] = field(default_factory=list)
     reply_lost: bool = False
 
@@ -46,6 +63,7 @@ class Server:
         self.is_up = True
         self.is_stopped = False
         self.memory = Memory(0, 0.0)
+        self.shards: list[Shard] = []  # more than one of a cluster; its data are in one real engine all the same
         self.generation = 1  # of connections: those of an earlier one are broken
         self.run_id = "run-1"
         self.wall_ns = 0  # its wall clock minus virtual time
@@ -69,10 +87,33 @@ class Server:
             ear.put_nowait(None)
         self._ears.clear()
 
+    def split(self, shards: int) -> None:
+        """Be a cluster from the start."""
+        self.shards = [Shard(f"run-1.{n}") for n in range(shards)]
+        self.run_id = "+".join(shard.run_id for shard in self.shards)
+
+    def shard_of(self, key: str) -> int:
+        return slot_of(key) % len(self.shards) if self.shards else 0
+
+    def promote(self, shard: Shard) -> None:
+        """Its replica has taken over."""
+        number, _, place = shard.run_id.removeprefix("run-").partition(".")
+        shard.run_id, shard.is_up, shard.is_cut = f"run-{int(number) + 1}.{place}", True, False
+        self.run_id = "+".join(one.run_id for one in self.shards)
+
+    def _serves(self, call: Call | tuple[Any, ...], job: Job) -> bool:
+        """Is the primary there that the caller means?"""
+        if not self.shards or call in (INFO, TIME):
+            return True
+        place = self.shard_of(call.keys[0] if isinstance(call, Call) else call[1])
+        return self.shards[place].is_up and self.shards[place].run_id == job.known[place]
+
     def start(self) -> None:
         """Up again with all its data, and a new run id."""
         self.is_up = True
         self.run_id = f"run-{self.generation}"
+        for shard in self.shards:
+            self.promote(shard)
 
     def stop(self) -> None:
         self.is_stopped = self.is_up
@@ -121,9 +162,13 @@ class Server:
             return
         begin = len(job.replies)
         part = job.calls[begin : begin + self.weather.part_of(len(job.calls) - begin)]
-        asked = [_command(c) for c in part if c not in (INFO, TIME)]
+        served = [self._serves(c, job) for c in part]
+        asked = [_command(c) for c, is_served in zip(part, served, strict=True) if is_served and c not in (INFO, TIME)]
         answers = iter(self.real.wire.ask(asked) if asked else ())
-        for call in part:
+        for call, is_served in zip(part, served, strict=True):
+            if not is_served:
+                job.replies.append(hiredis.ReplyError(CLUSTERDOWN))
+                continue
             job.replies.append(self._own_answer(call) if call in (INFO, TIME) else next(answers))
             self.observe(job.process, call, job.replies[-1])
         self.executed += len(part)
@@ -191,8 +236,10 @@ class SimEngine:
         assert process is not None, "engines are opened by processes"
         self.url = url
         self.run_id = ""
+        self.patience_s = 0.0
         self.restarts = RestartSignal()
-        self.is_cluster = False
+        self.is_cluster = len(server.shards) > 1
+        self._looking: asyncio.Task[None] | None = None
         self._server = server
         self._process = process
         self._timeout_s = call_timeout_s
@@ -218,17 +265,40 @@ class SimEngine:
         return self._server.memory
 
     async def written(self, keys: Collection[str]) -> set[str]:
-        await self._pipeline([INFO])
+        (run_id,) = await self._pipeline([INFO])
+        if self.is_cluster:
+            self._learn(run_id.decode())
+            shards = self._server.shards
+            return {key for key in keys if not shards[self._server.shard_of(key)].is_cut}
         return set(keys) if self._server.weather.is_written() else set()
 
-    def run_id_of(self, _key: str) -> str:
-        return self.run_id
+    def run_id_of(self, key: str) -> str:
+        return self.run_id.split("+")[self._server.shard_of(key)]
 
     def doubt(self) -> None:
-        pass
+        if self.is_cluster and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look())
 
-    def shard_of(self, _call: Call) -> str:
-        return ""
+    async def _look(self) -> None:
+        with contextlib.suppress(EngineError):
+            (run_id,) = await self._pipeline([INFO])
+            self._learn(run_id.decode())
+
+    def _learn(self, run_id: str) -> bool:
+        """Told before another call goes to a primary that is another one. Is one?"""
+        if not self.run_id or run_id == self.run_id:
+            return False
+        both = zip(self.run_id.split("+"), run_id.split("+"), strict=True)
+        changed = {place for place, (before, now) in enumerate(both) if before != now}
+        self.run_id = run_id
+        self.restarts(Change(lambda key: self._server.shard_of(key) in changed))
+        return True
+
+    def shard_of(self, call: Call) -> str:
+        return str(self._server.shard_of(call.keys[0]))
+
+    def shard_of_key(self, key: str) -> str:
+        return str(self._server.shard_of(key))
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         (reply,) = await self.run_many([Call(name, keys, args)])
@@ -281,16 +351,17 @@ class SimEngine:
         """Open a connection; the first one to a restarted engine fails after the instance was told."""
         generation = self._server.generation
         (run_id,) = await self._exchange([INFO], generation)
-        if self.run_id and run_id.decode() != self.run_id:
-            self.run_id = run_id.decode()
-            self.restarts(Change(everything))
+        if self._learn(run_id.decode()):
             raise EngineDown("no answer from the engine: it was restarted")
         return generation
 
     async def _exchange(self, calls: Sequence[Any], generation: int) -> list[Any]:
         answer: asyncio.Future[list[Any]] = self._server.loop.create_future()
-        self._server.carry(Job(self._process, calls, answer, generation))
-        return await answer
+        self._server.carry(Job(self._process, calls, answer, generation, self.run_id.split("+")))
+        replies = await answer
+        if self.is_cluster and any(isinstance(reply, hiredis.ReplyError) for reply in replies):
+            self.doubt()
+        return replies
 
 
 def _translated(reply: Any) -> Any:

@@ -79,6 +79,10 @@ class Faults:
             self._noted.ended(kind, process)
         if not self._server.is_up:
             self._server.start()
+        for shard in self._server.shards:
+            shard.is_cut = False
+            if not shard.is_up:
+                self._server.promote(shard)
         self._server.go_on()
         for life in self._fleet.up:
             self._fleet.resume(life)
@@ -286,6 +290,39 @@ class Faults:
             self._go_down("engine rollback", self._seconds(0.05, 5.0))
             self._server.real.restore(snapshot)
             self._judge.rolled_back(taken_ns, self._census.leases())
+
+    def _shard_failover(self) -> None:
+        """The link of a replica is cut; then its primary fails, and the replica takes over: a moment's work on that
+        shard is undone.
+        """
+        shard = self._rng.choice(self._server.shards)
+        if self._server.is_up and shard.is_up and not shard.is_cut:
+            shard.is_cut = True
+            place = self._server.shards.index(shard)
+            taken = self._server.real.snapshot(self._keys_of(place))
+            self._loop.after(self._rng.uniform(0.02, 1.5), self._fail_over, place, taken, self._loop.now_ns)
+
+    def _keys_of(self, place: int) -> Callable[[bytes], bool]:
+        return lambda key: self._server.shard_of(key.decode()) == place
+
+    def _fail_over(self, place: int, snapshot: list[tuple[bytes, bytes]], taken_ns: int) -> None:
+        shard = self._server.shards[place]
+        if taken_ns < self._fell_ns or not self._server.is_up or self.is_over or not shard.is_cut:
+            shard.is_cut = False
+            return
+        kind = f"shard failover {place}"
+        self._noted.began(kind)
+        shard.is_up = False
+        self._server.real.restore(snapshot, self._keys_of(place))
+        partitions = [p for p in range(self._judge.partitions) if self._keys_of(place)(b"{main:%d}" % p)]
+        self._judge.rolled_back(taken_ns, self._census.leases(), partitions)
+        self._loop.after(self._seconds(0.1, 8.0), self._promoted, place, shard.run_id, kind)
+
+    def _promoted(self, place: int, run_id: str, kind: str) -> None:
+        shard = self._server.shards[place]
+        if shard.run_id == run_id:
+            self._server.promote(shard)
+        self._noted.ended(kind)
 
     # --- machines ---
 

@@ -4,13 +4,14 @@ Believes what was stored and its own notes. What is judged is I9, and the ends o
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from crawler.engine.client import Call
+from crawler.frontier.record import Keys
 from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, RunRecord, State
 from crawler.worker.runs import OFFSET_MAX_S
@@ -57,7 +58,7 @@ class JobJudge:
         self._trace = trace
         self._engine_wall_ns = engine_wall_ns  # the engine's wall clock minus virtual time
         self._engine_walls: list[tuple[int, int]] = [(0, 0)]
-        self._journal: list[tuple[int, JobChange]] = []
+        self._journal: list[tuple[int, int, JobChange]] = []  # when, in which partition
         self.jobs: dict[str, KnownJob] = {}
         self.runs: dict[str, KnownRun] = {}
         self._by_hand: dict[tuple[str, float], int] = {}  # attempts of a run that people may have begun, by its place
@@ -73,7 +74,7 @@ class JobJudge:
             self.stats[f"changes of jobs {reply[0].decode().lower()}"] += 1
             return
         change = JobChange(*msgspec.msgpack.decode(call.args[FenceArgs._fields.__len__()]))
-        self._journal.append((self._loop.now_ns, change))
+        self._journal.append((self._loop.now_ns, Keys.partition_of_meta(call.keys[0]), change))
         is_owner = call.args[0] != ""
         self._trace(f"  {change.job}: starts {change.starts[::2]}, ends {change.ends}")
         if is_owner:
@@ -106,11 +107,11 @@ class JobJudge:
         """The engine's wall clock was set."""
         self._engine_walls.append((self._loop.now_ns, self._engine_wall_ns()))
 
-    def rolled_back(self, to_ns: int) -> None:
-        """The engine lost what happened after that time: so do these notes."""
-        self._journal = [(at, change) for at, change in self._journal if at <= to_ns]
+    def rolled_back(self, to_ns: int, partitions: Collection[int]) -> None:
+        """These partitions lost what happened after that time: so do these notes."""
+        self._journal = [one for one in self._journal if one[0] <= to_ns or one[1] not in partitions]
         self.jobs, self.runs, self._by_hand = {}, {}, {}
-        for _, change in self._journal:
+        for _, _, change in self._journal:
             self._note(change, lambda *_: None)
 
     def _note(self, change: JobChange, blame: Callable[[str, str], None]) -> None:

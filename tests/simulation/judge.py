@@ -3,7 +3,7 @@ the moment it is sent. Believes the engine's answers and its own notes, never wh
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class Ending:
     session: str
     status: int = 0
     run: str = ""
+    partition: int = -1
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class Judge:
     is_witnessed: Callable[[int], bool] = lambda _: True  # was some other process up and well since that time?
     session_of: Callable[[Process], str] = lambda _: ""
     on_acquired: Callable[[str], None] = lambda _: None
-    on_rolled_back: Callable[[int], None] = lambda _: None
+    on_rolled_back: Callable[[int, Collection[int]], None] = lambda *_: None
     deaths: Counter[str] = field(default_factory=Counter)  # URL -> processes that were killed while they were at it
     died_ns: dict[str, int] = field(default_factory=dict)  # session -> when its process was killed
     has_jobs: bool = False  # pages are requested again for each run
@@ -115,7 +116,8 @@ class Judge:
                     self._committed(call, msgspec.msgpack.decode(packed))
         elif status == "COMMITTED" and call.name in ENDS:
             fp = msgspec.msgpack.decode(call.args[3])[0]
-            self._ended((fp, 1), Ending(self.loop.now_ns, ENDS[call.name], "", call.args[0]))
+            partition = Keys.partition_of_meta(call.keys[0])
+            self._ended((fp, 1), Ending(self.loop.now_ns, ENDS[call.name], "", call.args[0], partition=partition))
 
     def _fence(self, process: Process, call: Call, status: str) -> None:
         partition = Keys.partition_of_meta(call.keys[0])
@@ -168,7 +170,9 @@ class Judge:
         self.commits[key] += 1
         self.trace(f"  committed {entry['url']}")
         run = entry.get("run", "")
-        self._ended(key, Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], int(entry["status"]), run))
+        status, partition = int(entry["status"]), Keys.partition_of_meta(call.keys[0])
+        ending = Ending(self.loop.now_ns, "committed", entry["url"], call.args[0], status, run, partition)
+        self._ended(key, ending)
 
     def _ended(self, key: Key, ending: Ending) -> None:
         before = self.endings.get(key)
@@ -177,13 +181,18 @@ class Judge:
             self.blame("I4", f"{what} and is {ending.how} by {ending.session}")
         self.endings[key] = ending
 
-    def rolled_back(self, to_ns: int, leases: dict[int, tuple[str, int]]) -> None:
-        """The engine has lost what happened after that time: so do these notes."""
+    def rolled_back(
+        self, to_ns: int, leases: dict[int, tuple[str, int]], partitions: Collection[int] | None = None
+    ) -> None:
+        """The engine, or the shard of these partitions, has lost what happened after that time: so do these notes."""
+        lost = range(self.partitions) if partitions is None else partitions
         self._rolled_back = True
-        self.on_rolled_back(to_ns)
-        self.endings = {key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns}
+        self.on_rolled_back(to_ns, lost)
+        self.endings = {
+            key: ending for key, ending in self.endings.items() if ending.at_ns <= to_ns or ending.partition not in lost
+        }
         now_ns, unowned = self.loop.now_ns, ("", 0)  # also of a partition that had not been leased yet
-        self.tenures = {p: Tenure(*leases.get(p, unowned), now_ns, restored=True) for p in range(self.partitions)}
+        self.tenures |= {p: Tenure(*leases.get(p, unowned), now_ns, restored=True) for p in lost}
 
     # --- the web's requests ---
 

@@ -27,6 +27,7 @@ from crawler.worker.archive import ArchiveStage
 from crawler.worker.before_page import RobotsTurns
 from crawler.worker.outcomes import Committable
 from crawler.worker.quotas import QuotaUsage, RaisedQuotas
+from crawler.worker.retelling import Retelling
 from crawler.worker.robots import RobotsGate
 from crawler.worker.route import RouteStage
 from crawler.worker.router import RunBook
@@ -35,7 +36,7 @@ from crawler.worker.shared import PartitionRebalance
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.holding import Limits
-from tests.simulation.plan import SLOW_CALLS_S, plan_of
+from tests.simulation.plan import SLOW_CALLS_S, plan_of, rng_of, with_failovers
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import RealEngine
 
@@ -315,6 +316,21 @@ def held_links_left_out() -> contextlib.AbstractContextManager[None]:
     return _patched(RouteStage, "_grant", grant_and_forget)
 
 
+def nothing_told_again() -> contextlib.AbstractContextManager[None]:
+    """What a shard lost of what others sent is not sent again."""
+    return _patched(Retelling, "_may_be_lost", lambda *_: False)
+
+
+def dead_not_told() -> contextlib.AbstractContextManager[None]:
+    """The same of what a session sent that died."""
+    return _patched(Retelling, "adopt", lambda *_: None)
+
+
+def ends_untold() -> contextlib.AbstractContextManager[None]:
+    """A crawl ends although a shard may lack what somebody sent."""
+    return _patched(shared.FinishWatcher, "_is_untold", lambda *_: False)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -327,6 +343,7 @@ class Mutant:
     budgets: Mapping[str, int] = field(default_factory=dict)
     has_jobs: bool = False
     held: Limits = field(default_factory=dict)  # by which pages are held back
+    shards: int = 0
     weather: Mapping[str, float] = field(default_factory=dict)  # what of it is not as drawn
 
 
@@ -368,6 +385,9 @@ MUTANTS = {
         ),
         Mutant(miss_undecided, "graph", "engine", "I9", has_jobs=True),
         Mutant(clock_unchecked, "graph", "kills", "clock", has_jobs=True),
+        Mutant(nothing_told_again, "chain", "nothing", "I3", shards=3),
+        Mutant(dead_not_told, "chain", "kills", "I3", shards=3),
+        Mutant(ends_untold, "chain", "nothing", "I12", shards=3),
         Mutant(held_links_left_out, "graph", "nothing", "I3", held={"BURST_BYTES": 1, "BYTES_PER_S": 2000}),
     )
 }
@@ -390,4 +410,6 @@ def mutated(name: str, seed: int, real: RealEngine) -> Outcome:
         overflows, budgets = mutant.overflows or plan.overflows, mutant.budgets or plan.budgets
         climate, held = dataclasses.replace(plan.climate, **mutant.weather), mutant.held or plan.held
         changed = dataclasses.replace(plan, overflows=overflows, budgets=budgets, climate=climate, held=held)
+        if mutant.shards:
+            changed = with_failovers(changed, mutant.shards, rng_of(seed, "failovers"))
         return simulate(seed, real, plan=changed)

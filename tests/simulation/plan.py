@@ -62,6 +62,7 @@ class Plan:
     raised_at_s: float  # instances that start later have none
     scheduled: Mapping[str, float]  # seeds for a later time, in seconds from the start
     acts: tuple[Act, ...] = ()  # on jobs; without any, the crawl has none
+    shards: int = 0  # of the cluster that the engine is; 0: it is one server
 
     @property
     def is_planned(self) -> bool:
@@ -80,6 +81,7 @@ REDIRECTED = 0.2  # share of sites whose robots.txt is that of another site
 SCHEDULED = 0.3  # share of runs with seeds for a later time
 SCHEDULED_MAX_S = 20.0
 BUDGETED = 0.25  # share of runs in which quotas defer URLs
+SHARDED = 0.25  # share of runs on a cluster
 POSTING = 0.4  # share of webs with pages that take a POST, in runs without jobs
 JOBBED = 0.3  # share of runs with jobs; these have no quotas, and short delays
 JOB_DELAY_S = 0.3
@@ -97,13 +99,30 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "", has_jobs: bool | None 
     """A seed's plan. `shape` of the web, `mix` of faults, and whether there are jobs, are drawn unless given."""
     jobs = rng_of(seed, "jobs")
     luck = jobs.random()
-    plan = _plan_of(seed, shape, mix)
+    plan = _sharded(_plan_of(seed, shape, mix), rng_of(seed, "shards"))
     if luck < JOBBED if has_jobs is None else has_jobs:
         return _with_jobs(plan, jobs)
     posting = rng_of(seed, "posts")
     if plan.shape != "chain" and posting.random() < POSTING:
         add_posts(plan.web, posting)
     return plan
+
+
+def _sharded(plan: Plan, rng: random.Random) -> Plan:
+    """On a cluster now and then; if anything goes wrong, shards fail over, too."""
+    if rng.random() >= SHARDED:
+        return plan
+    shards = rng.randint(2, 4)
+    return dataclasses.replace(plan, shards=shards) if plan.is_planned else with_failovers(plan, shards, rng)
+
+
+def with_failovers(plan: Plan, shards: int, rng: random.Random) -> Plan:
+    """The same on a cluster of so many shards, some of which fail over."""
+    last_s = max((at_s for at_s, _ in plan.faults), default=0.0)
+    times = [rng.uniform(0.3, max(4.0, last_s)) for _ in range(rng.randint(1, 4))]
+    faults = tuple(sorted((*plan.faults, *((at_s, "shard failover") for at_s in times))))
+    heal_at_s = max(plan.heal_at_s, max(times) + 2.0)
+    return dataclasses.replace(plan, shards=shards, faults=faults, heal_at_s=heal_at_s)
 
 
 def _with_jobs(plan: Plan, rng: random.Random) -> Plan:
@@ -212,6 +231,7 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         "internals.frontier.claim_ahead_s": rng.choice((2.0, 2.0, 20.0)),
         "fetch.total_timeout_s": 15.0,
         "frontier.redis": "redis://simulated",
+        "frontier.cluster": True,
         "internals.frontier.visibility_timeout_s": 40.0,
         "frontier.claim_urls_max": rng.choice((4, 64)),
         "frontier.recent_urls": rng.choice((8, 1000)),

@@ -66,6 +66,8 @@ class Simulation:
         self.loop = VirtualLoop(thread_delay_s=lambda: plan.disk_s * (0.5 + disk_rng.random()))
         self.weather = Weather(rng_of(seed, "weather"), CALM)
         self.server = Server(real, self.loop, self.weather)
+        if plan.shards:
+            self.server.split(plan.shards)
         self.disturbances = Disturbances(self.loop)
         filed = with_files(plan.settings, folder) if plan.overflows else plan.settings
         self._without_budgets = replaced(filed, budget=dict.fromkeys(plan.budgets, 0))

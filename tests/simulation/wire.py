@@ -2,7 +2,7 @@
 
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import hiredis
@@ -74,14 +74,17 @@ class RealEngine:
         self.wire.one("FUNCTION", "LOAD", library().text)
         self.ear.published()
 
-    def snapshot(self) -> list[tuple[bytes, bytes]]:
-        """All keys as they are."""
-        keys = sorted(self.wire.one("KEYS", "*"))
+    def snapshot(self, of: Callable[[bytes], bool] = lambda _: True) -> list[tuple[bytes, bytes]]:
+        """All keys, or some, as they are."""
+        keys = sorted(filter(of, self.wire.one("KEYS", "*")))
         return list(zip(keys, self.wire.ask([("DUMP", key) for key in keys]), strict=True))
 
-    def restore(self, snapshot: list[tuple[bytes, bytes]]) -> None:
-        """All keys as they were."""
-        self.wire.one("FLUSHALL")
+    def restore(self, snapshot: list[tuple[bytes, bytes]], of: Callable[[bytes], bool] | None = None) -> None:
+        """All keys, or some, as they were."""
+        if of is None:
+            self.wire.one("FLUSHALL")
+        elif there := sorted(filter(of, self.wire.one("KEYS", "*"))):
+            self.wire.one("DEL", *there)
         for reply in self.wire.ask([("RESTORE", key, 0, value) for key, value in snapshot]):
             if isinstance(reply, Exception):
                 raise reply

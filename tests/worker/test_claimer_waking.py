@@ -1,7 +1,6 @@
 """When the claimer looks again: at the time that it was told, also when it was told in its sleep."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ class EmptyFrontier:
     """Notes when it is asked, and has nothing."""
 
     session = "s"
-    engine = SimpleNamespace(is_cluster=False)
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -58,7 +56,6 @@ class Unheard:
     """Its owner expects nothing for a minute; then another instance adds to the partition, and the hint is lost."""
 
     session = "s"
-    engine = SimpleNamespace(is_cluster=False)
 
     def __init__(self) -> None:
         self.claims_ms: list[int] = []
