@@ -58,6 +58,7 @@ from crawler.membership.peers import Slots, host_id
 from crawler.rules.scope import is_limited
 from crawler.settings import Settings
 from crawler.settings.kept import with_stored
+from crawler.terminal.text import say
 
 if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
@@ -325,11 +326,14 @@ async def connected(
 @contextlib.asynccontextmanager
 async def connected_engine(settings: Settings, url: str) -> AsyncIterator[tuple[Engine, EngineInfo]]:
     """A connection to the engine at this URL. Raises EngineError."""
-    engine = Engine(url, library(), call_timeout_s=settings.frontier.call_timeout_s)
+    f = settings.frontier
+    engine = Engine(url, library(), call_timeout_s=f.call_timeout_s, durability=f.durability)
     try:
         if engine.is_cluster and not settings.frontier.cluster:
             raise UsageError(NO_CLUSTER)
         yield engine, await engine.connect()
+        if not await engine.is_confirmed():
+            say("done, but no replica has it yet: if its primary fails now, it may be lost")
     finally:
         await engine.close()
 

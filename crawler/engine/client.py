@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions as rex
 
-from crawler.engine.cluster import Cluster, spare_key
+from crawler.engine.cluster import WAIT_MS, Cluster, spare_key
 from crawler.engine.server import Change, NotRun, OneServer, closed_below, parts_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.redaction import shown, shown_server
@@ -26,6 +26,11 @@ LIBRARY_ERRORS = (rex.RedisError, OSError)
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
 SCAN_COUNT = 500  # keys that one call of a scan looks at
 PATIENCE_S, AGAIN_S = 5.0, 0.1  # of people for a cluster
+READS = frozenset(
+    ("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HRANDFIELD", "HVALS", "LINDEX", "LRANGE",
+     "SCAN", "SCARD", "SMEMBERS", "TIME", "ZCARD", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE",
+     "ZREVRANGEBYSCORE", "ZSCORE")
+)  # fmt: skip
 LOADS_MAX = 5  # times that one pipeline loads the library, if it is gone each time
 
 
@@ -40,11 +45,12 @@ class Call(msgspec.Struct, frozen=True):
 class Library(msgspec.Struct, frozen=True):
     """Scripts that the engine stores as functions.
 
-    `name` is derived from the text, so that different releases may share an engine.
+    `name` is derived from the text, so that different releases may share an engine. `reads`: those that write nothing.
     """
 
     name: str
     text: str
+    reads: frozenset[str] = frozenset()
 
     def function_of(self, script: str) -> str:
         """The name of a script's function in the engine."""
@@ -129,13 +135,14 @@ class Engine:
     again; 0 where an old call must not run after a change, as of an instance that holds leases.
     """
 
-    def __init__(self, url: str, library: Library, *, call_timeout_s: float = 2.0) -> None:
-        """`library`: the scripts that `run` may name."""
+    def __init__(self, url: str, library: Library, *, call_timeout_s: float = 2.0, durability: str = "fast") -> None:
+        """`library`: the scripts that `run` may name. `durability`: as `frontier.durability`."""
         self.url = url
         self.restarts = RestartSignal()
         self._library = library
         self.patience_s = PATIENCE_S
-        self._servers = servers_of(url, call_timeout_s, self.restarts)
+        self._touched: set[str] = set()  # a key of each shard that people's commands wrote to
+        self._servers = servers_of(url, call_timeout_s, self.restarts, waits_for_replica=durability == "replicated")
         self.is_cluster = self._servers.is_cluster
 
     async def connect(self) -> EngineInfo:
@@ -259,6 +266,26 @@ class Engine:
                 raise reply
         return replies
 
+    async def is_confirmed(self) -> bool:
+        """Does a replica have what was written for people? Waits for at most half a second; True where there is none,
+        and for an engine that is one server.
+        """
+        touched, self._touched = self._touched, set()
+        if not isinstance(self._servers, Cluster) or not touched:
+            return True
+        with contextlib.suppress(EngineError), _translated():
+            return await self._servers.replicated(touched, wait_ms=WAIT_MS) == touched
+        return False
+
+    def _note_written(self, commands: Sequence[tuple[Any, ...]]) -> None:
+        if self.is_cluster and self.patience_s:
+            reads = {self._library.function_of(name) for name in self._library.reads}
+            writes = (c for c in commands if c[0] not in READS and not (c[0] == "FCALL" and c[1] in reads))
+            keys = (str(c[3 if c[0] == "FCALL" else 1]) for c in writes)
+            by_shard = {self._servers.shard_of(key): key for key in keys}
+            known = {self._servers.shard_of(key) for key in self._touched}
+            self._touched |= {key for shard, key in by_shard.items() if shard not in known}
+
     async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
         commands = [("FCALL", self._library.function_of(c.name), *self._keys_of(c), *c.args) for c in calls]
         replies = await self._pipeline(commands)
@@ -317,6 +344,7 @@ class Engine:
         if not commands:
             return []
         with _translated():
+            self._note_written(commands)
             replies = await self._servers.replies_of(commands)
             if not (self.is_cluster and self.patience_s):
                 return replies
@@ -342,7 +370,9 @@ class Engine:
                             yield message["data"]
 
 
-def servers_of(url: str, timeout_s: float, on_change: Callable[[Change], None]) -> OneServer | Cluster:
+def servers_of(
+    url: str, timeout_s: float, on_change: Callable[[Change], None], *, waits_for_replica: bool = False
+) -> OneServer | Cluster:
     """Of a URL like redis://, rediss://, unix://, redis+cluster://host:port[,host:port] or
     redis+sentinel://host:port/service. Raises UsageError.
     """
@@ -351,7 +381,7 @@ def servers_of(url: str, timeout_s: float, on_change: Callable[[Change], None]) 
         if parts.scheme in ("redis", "rediss", "unix", "redis+sentinel"):
             return OneServer(url, parts, timeout_s, on_change)
         if parts.scheme in ("redis+cluster", "rediss+cluster"):
-            return Cluster(parts, timeout_s, on_change)
+            return Cluster(parts, timeout_s, on_change, waits_for_replica=waits_for_replica)
     except ValueError as error:
         raise UsageError(f"bad engine URL {shown_server(url)!r}: {shown(str(error))}") from None
     raise UsageError(f"bad engine URL {shown_server(url)!r}: use {SCHEMES}")

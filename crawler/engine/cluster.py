@@ -42,6 +42,7 @@ PROBE_SHARE = 0.5  # of a call's time-out: for the answer to a look or a probe
 ASKED_MAX = 16  # nodes that one look asks for the map
 REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
 WRITE_KEPT_MS = 1000
+WAIT_MS = 500  # for a replica, by settings or for people
 TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
 LOOK = (("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
 KEYLESS = frozenset(("CONFIG", "ECHO", "FUNCTION", "INFO", "PING", "TIME", "WAIT"))
@@ -60,12 +61,15 @@ def _slot_of_tag(tag: str) -> int:
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key: by what stands in its first braces, if anything does."""
-    if isinstance(key, bytes):
-        return key_slot(key)
+    """The slot of a key."""
+    return key_slot(key) if isinstance(key, bytes) else _slot_of_tag(_tag_of(key))
+
+
+def _tag_of(key: str) -> str:
+    """What decides the slot: what stands in the first braces, if anything does, or all of it."""
     start = key.find("{")
     end = key.find("}", start + 1) if start >= 0 else -1
-    return _slot_of_tag(key[start + 1 : end] if end > start + 1 else key)
+    return key[start + 1 : end] if end > start + 1 else key
 
 
 class Node(Server):
@@ -95,8 +99,18 @@ class Cluster:
 
     is_cluster = True
 
-    def __init__(self, parts: SplitResult, timeout_s: float, on_change: Callable[[Change], None]) -> None:
-        """`parts` of redis+cluster://[user:password@]host:port[,host:port]. Raises ValueError for its query."""
+    def __init__(
+        self,
+        parts: SplitResult,
+        timeout_s: float,
+        on_change: Callable[[Change], None],
+        *,
+        waits_for_replica: bool = False,
+    ) -> None:
+        """`parts` of redis+cluster://[user:password@]host:port[,host:port]. `waits_for_replica`: scripts are answered
+        when a replica has what they wrote, or after half a second. Raises ValueError for the query of the URL.
+        """
+        self._waits_for_replica = waits_for_replica
         login, _, places = parts.netloc.rpartition("@")
         scheme, first = parts.scheme.partition("+")[0], places.split(",")[0]
         url = f"{scheme}://{login}{'@' if login else ''}{first}/{f'?{parts.query}' if parts.query else ''}"
@@ -297,8 +311,11 @@ class Cluster:
             self.doubt()
             why = f"{node.name}: {node.trouble}" if node else "no primary of the cluster has this key"
             return [NotRun(why)] * len(commands)
+        waits = self._waits_for_replica and node.has_replica and commands[0][0] == "FCALL"
         try:
-            replies = await node.replies_of(commands)
+            replies = await node.replies_of([*commands, ("WAIT", 1, WAIT_MS)] if waits else commands)
+            if waits and not replies.pop():
+                self.doubt()  # is there still a replica?
         except (rex.RedisError, OSError) as error:
             node.is_up, node.trouble = False, str(error) or type(error).__name__
             self.doubt()
@@ -347,7 +364,7 @@ class Cluster:
                     if not isinstance(reply, REFUSALS):
                         replies[i] = reply
 
-    async def replicated(self, keys: Collection[str]) -> set[str]:
+    async def replicated(self, keys: Collection[str], *, wait_ms: int | None = None) -> set[str]:
         """Those of the keys whose writes until now a replica has. A primary has them alone if no replica of it works,
         or if none confirms for long: nothing can be done about it then.
         """
@@ -356,16 +373,17 @@ class Cluster:
         for key in keys:
             by_node.setdefault(self._slots[slot_of(key)], []).append(key)
         asked = [(node, some) for node, some in by_node.items() if node is not None and node.is_up]
-        found = await asyncio.gather(*(self._is_replicated(node, some[0]) for node, some in asked))
+        wait_ms = int(self._probe_s * 1000) if wait_ms is None else wait_ms
+        found = await asyncio.gather(*(self._is_replicated(node, some[0], wait_ms) for node, some in asked))
         return {key for (_, some), is_safe in zip(asked, found, strict=True) if is_safe for key in some}
 
-    async def _is_replicated(self, node: Node, key: str) -> bool:
+    async def _is_replicated(self, node: Node, key: str, wait_ms: int) -> bool:
         if not node.has_replica:
             return True
         # WAIT is for the writes of its own connection: this one comes after all that were answered.
-        write: Command = ("SET", f"{spare_key(key)}w", 1, "PX", WRITE_KEPT_MS)
+        write: Command = ("SET", f"{{{_tag_of(key)}}}~w", 1, "PX", WRITE_KEPT_MS)
         try:
-            reply, replicas = await node.replies_of([write, ("WAIT", 1, int(self._probe_s * 1000))])
+            reply, replicas = await node.replies_of([write, ("WAIT", 1, wait_ms)])
         except (rex.RedisError, OSError) as error:
             reply, replicas = error, 0
         if isinstance(reply, Exception):  # not the primary of this key, or none at all

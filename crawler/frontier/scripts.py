@@ -322,7 +322,8 @@ def library() -> Library:
     """The library of this release."""
     text = "\n".join([_shared(), *map(_registered, NAMES)])
     name = "crawler_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{text}\n")
+    reads = frozenset(one for one in NAMES if "no-writes" in _read(one).partition("\n")[0])
+    return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{text}\n", reads)
 
 
 @cache

@@ -171,6 +171,7 @@ class FrontierSettings(OrderSettings, frozen=True):
         0  # bytes of the engine; above 90 %, deferred URLs and tails of queues go to disk; 0: no limit
     )
     spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else off
+    durability: Literal["fast", "replicated"] = "fast"  # of a cluster: answers wait until a replica has the writes
     # internals
     cluster: bool = False  # try redis+cluster://, although a shard's failover may still lose links
     claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time

@@ -32,6 +32,7 @@ class FakeNode:
         self.told: list[tuple[int, list[bytes]]] = []  # connection, command; without what a new connection says
         self.answers: dict[str, bytes | Callable[[list[bytes]], bytes]] = {}
         self.names: list[tuple[int, int, str, int]] | None = None  # a map of its own
+        self.replica: FakeNode | None = None
         self._fake = fake
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -103,10 +104,10 @@ class FakeCluster:
         for first, last, place in self.owners if node.names is None else node.names:  # type: ignore[misc]
             other = self.nodes[place]
             host = b"" if other is node else b"127.0.0.1"  # a node may not know its own address
-            rows.append(
-                b"*3\r\n:%d\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%d\r\n%s"
-                % (first, last, len(host), host, other.port, bulk("id" * 20))
-            )
+            places = [b"*3\r\n$%d\r\n%s\r\n:%d\r\n%s" % (len(host), host, other.port, bulk("id" * 20))]
+            if other.replica is not None:
+                places.append(b"*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n%s" % (other.replica.port, bulk("id" * 20)))
+            rows.append(b"*%d\r\n:%d\r\n:%d\r\n%s" % (2 + len(places), first, last, b"".join(places)))
         return b"*%d\r\n%s" % (len(rows), b"".join(rows))
 
     def move(self, key: str, place: int) -> None:
@@ -388,6 +389,65 @@ async def test_a_command_whose_outcome_is_unknown_is_not_sent_again() -> None:
         with pytest.raises(EngineDown, match="nothing within 1 s"):
             await engine.run(SCRIPT, (KEYS[0],))
         assert first.count("FCALL") == 2
+
+
+async def test_a_replica_is_waited_for_before_what_was_written_counts_as_safe() -> None:
+    async with opened() as (fake, engine, _):
+        for node in fake.nodes:
+            node.replica = fake.nodes[3]
+        engine.doubt()
+        await until(lambda: all(node.has_replica for node in engine._servers.primaries))  # type: ignore[attr-defined]
+        fake.node_of(KEYS[0]).answers["WAIT"] = b":1\r\n"
+        fake.node_of(KEYS[1]).answers["WAIT"] = b":0\r\n"
+        fake.node_of(KEYS[2]).answers["SET"] = moved(KEYS[2], fake.nodes[3])
+        assert await engine.written(KEYS) == {KEYS[0]}
+        assert slot_of(fake.node_of(KEYS[0]).told[0][1][1].decode()) == slot_of(KEYS[0])
+        untagged = next(f"k{n}" for n in range(99) if fake.node_of(f"k{n}") is fake.node_of(KEYS[0]))
+        assert await engine.written([untagged]) == {untagged}
+        assert slot_of(fake.node_of(KEYS[0]).told[2][1][1].decode()) == slot_of(untagged)
+        del fake.node_of(KEYS[0]).told[2:]
+        (first, write), (second, wait) = fake.node_of(KEYS[0]).told
+        assert (first, write[0], wait[:2]) == (second, b"SET", [b"WAIT", b"1"])
+        for node in fake.nodes:
+            node.replica = None
+        await until_written(engine)  # none is left: nothing can be waited for
+
+
+async def until_written(engine: Engine) -> None:
+    async with asyncio.timeout(60):
+        while await engine.written(KEYS[:2]) != {*KEYS[:2]}:
+            await asyncio.sleep(0.01)
+
+
+async def test_people_are_told_whether_a_replica_has_what_they_wrote() -> None:
+    async with opened() as (fake, engine, _):
+        engine.patience_s = 60.0
+        for node in fake.nodes:
+            node.replica = fake.nodes[3]
+            node.answers["WAIT"] = b":0\r\n"
+        engine.doubt()
+        await until(lambda: all(node.has_replica for node in engine._servers.primaries))  # type: ignore[attr-defined]
+        await engine.run("url_states", (KEYS[0],))
+        await engine.command("HGET", KEYS[0], "x")
+        assert await engine.is_confirmed()  # nothing was written
+        await engine.command("HSET", KEYS[0], "x", 1)
+        await engine.run(SCRIPT, (KEYS[1],))
+        assert not await engine.is_confirmed()
+        assert [fake.node_of(key).count("WAIT") for key in KEYS] == [1, 1, 0]
+        assert await engine.is_confirmed()  # it is said once
+
+
+async def test_scripts_wait_for_a_replica_where_that_is_wanted() -> None:
+    async with fake_cluster() as fake:
+        for node in fake.nodes:
+            node.replica = fake.nodes[3]
+            node.answers["WAIT"] = b":0\r\n"
+        url = f"redis+cluster://127.0.0.1:{fake.nodes[0].port}"
+        engine = Engine(url, library(), call_timeout_s=CALL_S, durability="replicated")
+        await engine.connect()
+        assert await engine.run_many([Call(SCRIPT, (key,), ()) for key in KEYS]) == [b"ok"] * 3
+        assert [fake.node_of(key).count("WAIT") for key in KEYS] == [1, 1, 1]
+        await engine.close()
 
 
 async def test_each_address_of_the_url_is_tried() -> None:

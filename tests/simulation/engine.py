@@ -275,6 +275,9 @@ class SimEngine:
     def run_id_of(self, key: str) -> str:
         return self.run_id.split("+")[self._server.shard_of(key)]
 
+    async def is_confirmed(self) -> bool:
+        return True
+
     def doubt(self) -> None:
         if self.is_cluster and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look())

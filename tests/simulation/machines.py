@@ -271,7 +271,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         return life.host if isinstance(life, Life) else ""
 
     deps: list[tuple[Any, str, Any]] = [
-        (opening, "Engine", lambda url, library, *, call_timeout_s: SimEngine(server, url, call_timeout_s)),
+        (opening, "Engine", lambda url, library, *, call_timeout_s, durability: SimEngine(server, url, call_timeout_s)),
         (build, "Fetcher", lambda settings, *, resolver, version: SimFetcher(internet)),
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _NoResolver()),
         (opening, "SessionLock", _Lock),

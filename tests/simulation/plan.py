@@ -99,9 +99,10 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "", has_jobs: bool | None 
     """A seed's plan. `shape` of the web, `mix` of faults, and whether there are jobs, are drawn unless given."""
     jobs = rng_of(seed, "jobs")
     luck = jobs.random()
-    plan = _sharded(_plan_of(seed, shape, mix), rng_of(seed, "shards"))
+    plan = _plan_of(seed, shape, mix)
     if luck < JOBBED if has_jobs is None else has_jobs:
-        return _with_jobs(plan, jobs)
+        return _with_jobs(plan, jobs)  # not on a cluster: what a shard loses of jobs and runs is not mended yet
+    plan = _sharded(plan, rng_of(seed, "shards"))
     posting = rng_of(seed, "posts")
     if plan.shape != "chain" and posting.random() < POSTING:
         add_posts(plan.web, posting)
