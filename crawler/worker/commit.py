@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from itertools import count
 from typing import NamedTuple
 
 from crawler.engine.client import Call
@@ -64,9 +63,6 @@ async def keep_claims(
             await frontier.extend_claims(mine, visibility_ms=visibility_ms)
 
 
-TRIES_OF_SHARD = 1  # that is down, before the claims of its partitions are given up
-
-
 class AckStage:
     """Sends acks, retries, dead letters, refusals and deferrals."""
 
@@ -77,28 +73,27 @@ class AckStage:
     async def ack(self, acks: Sequence[Ack]) -> list[AckReply | None]:
         """Commit; None for an ack that was given up because its lease is gone."""
         answers: dict[int, AckReply | None] = {}
-        for attempt in count(1):
-            missing = [i for i in range(len(acks)) if i not in answers]
-            if not missing:
-                break
+        while missing := [i for i in range(len(acks)) if i not in answers]:
             asked = [i for i in missing if self._held.holds(acks[i].claim)]
             answers |= dict.fromkeys(set(missing).difference(asked))
             for i, reply in zip(asked, await self._answers([acks[i] for i in asked]), strict=True):
                 if isinstance(reply, AckReply):
                     answers[i] = reply
                     self._held.committed(acks[i].claim.partition, reply.sequence)
-                else:
-                    self._give_up_shard(acks[i].claim, reply, attempt)
+                elif self._is_shard_down(acks[i].claim, reply):
+                    answers[i] = None
             if len(answers) < len(acks):
                 await asyncio.sleep(ENGINE_PAUSE_S)
         return [answers[i] for i in range(len(acks))]
 
-    def _give_up_shard(self, claim: Claim, error: EngineError, attempt: int) -> None:
-        """While a shard of a cluster is down, what is of the others must not wait: its partitions are acquired again
-        when it answers.
+    def _is_shard_down(self, claim: Claim, error: EngineError) -> bool:
+        """While a shard of a cluster is down, what is of the others must not wait: the partition is let go, and
+        acquired again when the shard answers.
         """
-        if self._frontier.engine.is_cluster and isinstance(error, EngineDown) and attempt > TRIES_OF_SHARD:
+        is_down = self._frontier.engine.is_cluster and isinstance(error, EngineDown)
+        if is_down:
             self._held.lose(claim.partition)
+        return is_down
 
     async def _answers(self, acks: Sequence[Ack]) -> Sequence[AckReply | EngineError]:
         try:
@@ -124,9 +119,7 @@ class AckStage:
         None: the lease was gone before. ALREADY_YOURS: it probably ended with an earlier call whose reply was lost.
         """
         left, is_repeat = list(ended), False
-        for attempt in count(1):
-            if not left:
-                break
+        while left:
             asked = [o for o in left if self._held.holds(o.claim)]
             for outcome in left:
                 if not self._held.holds(outcome.claim):
@@ -139,8 +132,10 @@ class AckStage:
             left = []
             for outcome, reply in zip(asked, replies, strict=True):
                 if isinstance(reply, EngineError):
-                    left.append(outcome)
-                    self._give_up_shard(outcome.claim, reply, attempt)
+                    if self._is_shard_down(outcome.claim, reply):
+                        answered(outcome, None)
+                    else:
+                        left.append(outcome)
                 else:
                     is_done = is_repeat and reply is AckOutcome.GONE
                     answered(outcome, AckOutcome.ALREADY_YOURS if is_done else reply)
