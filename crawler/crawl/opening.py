@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from crawler.worker.router import Router
 
 NO_CLUSTER = (
-    "crawls on a cluster are not supported yet: when a shard fails over, links can be lost; "
-    "to try one: --set frontier.cluster=true"
+    "crawls on a cluster are a trial, and jobs may lose pages when a shard fails over: "
+    "to try one, add --set frontier.cluster=true"
 )
 
 # Does the crawl that the engine has belong to this folder? May it be recreated from it?

@@ -73,6 +73,23 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     is_clustered: bool = False  # one node of a cluster
 
 
+class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a primary of a cluster; `error`: why it told none. `validity`: a replica that was cut off from it for
+    longer than so many node time-outs is not promoted; 0: it always is.
+    """
+
+    name: str
+    slots: int
+    has_replica: bool
+    error: str = ""
+    policy: str = ""
+    is_persistent: bool = False
+    used_bytes: int = 0
+    needs_all_slots: bool = False
+    node_timeout_s: float = 0.0
+    validity: int = 0
+
+
 class Memory(NamedTuple):
     """Memory that the engine uses (in a cluster: all primaries), and its share of maxmemory; 0 without a limit.
 
@@ -194,6 +211,15 @@ class Engine:
             intset_max=intset,
             is_clustered=bool(first.get("cluster_enabled")),
         )
+
+    async def shards(self) -> list[ShardInfo]:
+        """Of a cluster; [] of another engine. Raises EngineError when nobody tells which there are."""
+        if not isinstance(self._servers, Cluster):
+            return []
+        asked: list[tuple[Any, ...]] = [("INFO", "everything")]
+        asked += [("CONFIG", "GET", name) for name in SHARD_SETTINGS]
+        with _translated():
+            return [_shard_of(*found) for found in await self._servers.of_each(asked)]
 
     async def _config(self) -> tuple[str, int]:
         """Eviction policy and intset limit; managed engines may forbid CONFIG: then assume the defaults."""
@@ -394,6 +420,26 @@ def _translated() -> Iterator[None]:
         yield
     except LIBRARY_ERRORS as error:
         raise translate(error) from None
+
+
+SHARD_SETTINGS = (
+    "maxmemory-policy", "cluster-require-full-coverage", "cluster-node-timeout", "cluster-replica-validity-factor",
+)  # fmt: skip
+
+
+def _shard_of(name: str, has_replica: bool, slots: int, replies: list[Any]) -> ShardInfo:
+    info, *found = replies
+    if isinstance(info, Exception):
+        return ShardInfo(name=name, slots=slots, has_replica=has_replica, error=str(info))
+    # Managed engines may forbid CONFIG.
+    policy, full, timeout, validity = (
+        _text(one[1]) if isinstance(one, list) and len(one) == 2 else "" for one in found
+    )
+    return ShardInfo(
+        name=name, slots=slots, has_replica=has_replica, policy=policy, is_persistent=bool(info.get("aof_enabled")),
+        used_bytes=int(info.get("used_memory", 0)), needs_all_slots=full == "yes",
+        node_timeout_s=int(timeout or 0) / 1000, validity=int(validity or 0),
+    )  # fmt: skip
 
 
 def _is_unknown(reply: Any) -> bool:

@@ -152,10 +152,6 @@ class Cluster:
         """Those that have slots; some may not answer."""
         return list(self._primaries)
 
-    def shards(self) -> list[tuple[str, int, bool]]:
-        """Each primary's name, number of slots, and whether it answers."""
-        return [(node.name, self._slots.count(node), node.is_up) for node in self._primaries]
-
     def _node(self, name: str) -> Node:
         if name not in self._nodes:
             pool = self._pool(name)
@@ -297,6 +293,15 @@ class Cluster:
         if not replies:
             raise parts[0][0]
         return replies
+
+    async def of_each(self, commands: Sequence[Command]) -> list[tuple[str, bool, int, list[Any]]]:
+        """Of each primary its name, whether a replica of it works, its number of slots, and its replies."""
+        await self._ready()
+        parts = await asyncio.gather(*(self._ask(node, commands) for node in self._primaries))
+        return [
+            (node.name, node.has_replica, self._slots.count(node), replies)
+            for node, replies in zip(self._primaries, parts, strict=True)
+        ]
 
     def _node_for(self, command: Command) -> Node | None:
         if command[0] == "FCALL":

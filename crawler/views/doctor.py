@@ -9,14 +9,15 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from crawler.archive.folder import DESCRIPTION, free_bytes, is_open_to_others
-from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo
+from crawler.archive.told_log import FILE_MS, FILES
+from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo, ShardInfo
 from crawler.errors import CrawlerError
 from crawler.settings import Settings
 from crawler.settings.proxies import Proxy, proxies_of, unresolved_proxy
@@ -27,6 +28,11 @@ INTSET_MIN = 512
 CLOCK_WARN_S = 2.0
 FREE_WARN_BYTES = 4 * 1024**3
 HEADROOM_WARN_BYTES = 256 * 1024**2
+NODE_TIMEOUT_WARN_S = 5.0
+PING_S = 10.0  # that a replica adds to what it may lack: its default time between two pings
+TOLD_S = FILE_MS / 1000 * (FILES - 1)
+SKEW_WARN = 2
+NO_EVICTION = "CONFIG SET maxmemory-policy noeviction"
 FILES_BESIDE_SOCKETS = 128  # archive, index, engine, libraries
 KEPT_OPEN_FACTOR = 2  # connections kept alive in addition to those in use
 PYTHON_MIN = (3, 11)
@@ -145,6 +151,7 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
     try:
         info = await engine.info()
         before = time.time()
+        shards = await engine.shards()
         seconds, micros = await engine.command("TIME")
         skew_s = int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2
     except CrawlerError as error:
@@ -152,9 +159,49 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
         return [Check("engine", Level.FAIL, found, mend or "start it, or correct --redis")]
     finally:
         await engine.close()
-    return [
+    checks = [
         _version(info), _role(info), _policy(info), _persistence(info), _intset(info), _memory(info), _clock(skew_s),
     ]  # fmt: skip
+    return [*checks, *cluster_checks(shards)] if shards else checks
+
+
+def cluster_checks(shards: Sequence[ShardInfo]) -> list[Check]:
+    """Of a cluster as a whole, and of what may differ between its primaries."""
+    there = [one for one in shards if not one.error]
+    checks = [_shards(shards)]
+    if evicting := [one.name for one in there if one.policy not in ("", "noeviction")]:
+        checks.append(Check("eviction", Level.FAIL, f"{', '.join(evicting)}: URLs would be lost", NO_EVICTION))
+    if forgetful := [one.name for one in there if not one.is_persistent]:
+        found = f"{', '.join(forgetful)}: no append-only file"
+        checks.append(Check("persistence", Level.FAIL, found, "CONFIG SET appendonly yes"))
+    if any(one.needs_all_slots for one in there):
+        found = "while one shard is down, the others refuse their work, too"
+        checks.append(Check("coverage", Level.WARN, found, "CONFIG SET cluster-require-full-coverage no, on each node"))
+    timeout_s = max((one.node_timeout_s for one in there), default=0.0)
+    if timeout_s > NODE_TIMEOUT_WARN_S:
+        found = f"a failover takes at least {duration(timeout_s)} (cluster-node-timeout)"
+        checks.append(Check("failover", Level.WARN, found, "CONFIG SET cluster-node-timeout 5000, on each node"))
+    lacking_s = max((one.node_timeout_s * one.validity + PING_S if one.validity else 1e9 for one in there), default=0)
+    if lacking_s > TOLD_S:
+        found = f"a replica may be promoted that lacks more than the last {duration(TOLD_S)}, which are sent again"
+        mend = "CONFIG SET cluster-replica-validity-factor 10, on each node"
+        checks.append(Check("replicas", Level.WARN, found, mend))
+    sizes = sorted(one.used_bytes for one in there)
+    if sizes and sizes[-1] > SKEW_WARN * sizes[0] + HEADROOM_WARN_BYTES:
+        found = f"the fullest primary uses {size(sizes[-1])}, the emptiest {size(sizes[0])}"
+        checks.append(Check("skew", Level.WARN, found, "move slots: redis-cli --cluster rebalance HOST:PORT"))
+    return checks
+
+
+def _shards(shards: Sequence[ShardInfo]) -> Check:
+    if silent := [f"{one.name} ({one.error})" for one in shards if one.error]:
+        return Check(
+            "shards", Level.FAIL, f"no answer from {', '.join(silent)}", "start it, or let a replica take over"
+        )
+    if alone := [one.name for one in shards if not one.has_replica]:
+        found = f"{', '.join(alone)}: no replica that works"
+        return Check("shards", Level.WARN, found, "add one: what a primary has is lost with its machine")
+    return ok("shards", f"{len(shards)} primaries, each with a replica")
 
 
 def _version(info: EngineInfo) -> Check:
@@ -173,9 +220,7 @@ def _role(info: EngineInfo) -> Check:
 
 def _policy(info: EngineInfo) -> Check:
     if info.policy != "noeviction":
-        return Check(
-            "eviction", Level.FAIL, f"{info.policy}: URLs would be lost", "CONFIG SET maxmemory-policy noeviction"
-        )
+        return Check("eviction", Level.FAIL, f"{info.policy}: URLs would be lost", NO_EVICTION)
     return ok("eviction", "noeviction")
 
 
