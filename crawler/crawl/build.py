@@ -55,12 +55,12 @@ from crawler.worker.outcomes import ContentSteps, InternalErrors
 from crawler.worker.process import HandlerRuntime, PageParser
 from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher, RoomShare
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.retelling import Retelling
+from crawler.worker.retelling import Retelling, all_told
 from crawler.worker.revisits import Revisits
 from crawler.worker.robots import RobotsCache, RobotsGate, RobotsReader, SlotBorrower
 from crawler.worker.route import HeldBack, RouteStage
 from crawler.worker.router import Router, RunBook
-from crawler.worker.runs import JobStore
+from crawler.worker.runs import JobStore, always
 from crawler.worker.schedule import ProgressWatch, awaited
 from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
 from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
@@ -383,9 +383,13 @@ def _build(
     )
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, work, s)
+
+    async def told_by_all() -> bool:
+        return all_told(retelling.digest, await crawl.members.read())
+
     jobs = JobRunner(
         JobStore(jobs=crawl.jobs, runs=crawl.runs, engine=engine), frontier, router, held, fetcher, slot_borrower,
-        s.jobs,
+        s.jobs, is_told=told_by_all if engine.is_cluster else always,
     )  # fmt: skip
     claimer = Claimer(
         frontier, work, s, on_short=spiller.request, on_set_back=restarts.noticed_in, on_runs=runs.learn,

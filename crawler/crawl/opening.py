@@ -64,10 +64,7 @@ if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
     from crawler.worker.router import Router
 
-NO_CLUSTER = (
-    "crawls on a cluster are a trial, and jobs may lose pages when a shard fails over: "
-    "to try one, add --set frontier.cluster=true"
-)
+NO_CLUSTER = "crawls on a cluster are a trial (docs/operate/cluster.md): to try one, add --set frontier.cluster=true"
 
 # Does the crawl that the engine has belong to this folder? May it be recreated from it?
 #

@@ -6,7 +6,7 @@ While the crawl has no job, nothing of it reads or writes anything.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 
 from crawler.crawl.seed import BATCH, SitemapReader
 from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport
@@ -23,7 +23,7 @@ from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import SlotBorrower
 from crawler.worker.router import Router
-from crawler.worker.runs import ClockCheck, JobStore, RunWatch, Triggers
+from crawler.worker.runs import ClockCheck, JobStore, RunWatch, Triggers, always
 
 # Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
 #
@@ -105,8 +105,9 @@ class JobRunner:
         fetcher: Fetcher,
         slot_borrower: SlotBorrower,
         settings: JobSettings,
+        is_told: Callable[[], Awaitable[bool]] = always,
     ) -> None:
-        """`router`: that of the crawl itself."""
+        """`router`: that of the crawl itself. `is_told`: as of `RunWatch`."""
         self._runs = store.runs
         self._frontier = frontier
         self._router = router
@@ -115,8 +116,9 @@ class JobRunner:
         self.clock = ClockCheck(store.engine)
         self.watch = RunWatch(
             store, held, seed=self._seed, read_sitemap=self._read_sitemap, on_plan=self._stored,
-            clock=self.clock, settings=settings,
+            clock=self.clock, settings=settings, is_safe=self._is_safe, is_told=is_told,
         )  # fmt: skip
+        self._engine = store.engine
         self._triggers = Triggers(
             store.jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
             is_clock_right=lambda: self.clock.is_right, settings=settings,
@@ -153,6 +155,10 @@ class JobRunner:
                 await self.clock.measure()
                 with contextlib.suppress(EngineError):
                     await self.watch.find()
+
+    async def _is_safe(self, partition: int) -> bool:
+        """On one server, the end of its file is lost as a whole: what depends on it with it."""
+        return not self._engine.is_cluster or bool(await self._frontier.written([partition]))
 
     def _stored(self, plan: Plan) -> None:
         revisions = {row.run: row.revision for row in plan.job.active}

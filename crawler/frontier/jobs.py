@@ -510,15 +510,21 @@ class Runs:
             replies = await self._engine.run_all(calls)
             left = [one for one, is_more in zip(left, replies, strict=True) if int(is_more)]
 
-    async def close_everywhere(self, runs: Sequence[str]) -> None:
-        """Forget ended runs, in all partitions that they touched and in those of their jobs."""
+    async def close_everywhere(self, runs: Sequence[str]) -> bool:
+        """Forget ended runs, in all partitions that they touched and in those of their jobs. False: try again, as a
+        failover may undo what was just done in some.
+        """
         raw = await self._engine.commands([("SMEMBERS", self._of(run, "touched")) for run in runs])
         await self.close((run, int(p)) for run, members in zip(runs, raw, strict=True) for p in members)
+        touched = {self._keys.meta(int(p)) for members in raw for p in members}
+        if self._engine.is_cluster and touched and await self._engine.written(touched) != touched:
+            return False
         commands: list[tuple[object, ...]] = []
         for run in runs:
             commands.append(("DEL", self._of(run, "touched"), self._of(run, "roots")))
             commands.append(("SREM", self._keys.of(self.home(run), "closing"), run))
         await self._engine.commands(commands)
+        return True
 
     def home(self, run: str) -> int:
         """The partition of its job."""

@@ -30,6 +30,11 @@ UNDER_WAY = "?"
 LOOK_S = 0.5  # between two looks at what others know of the cluster
 
 
+def all_told(digest: str, members: Mapping[str, Member]) -> bool:
+    """Has each shard of a cluster what these sent, dead ones among them? `digest`: that of the session that asks."""
+    return digest != UNDER_WAY and all(m.engine == digest for m in members.values() if m.state != "seeding")
+
+
 class Retelling:
     """`run` sends; the other methods only note what is to be sent."""
 

@@ -256,6 +256,11 @@ class JobStore:
     engine: Engine
 
 
+async def always(*_: object) -> bool:
+    """On an engine that is one server."""
+    return True
+
+
 class RunWatch:
     """Follows the active runs of the partitions that are held."""
 
@@ -269,10 +274,16 @@ class RunWatch:
         on_plan: Callable[[Plan], None],
         clock: ClockCheck,
         settings: JobSettings = DEFAULTS,
+        is_safe: Callable[[int], Awaitable[bool]] = always,
+        is_told: Callable[[], Awaitable[bool]] = always,
     ) -> None:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
-        nothing is decided.
+        nothing is decided. On a cluster, `is_safe` tells whether a failover keeps what is stored in a partition: the
+        record of a run before its seeds are added elsewhere, its end before others forget it. `is_told`: has each
+        shard what was sent there? Raise EngineError.
         """
+        self._is_safe = is_safe
+        self._is_told = is_told
         self._jobs = store.jobs
         self._runs = store.runs
         self._engine = store.engine
@@ -337,6 +348,8 @@ class RunWatch:
             one = await self._to_seed.get()
             while self._is_ours(one):
                 try:
+                    while not await self._is_safe(one.partition):  # noqa: ASYNC110 - there is no event
+                        await asyncio.sleep(ENGINE_PAUSE_S)
                     await self._seed_run(one)
                     break
                 except EngineError as error:
@@ -407,6 +420,10 @@ class RunWatch:
             return
         run_id = self._engine.run_id
         try:
+            if not await self._is_told():
+                for one in due:
+                    one.last = None
+                return
             for one, counts in zip(due, await self._runs.passes([one.record.run for one in due]), strict=True):
                 before, one.last = one.last, RunPass(run_id, counts)
                 if before is not None and is_run_finished((before, one.last)):
@@ -486,7 +503,15 @@ class RunWatch:
             try:
                 closing = await self._runs.closing_in({partition for partition, _ in ours})
                 # An engine that fell back may have forgotten that a run had ended: then it goes on.
-                await self._runs.close_everywhere([run for partition, run in ours if run in closing[partition]])
+                ended = [(partition, run) for partition, run in ours if run in closing[partition]]
+                safe = {partition for partition in {*dict(ended)} if await self._is_safe(partition)}
+                now = [one for one in ended if one[0] in safe]
+                is_closed = await self._runs.close_everywhere([run for _, run in now])
+                late = [one for one in ended if one[0] not in safe or not is_closed]
+                for one in late:
+                    self._closing.put_nowait(one)
+                if late:
+                    await asyncio.sleep(ENGINE_PAUSE_S)
             except EngineError:
                 for one in some:
                     self._closing.put_nowait(one)

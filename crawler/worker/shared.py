@@ -24,7 +24,7 @@ from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.settings import FrontierSettings
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.response_policy import Recall
-from crawler.worker.retelling import UNDER_WAY
+from crawler.worker.retelling import all_told
 from crawler.worker.router import Router
 from crawler.worker.turn import SetAside
 from crawler.worker.work import Work
@@ -547,9 +547,8 @@ class FinishWatcher:
         return False
 
     def _is_untold(self, members: Mapping[str, Member]) -> bool:
-        """May a shard of a cluster lack what somebody sent there, or what somebody sent who is dead?"""
-        digest = self._digest()
-        return any(m.engine != digest for m in members.values() if m.state != "seeding") or digest == UNDER_WAY
+        """May a shard of a cluster lack what somebody sent there?"""
+        return not all_told(self._digest(), members)
 
     async def _pass(self, alive: Callable[[], Mapping[str, Member]], *, has_jobs: bool) -> Pass:
         """With jobs, the log may always have entries of runs: it is drained when these have ended."""

@@ -68,10 +68,11 @@ class Stored:
     async def closing_in(self, partitions: Iterable[int]) -> dict[int, list[str]]:
         return {p: list(self.closing) for p in partitions}
 
-    async def close_everywhere(self, runs: Sequence[str]) -> None:
+    async def close_everywhere(self, runs: Sequence[str]) -> bool:
         if self.is_down:
             raise EngineDown("no answer")
         self.closed += runs
+        return True
 
     def __contains__(self, partition: int) -> bool:
         return True

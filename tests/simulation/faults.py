@@ -55,7 +55,7 @@ class Faults:
         self._ambushes = Ambushes(server, fleet.internet)
         self.on_engine_clock: Callable[[], None] = lambda: None
         self.is_over = False
-        self._fell_ns = 0  # when the engine fell back last
+        self._fell_ns = self._failed_over_ns = 0  # when the engine, or a shard of it, fell back last
 
     @property
     def _noted(self) -> Disturbances:
@@ -283,7 +283,7 @@ class Faults:
             self._loop.after(self._rng.uniform(0.02, 1.0), self._fall_back, taken, self._loop.now_ns)
 
     def _fall_back(self, snapshot: list[tuple[bytes, bytes]], taken_ns: int) -> None:
-        if taken_ns < self._fell_ns:  # what it holds was undone meanwhile, and can't come back
+        if taken_ns < max(self._fell_ns, self._failed_over_ns):  # what it holds was undone since, and can't come back
             return
         if self._server.is_up and not self.is_over:
             self._fell_ns = self._loop.now_ns
@@ -310,6 +310,7 @@ class Faults:
         if taken_ns < self._fell_ns or not self._server.is_up or self.is_over or not shard.is_cut:
             shard.is_cut = False
             return
+        self._failed_over_ns = self._loop.now_ns
         kind = f"shard failover {place}"
         self._noted.began(kind)
         shard.is_up = False

@@ -99,10 +99,9 @@ def plan_of(seed: int, *, shape: str = "", mix: str = "", has_jobs: bool | None 
     """A seed's plan. `shape` of the web, `mix` of faults, and whether there are jobs, are drawn unless given."""
     jobs = rng_of(seed, "jobs")
     luck = jobs.random()
-    plan = _plan_of(seed, shape, mix)
+    plan = _sharded(_plan_of(seed, shape, mix), rng_of(seed, "shards"))
     if luck < JOBBED if has_jobs is None else has_jobs:
-        return _with_jobs(plan, jobs)  # not on a cluster: what a shard loses of jobs and runs is not mended yet
-    plan = _sharded(plan, rng_of(seed, "shards"))
+        return _with_jobs(plan, jobs)
     posting = rng_of(seed, "posts")
     if plan.shape != "chain" and posting.random() < POSTING:
         add_posts(plan.web, posting)
@@ -135,6 +134,8 @@ def _with_jobs(plan: Plan, rng: random.Random) -> Plan:
         jobs=_jobs_of(s, rng),
     )  # fmt: skip
     acts = acts_of(rng, plan.web, plan.shape)
+    if plan.shards:  # a removal that a shard forgot: the job is there again, and what was left out of its run is not
+        acts = tuple(act for act in acts if act.kind != "remove")
     last_s = max(act.at_s for act in acts)
     steps = [] if plan.is_planned else clock_steps_of(rng, last_s + 3.0)
     faults = tuple(sorted((*plan.faults, *steps)))
