@@ -63,7 +63,7 @@ async def test_late_heartbeats_stop_their_owner_and_only_silence_causes_takeover
                 await asyncio.sleep(1.0)
                 proxy.hold_replies_of(beat, 0.0)
                 await asyncio.sleep(0.5)
-                assert (late.heartbeat._liveness.lease_losses, len(won)) == (0, first)
+                assert (late.membership.heartbeat._liveness.lease_losses, len(won)) == (0, first)
                 await answered_beat(late)
                 proxy.hold_replies_of(beat, 60)
                 story["held"] = time.monotonic()
