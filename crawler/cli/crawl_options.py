@@ -27,6 +27,7 @@ KEYS = {
     "pages": "crawl.pages_max",
     "time": "crawl.time_max_s",
     "node": "membership.node",
+    "partitions": "crawl.partitions",
     "order": "frontier.order",
     "app": "handlers.app",
 }
@@ -62,6 +63,12 @@ def add_fetching(parser: argparse.ArgumentParser, *, many: bool = True) -> None:
             type=whole_type,
             metavar="N",
             help="requests open at once to one domain (default: 1)",
+        )
+        group.add_argument(
+            "--partitions",
+            type=whole_type,
+            metavar="N",
+            help="parts of the frontier, fixed when the crawl is created (default: 1024, on a cluster 4096)",
         )
     group.add_argument(
         "--contact",

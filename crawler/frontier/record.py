@@ -26,6 +26,7 @@ from crawler.rules.urls import (
 from crawler.settings import OrderSettings, ScopeSettings, Settings
 from crawler.settings.kept import Kept, class_of, kept_of
 from crawler.settings.removed import REMOVED as REMOVED_SETTINGS
+from crawler.settings.schema import LoadedSettings
 
 # Every key of the engine, made in one place.
 #
@@ -200,10 +201,15 @@ class ScopeHistory(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[tuple[int, ScopeSettings], ...]
 
 
-def _record_of(settings: Settings, was: CrawlRecord | None) -> CrawlRecord:
+PARTITIONS_OF_CLUSTER = 4096  # unless settings name another number: so that each of many primaries has enough
+
+
+def _record_of(settings: Settings, was: CrawlRecord | None, *, is_cluster: bool = False) -> CrawlRecord:
+    is_given = not isinstance(settings, LoadedSettings) or "crawl.partitions" in settings.given
+    many = is_cluster and was is None and not is_given
     return CrawlRecord(
         layout=LAYOUT,
-        partitions=settings.crawl.partitions,
+        partitions=PARTITIONS_OF_CLUSTER if many else settings.crawl.partitions,
         begun_at=time.time(),
         queue_by=settings.frontier.queue_by,
         run=0,
@@ -288,7 +294,7 @@ class Crawls:
             with contextlib.suppress(EngineFull):  # what is in a full engine can be opened
                 await self._engine.command(*listing)
             return stored
-        record = _encode(_record_of(settings, was))
+        record = _encode(_record_of(settings, was, is_cluster=self._engine.is_cluster))
         await self._engine.commands([listing, ("HSETNX", self.keys.crawl, "record", record)])
         stored = await self.load()
         if stored is None:

@@ -12,7 +12,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown, NoCrawlError
 from crawler.frontier.members import Member, Members
 from crawler.frontier.owner import Frontier
-from crawler.frontier.record import CRAWLS, LAYOUT, CrawlList, Crawls, Keys
+from crawler.frontier.record import CRAWLS, LAYOUT, CrawlList, Crawls, Keys, _record_of
 from crawler.rules.urls import Fingerprints, partition_of
 from crawler.settings import MembershipSettings, Settings, load
 from crawler.views.report import CrawlCondition, crawl_row, crawl_rows, remove_crawl
@@ -240,3 +240,15 @@ async def test_a_full_engine_gives_up_a_crawl_and_lets_others_be_opened(door: Do
 def test_a_pattern_takes_no_character_of_a_name_for_a_wildcard() -> None:
     assert Keys("a.b-c_1").pattern == "{a.b-c_1[:}]*"
     assert Keys("a*[b]?\\").pattern == "{a\\*\\[b\\]\\?\\\\[:}]*"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_cluster", "partitions"),
+    [({}, False, 1024), ({}, True, 4096), ({"crawl.partitions": 1024}, True, 1024), ({"crawl.partitions": 7}, True, 7)],
+)
+def test_a_crawl_on_a_cluster_has_more_partitions_unless_a_number_is_named(
+    given: dict[str, int], is_cluster: bool, partitions: int
+) -> None:
+    made = _record_of(load(environment={}, options=given), None, is_cluster=is_cluster)
+    assert made.partitions == partitions
+    assert _record_of(load(environment={}), made, is_cluster=True).partitions == 1024  # a rebuild names what it was
