@@ -64,8 +64,10 @@ class Node:
 
     @property
     def is_alive(self) -> bool:
+        """The process with its number may be another one by now."""
         with contextlib.suppress(OSError, ValueError):
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            is_zombie = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            return not is_zombie and Path(f"/proc/{self.pid}/cwd").resolve() == self.home.resolve()
         return False
 
     @property
@@ -88,7 +90,7 @@ class Node:
 
     def kill(self) -> None:
         """At once, with what it has in memory."""
-        with contextlib.suppress(ProcessLookupError):
+        if self.is_alive:
             os.kill(self.pid, signal.SIGKILL)
         wait_for(lambda: not self.is_alive, f"the end of node {self.port}")
 
