@@ -36,6 +36,17 @@ class RingMember(msgspec.Struct, frozen=True, kw_only=True):
     held: int  # partitions, by leases
 
 
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """A primary of the cluster that the engine is, and its part of the crawl."""
+
+    name: str  # host:port
+    is_up: bool
+    has_replica: bool
+    slots: int
+    partitions: int
+    used_bytes: int
+
+
 class RingMembers(msgspec.Struct, frozen=True, kw_only=True):
     """All members of a crawl, and what nobody on the list holds."""
 
@@ -45,6 +56,7 @@ class RingMembers(msgspec.Struct, frozen=True, kw_only=True):
     free: int  # partitions without a lease
     held_by_gone: int  # partitions held by sessions that are not on the list
     rings: Mapping[str, Sequence[str]]  # digest -> nodes that follow it, that of most first; empty when all agree
+    shards: Sequence[Shard] = ()  # of a cluster
 
 
 class UrlPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,8 +276,22 @@ async def members(crawl: OpenCrawl) -> RingMembers:
     strangers = sum(n for session, n in held.items() if session not in listed)
     return RingMembers(
         crawl=crawl.settings.crawl.name, partitions=crawl.record.partitions, members=rows,
-        free=unowned, held_by_gone=strangers, rings=rings,
+        free=unowned, held_by_gone=strangers, rings=rings, shards=await shards(crawl),
     )  # fmt: skip
+
+
+async def shards(crawl: OpenCrawl) -> list[Shard]:
+    """Of a cluster, in the order of their names; [] of one server. Raises EngineError."""
+    found = await crawl.engine.shards()
+    metas = map(crawl.keys.meta, range(crawl.record.partitions)) if found else ()
+    partitions = Counter(map(crawl.engine.shard_of_key, metas))
+    return [
+        Shard(
+            name=one.name, is_up=not one.error, has_replica=one.has_replica, slots=one.slots,
+            partitions=partitions[one.name], used_bytes=one.used_bytes,
+        )
+        for one in found
+    ]  # fmt: skip
 
 
 def located(crawl: OpenCrawl, text: str) -> tuple[str, str, str, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, number, or_nothing, table
+from crawler.terminal.text import NOTHING, by_number, counted, duration, facts, number, or_nothing, size, table
 from crawler.views.ring import (
     Eviction,
     NewPin,
@@ -12,6 +12,7 @@ from crawler.views.ring import (
     RemovedPin,
     RingMembers,
     RingPlan,
+    Shard,
     UrlPlace,
 )
 
@@ -22,7 +23,8 @@ PIN_STATES = {"heard": "heard", "moving": "on its way", "waiting": "its node doe
 def members_text(found: RingMembers) -> str:
     total = found.partitions
     if not found.members:
-        return f"No instance is running; {number(total)} partitions wait. Start one: crawler run"
+        none = f"No instance is running; {number(total)} partitions wait. Start one: crawler run"
+        return f"{none}\n\n{shards_text(found.shards)}" if found.shards else none
     rows = [
         (
             m.node,
@@ -46,7 +48,25 @@ def members_text(found: RingMembers) -> str:
         )
     if found.rings:
         lines.append(f"\n{_rings_text(found.rings)}")
+    if found.shards:
+        lines.append(f"\n{shards_text(found.shards)}")
     return "\n".join(lines)
+
+
+def shards_text(found: Sequence[Shard]) -> str:
+    headers = ("shard", "state", "replica", "slots", "partitions", "memory")
+    rows = [
+        (
+            one.name,
+            "up" if one.is_up else "down",
+            "yes" if one.has_replica else "none that works",
+            number(one.slots),
+            number(one.partitions),
+            size(one.used_bytes) if one.is_up else NOTHING,
+        )
+        for one in found
+    ]
+    return table(headers, rows, left=3)
 
 
 def _rings_text(rings: Mapping[str, Sequence[str]]) -> str:

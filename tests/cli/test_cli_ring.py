@@ -17,9 +17,10 @@ from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.rules.urls import partition_of
 from crawler.settings import Settings, load
-from crawler.views.ring import disagreeing, members
+from crawler.views.ring import RingMembers, Shard, disagreeing, members
 from crawler.views.ring_text import members_text
 from tests.cli.cli_lab import exit_code
+from tests.support.cluster import Cluster
 from tests.support.engine import Engine
 
 PARTITIONS = 64
@@ -273,3 +274,28 @@ async def test_among_equals_the_ring_of_our_own_settings_is_right(
         seen = await crawl.members.read()
         assert list(await disagreeing(crawl, seen, "bbb")) == ["bbb", "aaa"]
         assert list(await disagreeing(crawl, seen, "ccc")) == ["aaa", "bbb"]
+
+
+def test_the_shards_of_a_cluster_are_listed_with_what_they_lack() -> None:
+    one = Shard(name="a:7100", is_up=True, has_replica=True, slots=8192, partitions=2048, used_bytes=3 << 20)
+    two = Shard(name="b:7101", is_up=False, has_replica=False, slots=8192, partitions=2048, used_bytes=0)
+    found = RingMembers(crawl="main", partitions=4096, members=(), free=0, held_by_gone=0, rings={}, shards=[one, two])
+    lines = members_text(found).splitlines()
+    assert lines[0] == "No instance is running; 4,096 partitions wait. Start one: crawler run"
+    assert [line.split() for line in lines[-2:]] == [
+        ["a:7100", "up", "yes", "8,192", "2,048", "3.00", "MiB"],
+        ["b:7101", "down", "none", "that", "works", "8,192", "2,048", "-"],
+    ]
+
+
+@pytest.mark.cluster
+def test_the_shards_of_a_real_cluster_have_all_partitions_between_them(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--redis", cluster.url, "--set", "frontier.cluster=true", "--dir", str(tmp_path / "c"))
+    assert main(["seed", "http://a.test/", *where]) == 0
+    capsys.readouterr()
+    assert main(["ring", "--json", *where]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [shard["name"] for shard in shown["shards"]] == [f"127.0.0.1:{node.port}" for node in cluster.nodes]
+    assert sum(shard["partitions"] for shard in shown["shards"]) == shown["partitions"] == 4096
