@@ -297,6 +297,7 @@ class Cluster:
     async def of_each(self, commands: Sequence[Command]) -> list[tuple[str, bool, int, list[Any]]]:
         """Of each primary its name, whether a replica of it works, its number of slots, and its replies."""
         await self._ready()
+        await self._read_map(self._probe_s)
         parts = await asyncio.gather(*(self._ask(node, commands) for node in self._primaries))
         return [
             (node.name, node.has_replica, self._slots.count(node), replies)

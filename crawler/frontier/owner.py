@@ -532,7 +532,15 @@ class Leases:
         self._hash_key = hash_key.hex()
 
     async def read(self, partitions: Iterable[int]) -> list[Lease]:
-        """The current leases, without those on a shard that is down. Raises ConflictError for one that was wiped."""
+        """The current leases. Raises ConflictError for one on a shard that was wiped, EngineError where one is down."""
+        wanted = list(partitions)
+        found = await self.read_there(wanted)
+        if len(found) < len(wanted):
+            raise EngineDown("no answer from a shard of the engine")
+        return found
+
+    async def read_there(self, partitions: Iterable[int]) -> list[Lease]:
+        """The same without those on a shard that is down."""
         wanted = list(partitions)
         fields = ("session", "node", "epoch", "sequence", *MARK[self._engine.is_cluster])
         raw = await self._engine.replies_of([("HMGET", self._keys.meta(p), *fields) for p in wanted])

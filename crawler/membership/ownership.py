@@ -252,7 +252,7 @@ class Ownership:
         """
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
-        seen = await self._leases.read(asked) if asked else []
+        seen = await self._leases.read_there(asked) if asked else []
         if pages := self._held.set_back(seen):
             log.warning("engine.set_back", extra={"pages": pages})
             self._listener.set_back(pages)

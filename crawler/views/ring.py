@@ -253,7 +253,7 @@ async def members(crawl: OpenCrawl) -> RingMembers:
     rings = await disagreeing(crawl, living, ring.digest)
     odd = {node for nodes in list(rings.values())[1:] for node in nodes}
     suggested = Counter(ring.owners)
-    leases = await crawl.leases.read(range(crawl.record.partitions))
+    leases = await crawl.leases.read_there(range(crawl.record.partitions))
     held = Counter(lease.session for lease in leases if lease.session)
     now = time.time()
     rows = [
@@ -434,6 +434,7 @@ class PartitionOwners(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Sequence[str]
     held: Sequence[int]  # by leases
     suggested: Sequence[int]  # by the ring
+    shards: Sequence[Shard] = ()  # of a cluster
 
 
 class TakeoversView(msgspec.Struct, frozen=True, kw_only=True):
@@ -444,15 +445,17 @@ class TakeoversView(msgspec.Struct, frozen=True, kw_only=True):
 
 async def partition_owners(crawl: OpenCrawl) -> PartitionOwners:
     """One pass over the leases. Raises EngineError, as all functions here do."""
-    leases = await crawl.leases.read(range(crawl.record.partitions))
+    holders = [""] * crawl.record.partitions
+    for lease in await crawl.leases.read_there(range(crawl.record.partitions)):  # without those on a shard that is down
+        holders[lease.partition] = lease.node if lease.session else ""
     ring = await ring_of(crawl, weights_of(await crawl.members.read()))
-    holders = [lease.node if lease.session else "" for lease in leases]
     suggested = ring.owners or [""] * len(holders)
     nodes = sorted({*holders, *suggested} - {""})
     place = {node: n for n, node in enumerate(nodes)} | {"": NOBODY}
     return PartitionOwners(
-        nodes=nodes, held=[place[node] for node in holders], suggested=[place[node] for node in suggested]
-    )
+        nodes=nodes, held=[place[node] for node in holders], suggested=[place[node] for node in suggested],
+        shards=await shards(crawl),
+    )  # fmt: skip
 
 
 async def takeovers(crawl: OpenCrawl, limit: int) -> TakeoversView:

@@ -18,7 +18,7 @@ async def test_holders_and_suggestions_of_all_partitions(api: Served) -> None:
     crawl = api.crawl
     count = crawl.record.partitions
     _, found = await api.get("/v1/ring/partitions")
-    assert found == {"nodes": [], "held": [-1] * count, "suggested": [-1] * count}
+    assert found == {"nodes": [], "held": [-1] * count, "suggested": [-1] * count, "shards": []}
     for node in ("left", "right"):
         member = replace(member_of(crawl, node, state="alive"), session=node)
         await crawl.members.join(member)

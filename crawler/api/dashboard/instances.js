@@ -1,8 +1,8 @@
 // Instances: the ring's picture, members, leases that change hands, and takeovers.
 
 import { Repeater, get } from "./api.js";
-import { $, cells, el, keyed, reading, text } from "./dom.js";
-import { ago, counted, duration, moment, nowS, number, words } from "./format.js";
+import { $, cells, el, keyed, reading, show, text } from "./dom.js";
+import { ago, counted, duration, moment, nowS, number, size, words } from "./format.js";
 import { NOBODY, RingPicture, colourOf, meet, movesOf } from "./ring.js";
 
 const EVERY_MS = 5000;
@@ -29,11 +29,49 @@ export function ringReader(names) {
     moves.unshift(...changed.map((move) => ({ ...move, at })));
     moves.length = Math.min(moves.length, MOVES_KEPT);
     drawMoves(moves);
+    drawShards(found.shards);
     const isMoving = changed.length || ring.held.some((node, p) => node !== ring.suggested[p]);
     repeater.everyMs = isMoving ? HURRY_MS : EVERY_MS;
   }, EVERY_MS);
   return repeater;
 }
+
+const SHARD_HEADERS = ["Primary", "State", "Replica", "#Slots", "#Partitions", "#Memory"];
+
+/** Of an engine that is a cluster. */
+function drawShards(shards) {
+  show($("shards-panel"), shards.length > 0);
+  if (!shards.length) return;
+  if (!$("shards").tHead) $("shards").append(...head("Shards", SHARD_HEADERS), el("tbody"));
+  keyed(
+    $("shards").tBodies[0],
+    shards,
+    (shard) => shard.name,
+    () => el("tr", {}, SHARD_HEADERS.map((h) => el("td", { class: h.startsWith("#") ? "n" : null }))),
+    (row, shard) =>
+      cells(row, [
+        shard.name,
+        shard.is_up ? "up" : "down",
+        shard.has_replica ? "yes" : "none that works",
+        number(shard.slots),
+        number(shard.partitions),
+        shard.is_up ? size(shard.used_bytes) : "",
+      ]),
+  );
+}
+
+const head = (caption, headers) => [
+  el("caption", { class: "visually-hidden" }, caption),
+  el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      headers.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))),
+    ),
+  ),
+];
 
 function takeoverLine(t, isShort = false) {
   const silence = t.silent_ms >= 0 && !isShort ? `, silent for ${duration(t.silent_ms / 1000)}` : "";
@@ -97,19 +135,7 @@ const HEADERS = [
 
 /** Shows members and takeovers as the event feed brings them. */
 export function instancesView() {
-  $("members").append(
-    el("caption", { class: "visually-hidden" }, "Members"),
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        HEADERS.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "n" : null }, h.replace("#", ""))),
-      ),
-    ),
-    el("tbody", {}, reading(HEADERS.length)),
-  );
+  $("members").append(...head("Members", HEADERS), el("tbody", {}, reading(HEADERS.length)));
   const takeovers = new Map(); // by both sessions: each comes as an event, and may be read as well
   const keep = (one) => takeovers.set(`${one.session} ${one.by_session} ${one.at}`, one);
 
