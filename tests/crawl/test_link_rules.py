@@ -38,7 +38,7 @@ async def test_a_crawl_keeps_the_spelling_that_it_began_with_also_in_a_rebuild(
     settings, seed, spelled = lab.settings(), lab.site.url(HOST), lab.site.url(HOST, target)
     with monkeypatch.context() as patch:
         record_of = crawl_record._record_of
-        patch.setattr(crawl_record, "_record_of", lambda *given: replace(record_of(*given), link_rules=rules))
+        patch.setattr(crawl_record, "_record_of", lambda *a, **named: replace(record_of(*a, **named), link_rules=rules))
         done = await crawl(settings, [seed])
     assert done.statuses == {seed: 200, spelled: 200}
     assert await audit(settings) == 0

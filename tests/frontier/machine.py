@@ -328,13 +328,17 @@ class FrontierSteps(RuleBasedStateMachine):
     def _check_states(self, model: PartitionModel, raw: RawPartition) -> None:
         check_states(model, raw)
 
-    def _pick(self, index: int, off: int, which: str) -> tuple[PartitionModel, Claim, Fence, bool]:
+    def _pick(
+        self, index: int, off: int, which: str, *, has_request: bool = False
+    ) -> tuple[PartitionModel, Claim, Fence, bool]:
         """A delivery, the fence to speak under, and whether it still counts. Mostly one that does."""
         pools = {
             "live": [d for d in self._deliveries if self._counts(d)],
             "overtaken": [d for d in self._deliveries if self._is_pending(d) and not self._counts(d)],
         }
         pool = pools.get(which.removesuffix(" again")) or self._deliveries
+        if has_request:
+            pool = [d for d in pool if d.claim.request] or [d for d in self._deliveries if d.claim.request]
         delivery = pool[index % len(pool)]
         claim, session = delivery.claim, delivery.session
         model = self._models[claim.partition]

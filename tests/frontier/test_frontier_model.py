@@ -233,10 +233,7 @@ class FrontierMachine(SpillingSteps, ParkingSteps, StopSteps, RunSteps, AsideSte
     @precondition(lambda self: any(d.claim.request for d in self._deliveries))
     @rule(index=some, off=moments, which=deliveries)
     def note_sent(self, index: int, off: int, which: str) -> None:
-        model, claim, fence, counts = self._pick(index, off, which)
-        if claim.request is None:
-            self._untouched = True
-            return
+        model, claim, fence, counts = self._pick(index, off, which, has_request=True)
         outcome = self._do(self._frontiers[fence.session].note_sent(fence, claim))
         if counts:
             model.note_sent(claim.fingerprint)
