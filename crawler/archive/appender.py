@@ -18,6 +18,13 @@ from crawler.errors import ArchiveError
 OPEN_SUFFIX = ".open"
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """A disk that is almost full takes a part. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 class Appender:
     """One new file. `add` never touches the disk; `sync` may run in another thread at the same time.
 
@@ -95,9 +102,7 @@ class Appender:
         if self._descriptor < 0:
             self._descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             sync_directory(self.path.parent)  # the name must survive a power cut, too
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        write_all(self._descriptor, data)
         os.fdatasync(self._descriptor)
         self.durable += len(data)
 

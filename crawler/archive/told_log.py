@@ -2,7 +2,8 @@
 
 A shard of a cluster that fails over may lose its last writes: URLs that were found on pages of other shards, whose
 commits are kept. Who sent them sends them again (worker/retelling.py). A call is noted before it is sent, because the
-process may be killed before it reads the reply. The kernel keeps what a killed process wrote; nothing is synced.
+process may be killed before it reads the reply. The kernel keeps what a killed process wrote; only what a shard that is
+down is owed is synced.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from crawler.archive.appender import write_all
 from crawler.archive.folder import CrawlFolder, Life, archive_error, life_at, open_private
 
 SUFFIX = ".told"
@@ -54,7 +56,7 @@ class ToldLog:
         try:
             if self._clock_ms() >= self._until_ms:
                 path = self._begin_file(drops_old=drops_old)
-            os.write(self._descriptor, data)
+            write_all(self._descriptor, data)
         except OSError as error:
             raise archive_error("write", path, error) from None
         self._bytes += len(data)
@@ -105,13 +107,10 @@ class ToldLog:
                 path.unlink(missing_ok=True)
 
 
-def left_behind(sessions: Path, session: str = "*") -> list[Path]:
+def left_behind(sessions: Path) -> list[Path]:
     """Files in a crawl folder's `sessions` whose session is over."""
-    return [
-        path
-        for path in sorted(sessions.glob(f"{session}{SUFFIX}*"))
-        if life_at(path.with_name(f"{path.name.partition(SUFFIX)[0]}.lock")) is not Life.ALIVE
-    ]
+    found = sorted(sessions.glob(f"*{SUFFIX}*"))
+    return [path for path in found if life_at(path.with_suffix(".lock")) is not Life.ALIVE]
 
 
 def told_in(paths: Sequence[Path]) -> Iterator[Told | None]:

@@ -263,7 +263,8 @@ def check_engine_url(url: str) -> None:
         is_one = False
     if not is_one:
         raise UsageError(
-            f"bad engine URL {shown_server(url)!r}: use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
+            f"bad engine URL {shown_server(url)!r}: use redis://, rediss://, unix://, redis+cluster://, "
+            "rediss+cluster:// or redis+sentinel://"
         )
 
 

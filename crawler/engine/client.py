@@ -185,11 +185,7 @@ class Engine:
         """Look whether the primaries of a cluster are still those that we know."""
         self._servers.doubt()
 
-    def shard_of(self, call: Call) -> str:
-        """A name for the server that a call goes to."""
-        return self._servers.shard_of(call.keys[0])
-
-    def shard_of_key(self, key: str) -> str:
+    def shard_of(self, key: str) -> str:
         """A name for the server that has this key."""
         return self._servers.shard_of(key)
 
@@ -490,7 +486,7 @@ class Gathering:
     async def run(self, call: Call) -> Any:
         """The reply to one call; raises EngineError. If its task is cancelled, the call may still be made."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        shard = self._engine.shard_of(call)
+        shard = self._engine.shard_of(call.keys[0])
         self._waiting.setdefault(shard, []).append((call, answer))
         if shard not in self._senders:
             self._senders[shard] = asyncio.create_task(self._send(shard), name="gathered calls")

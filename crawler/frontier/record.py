@@ -251,7 +251,7 @@ async def check_marks(engine: Engine, keys: Keys, unmarked: Sequence[int]) -> No
     """Raises ConflictError when partitions lack the mark that all were given: their shard was wiped."""
     if not unmarked or not await engine.command("HGET", keys.crawl, "marked"):
         return
-    shards = sorted({engine.shard_of_key(keys.meta(p)) for p in unmarked})
+    shards = sorted({engine.shard_of(keys.meta(p)) for p in unmarked})
     raise ConflictError(
         f"the engine lost {len(unmarked)} partitions of the crawl {keys.crawl_name!r}: {', '.join(shards)} was wiped; "
         "nothing more is crawled; 'crawler rebuild' restores it from the archive"

@@ -304,11 +304,14 @@ def _shared() -> str:
     return "\n".join(map(_code_only, sources))
 
 
-def _registered(name: str) -> str:
-    source = _read(name)
+def _flags_of(name: str, source: str) -> list[str]:
     head = _FLAGS.match(source)
     assert head is not None, f"{name}.lua: its first line says its flags"
-    flags = ", ".join(f"'{flag}'" for flag in (head[1] or "").split(",") if flag)
+    return [flag for flag in (head[1] or "").split(",") if flag]
+
+
+def _registered(name: str, source: str) -> str:
+    flags = ", ".join(f"'{flag}'" for flag in _flags_of(name, source))
     before, _, called = source.rpartition(_CALL)
     return (
         f"(function()\n{_code_only(before)}\n"
@@ -320,9 +323,10 @@ def _registered(name: str) -> str:
 @cache
 def library() -> Library:
     """The library of this release."""
-    text = "\n".join([_shared(), *map(_registered, NAMES)])
+    sources = {one: _read(one) for one in NAMES}
+    text = "\n".join([_shared(), *(_registered(one, source) for one, source in sources.items())])
     name = "crawler_" + hashlib.sha256(text.encode()).hexdigest()[:12]
-    reads = frozenset(one for one in NAMES if "no-writes" in _read(one).partition("\n")[0])
+    reads = frozenset(one for one, source in sources.items() if "no-writes" in _flags_of(one, source))
     return Library(name, f"#!lua name={name}\nlocal PREFIX = '{name}_'\n{text}\n", reads)
 
 

@@ -284,7 +284,7 @@ async def shards(crawl: OpenCrawl) -> list[Shard]:
     """Of a cluster, in the order of their names; [] of one server. Raises EngineError."""
     found = await crawl.engine.shards()
     metas = map(crawl.keys.meta, range(crawl.record.partitions)) if found else ()
-    partitions = Counter(map(crawl.engine.shard_of_key, metas))
+    partitions = Counter(map(crawl.engine.shard_of, metas))
     return [
         Shard(
             name=one.name, is_up=not one.error, has_replica=one.has_replica, slots=one.slots,

@@ -86,7 +86,7 @@ class Retelling:
 
     async def run(self, alive: Callable[[], Mapping[str, Member]]) -> None:
         """Send what was noted, until cancelled; a member that knows of other primaries makes this session look."""
-        while self._engine.is_cluster:
+        while True:
             if not self.is_done:
                 await self._catch_up()
             known = ("", UNDER_WAY, self.digest)

@@ -371,7 +371,7 @@ class SharedRecord:
         self._is_doubtful = False
 
     def noticed(self, change: Change) -> None:
-        """What was changed may be lost: the same counters may then stand for other changes, so all is read anew."""
+        """What was changed may be lost: the same counters may then stand for other changes, so all is read again."""
         self._is_doubtful |= change.may_have_lost and change.affects(self._crawls.keys.crawl)
 
     async def run(self) -> None:

@@ -110,13 +110,13 @@ def test_a_failover_that_loses_the_last_writes_loses_no_page(
         crawl.fetched(250)
         primary = which(cluster)
         replica = cluster.replica_of(primary)
-        os.kill(replica.pid, signal.SIGSTOP)
-        primary.ask("CLIENT", "KILL", "TYPE", "replica")
-        time.sleep(1.0)
-        if dies_too:
-            os.kill(crawl.instances[0], signal.SIGKILL)
-        primary.kill()
-        os.kill(replica.pid, signal.SIGCONT)
+
+        def fail() -> None:
+            if dies_too:
+                os.kill(crawl.instances[0], signal.SIGKILL)
+            primary.kill()
+
+        cluster.cut(replica, 1.0, at_end=fail)
         cluster.wait_promoted(replica)
         crawl.check()
 

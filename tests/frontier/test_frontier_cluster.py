@@ -12,7 +12,7 @@ from crawler.engine.client import Call, Engine, Gathering
 from crawler.engine.cluster import slot_of
 from crawler.errors import EngineDown, EngineError, EngineUnfit
 from crawler.frontier.scripts import library
-from tests.frontier.resp_server import bulk
+from tests.frontier.resp_server import bulk, serving
 from tests.support.patience import others_run
 
 CALL_S = 1.0
@@ -468,11 +468,9 @@ async def test_a_cluster_that_is_none_and_a_node_that_is_one_are_said_as_such() 
             await engine.close()
 
 
-async def test_a_server_that_is_no_cluster_is_said_to_be_none(engine: Any) -> None:
+async def test_a_server_that_is_no_cluster_is_said_to_be_none() -> None:
     def alone(parts: list[bytes]) -> bytes:
         return b"-ERR This instance has cluster support disabled\r\n" if parts[0] == b"CLUSTER" else b"+OK\r\n"
-
-    from tests.frontier.resp_server import serving
 
     async with serving(alone) as url:
         opened_engine = Engine(url.replace("redis://", "redis+cluster://"), library(), call_timeout_s=CALL_S)

@@ -20,8 +20,8 @@ class Line:
         self.open = asyncio.Event()
         self.open.set()
 
-    def shard_of(self, call: Call) -> str:
-        return call.keys[0]
+    def shard_of(self, key: str) -> str:
+        return key
 
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
         self.pipelines.append([call.name for call in calls])

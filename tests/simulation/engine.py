@@ -297,10 +297,7 @@ class SimEngine:
         self.restarts(Change(lambda key: self._server.shard_of(key) in changed))
         return True
 
-    def shard_of(self, call: Call) -> str:
-        return str(self._server.shard_of(call.keys[0]))
-
-    def shard_of_key(self, key: str) -> str:
+    def shard_of(self, key: str) -> str:
         return str(self._server.shard_of(key))
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:

@@ -233,6 +233,9 @@ class Cluster:
                 return node
         raise SystemExit(f"cluster: node {primary.port} has no replica that answers")
 
+    def primary_over(self, replica: Node) -> Node:
+        return self.node(int(replica.replication["master_port"]))
+
     def failover(self, replica: Node) -> None:
         """The replica takes over from its primary, which lives and hands over."""
         replica.ask("CLUSTER", "FAILOVER")
@@ -242,16 +245,15 @@ class Cluster:
         """How many seconds it took until it was a primary."""
         return wait_for(lambda: replica.role == "primary", f"node {replica.port} to take over")
 
-    def cut(self, replica: Node, seconds: float = CUT_S, *, then_kill: bool = False) -> None:
+    def cut(self, replica: Node, seconds: float = CUT_S, *, at_end: Callable[[], None] = lambda: None) -> None:
         """Cut its link for some seconds: what its primary gets meanwhile is nowhere else. SIGSTOP alone would do
-        nothing, because the socket keeps the stream. `then_kill`: its primary, before the link is there again.
+        nothing, because the socket keeps the stream. `at_end`: called before the link is there again.
         """
-        primary = self.node(int(replica.replication["master_port"]))
+        primary = self.primary_over(replica)
         os.kill(replica.pid, signal.SIGSTOP)
         primary.ask("CLIENT", "KILL", "TYPE", "replica")
         time.sleep(seconds)
-        if then_kill:
-            primary.kill()
+        at_end()
         os.kill(replica.pid, signal.SIGCONT)
 
     # Growing.
@@ -384,7 +386,9 @@ def main() -> None:
         case "failover":
             cluster.failover(cluster.node(given.port))
         case "cut":
-            cluster.cut(cluster.node(given.port), given.seconds, then_kill=given.kill)
+            replica = cluster.node(given.port)
+            primary = cluster.primary_over(replica)
+            cluster.cut(replica, given.seconds, at_end=primary.kill if given.kill else lambda: None)
         case "add":
             print(cluster.add().port)
         case "reshard":
