@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
     from crawler.worker.router import Router
 
-NO_CLUSTER = "crawls on a cluster are a trial (docs/operate/cluster.md): to try one, add --set frontier.cluster=true"
-
 # Does the crawl that the engine has belong to this folder? May it be recreated from it?
 #
 # Nothing is made in an engine that lacks the crawl of a folder with results: only a rebuild does that.
@@ -326,8 +324,6 @@ async def connected_engine(settings: Settings, url: str) -> AsyncIterator[tuple[
     f = settings.frontier
     engine = Engine(url, library(), call_timeout_s=f.call_timeout_s, durability=f.durability)
     try:
-        if engine.is_cluster and not settings.frontier.cluster:
-            raise UsageError(NO_CLUSTER)
         yield engine, await engine.connect()
         if not await engine.is_confirmed():
             say("done, but no replica has it yet: if its primary fails now, it may be lost")

@@ -173,7 +173,6 @@ class FrontierSettings(OrderSettings, frozen=True):
     spill_folder: str = ""  # where they go; empty: with the embedded engine the crawl folder's own, else off
     durability: Literal["fast", "replicated"] = "fast"  # of a cluster: answers wait until a replica has the writes
     # internals
-    cluster: bool = False  # try redis+cluster://
     claim_ahead_s: Positive = 2.0  # hand out as many URLs of a queue as its delay allows in this time
     log_entries_max: Count = 10_000  # commit entries of a partition that are not in the index yet, before acks wait
     visibility_timeout_s: Positive = 300.0  # a claim that is not acked or returned within this time is delivered again

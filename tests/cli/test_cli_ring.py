@@ -292,7 +292,7 @@ def test_the_shards_of_a_cluster_are_listed_with_what_they_lack() -> None:
 def test_the_shards_of_a_real_cluster_have_all_partitions_between_them(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ("--redis", cluster.url, "--set", "frontier.cluster=true", "--dir", str(tmp_path / "c"))
+    where = ("--redis", cluster.url, "--dir", str(tmp_path / "c"))
     assert main(["seed", "http://a.test/", *where]) == 0
     capsys.readouterr()
     assert main(["ring", "--json", *where]) == 0

@@ -56,7 +56,7 @@ class Crawl:
 
     def __init__(self, programs: Nursery, site: Site, cluster: Cluster, folder: Path) -> None:
         self.site, self._programs, self._folder = site, programs, folder
-        self._where = ("--redis", cluster.url, "--set", "frontier.cluster=true", "--dir", str(folder))
+        self._where = ("--redis", cluster.url, "--dir", str(folder))
         self.start(site.url("start.test"), "--scope", "any", "--set", f"crawl.partitions={PARTITIONS}")
 
     def start(self, *options: str) -> None:

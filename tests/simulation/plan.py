@@ -233,7 +233,6 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         "internals.frontier.claim_ahead_s": rng.choice((2.0, 2.0, 20.0)),
         "fetch.total_timeout_s": 15.0,
         "frontier.redis": "redis://simulated",
-        "frontier.cluster": True,
         "internals.frontier.visibility_timeout_s": 40.0,
         "frontier.claim_urls_max": rng.choice((4, 64)),
         "frontier.recent_urls": rng.choice((8, 1000)),
