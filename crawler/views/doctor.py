@@ -159,21 +159,24 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
         return [Check("engine", Level.FAIL, found, mend or "start it, or correct --redis")]
     finally:
         await engine.close()
-    checks = [
-        _version(info), _role(info), _policy(info), _persistence(info), _intset(info), _memory(info), _clock(skew_s),
-    ]  # fmt: skip
-    return [*checks, *cluster_checks(shards)] if shards else checks
+    kept = cluster_checks(shards) if shards else [_policy(info), _persistence(info)]
+    return [_version(info), _role(info), *kept, _intset(info), _memory(info), _clock(skew_s)]
 
 
 def cluster_checks(shards: Sequence[ShardInfo]) -> list[Check]:
     """Of a cluster as a whole, and of what may differ between its primaries."""
     there = [one for one in shards if not one.error]
-    checks = [_shards(shards)]
-    if evicting := [one.name for one in there if one.policy not in ("", "noeviction")]:
-        checks.append(Check("eviction", Level.FAIL, f"{', '.join(evicting)}: URLs would be lost", NO_EVICTION))
-    if forgetful := [one.name for one in there if not one.is_persistent]:
-        found = f"{', '.join(forgetful)}: no append-only file"
-        checks.append(Check("persistence", Level.FAIL, found, "CONFIG SET appendonly yes"))
+    evicting = [one.name for one in there if one.policy not in ("", "noeviction")]
+    forgetful = [one.name for one in there if not one.is_persistent]
+    checks = [
+        _shards(shards),
+        Check("eviction", Level.FAIL, f"{', '.join(evicting)}: URLs would be lost", NO_EVICTION)
+        if evicting
+        else ok("eviction", "noeviction"),
+        Check("persistence", Level.FAIL, f"{', '.join(forgetful)}: no append-only file", "CONFIG SET appendonly yes")
+        if forgetful
+        else ok("persistence", "append-only file"),
+    ]
     if any(one.needs_all_slots for one in there):
         found = "while one shard is down, the others refuse their work, too"
         checks.append(Check("coverage", Level.WARN, found, "CONFIG SET cluster-require-full-coverage no, on each node"))

@@ -50,11 +50,13 @@ def test_each_fault_is_named_with_what_mends_it(
     assert mend in bad[0].mend
 
 
-def test_a_healthy_cluster_and_one_that_forbids_config_pass() -> None:
-    (check,) = cluster_checks([shard(1), shard(2)])
-    assert (check.level, check.found) == (Level.OK, "2 primaries, each with a replica")
-    (check,) = cluster_checks([shard(1), shard(2, node_timeout_s=15.0 / 3, validity=34)])  # 170 s and a ping
-    assert check.level is Level.OK
+@pytest.mark.parametrize("changed", [{}, {"policy": ""}, {"node_timeout_s": 15.0 / 3, "validity": 34}])  # 170 s, a ping
+def test_a_healthy_cluster_and_one_that_forbids_config_pass(changed: dict[str, Any]) -> None:
+    checks = cluster_checks([shard(1), shard(2, **changed)])
+    assert {(check.name, check.level) for check in checks} == {
+        ("shards", Level.OK), ("eviction", Level.OK), ("persistence", Level.OK),
+    }  # fmt: skip
+    assert len(checks) == 3
 
 
 @pytest.mark.cluster
