@@ -46,6 +46,33 @@ class SpillFiles:
             raise
         return places
 
+    @staticmethod
+    def root_of(folder: Path, crawl: str, begun_at: float) -> Path:
+        """Where the files of a crawl are, in the folder that settings name."""
+        return folder / f"{crawl}-{begun_at * 1000:.0f}"
+
+    def store(self, partition: int, name: str, data: bytes) -> None:
+        """Put a file as it was elsewhere in its place. Raises ArchiveError."""
+        folder = self.root / str(partition)
+        _make(folder)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).unlink()
+        file = Appender(folder / name)
+        file.add(data)
+        try:
+            file.finish()
+        except ArchiveError:
+            file.close()
+            raise
+
+    def data(self, partition: int, name: str) -> bytes:
+        """A whole file. Raises ArchiveError."""
+        path = self.root / str(partition) / name
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise archive_error("read spilled URLs from", path, error) from None
+
     def read(self, partition: int, places: Sequence[Place]) -> list[bytes]:
         """The payloads at these places. Raises ArchiveError for missing or damaged ones."""
         return [self._read(self.root / str(partition) / name, offset, length) for name, offset, length in places]

@@ -182,9 +182,17 @@ def _table(rows: list[CrawlRow]) -> str:
 
 
 def _note(row: CrawlRow) -> str:
-    if row.condition == "other_layout":
-        return f"layout {row.layout}: needs the release that created it"
-    return "being removed: run 'rm' again" if row.condition == "being_removed" else ""
+    match row.condition:
+        case "other_layout":
+            return f"layout {row.layout}: needs the release that created it"
+        case "being_removed":
+            return "being removed: run 'rm' again"
+        case "moved":
+            return f"moved to {row.place}"
+        case "arriving":
+            return f"on its way here from {row.place}"
+        case _:
+            return ""
 
 
 # `crawler dead`: lists dead letters, puts them back into their queues, or purges them.

@@ -2,7 +2,7 @@
 
 import argparse
 
-from crawler.cli.options import SHOWN, add_common, duration_type, whole_type
+from crawler.cli.options import SHOWN, add_common, duration_type, named_type, whole_type
 
 BOOST_MAX = 9  # as in views/commands.py, which --help must not import
 AHEAD = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
@@ -172,6 +172,78 @@ def _add_crawls_options(p: argparse.ArgumentParser, *, is_action: bool = False) 
     if is_action:
         for option in p._actions[known:]:  # noqa: SLF001
             option.default = argparse.SUPPRESS  # options before the name of the action count as well
+
+
+# `crawler move`, `backup` and `restore`: a crawl goes to another engine, or into a file and back.
+
+EMBEDDED = "embedded"
+
+MOVE_EPILOG = """\
+examples:
+  crawler move --to redis://queue.example/                           out of the embedded engine
+  crawler move --redis redis://queue.example/ --to redis+cluster://a.example,b.example
+  crawler move --redis redis://queue.example/ --to embedded --dir crawl-data
+
+Stop all instances first. The crawl folder stays where it is. All that the engine has of the
+crawl is copied by partition and compared; from the end of the move on the crawl can only be
+opened in the new engine. If it is interrupted, run the same command again: it goes on, or
+--undo takes it back. Delays, jobs, leases, pins and tokens go along; versions and products of
+the engines do not matter. The number of partitions stays: see docs/operate/cluster.md.
+
+exit codes: 0 done, 2 no such crawl or engine, 3 engine, 4 instances are running, or the other
+engine has another crawl of this name, 5 disk
+"""
+
+BACKUP_EPILOG = """\
+examples:
+  crawler backup main.backup
+  crawler restore main.backup --redis redis://queue.example/
+
+Stop all instances first. The file has what the engine has, and URLs that wait on disk; it does
+not have the crawl folder, with the archive and the index. It is complete once it has its name.
+
+exit codes: 0 done, 2 no such crawl, or the file exists, 3 engine, 4 instances are running,
+5 disk
+"""
+
+RESTORE_EPILOG = """\
+examples:
+  crawler restore main.backup
+  crawler restore main.backup --redis redis+cluster://a.example,b.example --dir crawl-data
+
+The whole file is checked first. If a restore is interrupted, run the same command again.
+
+exit codes: 0 done, 2 the file is none, or damaged, 3 engine, 4 the engine has a crawl of this
+name, 5 disk
+"""
+
+
+def add_move(p: argparse.ArgumentParser) -> None:
+    p.description = "Move a crawl to another engine: embedded, a server, or a cluster."
+    p.epilog = MOVE_EPILOG
+    p.add_argument(
+        "--to", required=True, metavar="URL", type=named_type,
+        help=f"the other engine, or {EMBEDDED!r} for that of the crawl folder",
+    )  # fmt: skip
+    p.add_argument("--undo", action="store_true", help="take back a move that was interrupted: the crawl stays")
+    add_common(p)
+    p.set_defaults(run="crawler.cli.move:run_move")
+
+
+def add_backup(p: argparse.ArgumentParser) -> None:
+    p.description = "Write what the engine has of a crawl into a new file, which any engine can take."
+    p.epilog = BACKUP_EPILOG
+    p.add_argument("file", metavar="FILE", type=named_type)
+    add_common(p)
+    p.set_defaults(run="crawler.cli.move:run_backup")
+
+
+def add_restore(p: argparse.ArgumentParser) -> None:
+    p.description = "Bring a crawl back from a file of 'crawler backup', into an engine that does not have it."
+    p.epilog = RESTORE_EPILOG
+    p.add_argument("file", metavar="FILE", type=named_type)
+    add_common(p)
+    p.set_defaults(run="crawler.cli.move:run_restore")
 
 
 # `crawler dead`: lists dead letters, puts them back into their queues, or purges them.

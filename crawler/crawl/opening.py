@@ -352,7 +352,7 @@ def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, s
     if settings.frontier.redis and not settings.frontier.spill_folder:
         return None
     place = Path(settings.frontier.spill_folder or folder.spill)
-    return SpillFiles(place / f"{settings.crawl.name}-{record.begun_at * 1000:.0f}", session)
+    return SpillFiles(SpillFiles.root_of(place, settings.crawl.name, record.begun_at), session)
 
 
 def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: True) -> "Router":
@@ -428,10 +428,17 @@ async def open_crawl(
 @contextlib.asynccontextmanager
 async def open_engine(settings: Settings) -> AsyncIterator["Engine"]:
     """The engine that the settings name, whichever crawls it has. Raises CrawlerError, as `open_crawl`."""
-    async with _session(settings, create=False) as (_, _, _, url, running):
+    async with open_session(settings, create=False) as (engine, _):
+        yield engine
+
+
+@contextlib.asynccontextmanager
+async def open_session(settings: Settings, *, create: bool) -> AsyncIterator[tuple["Engine", CrawlFolder]]:
+    """The same with the folder, which `create` makes."""
+    async with _session(settings, create=create) as (folder, _, _, url, running):
         await running
         async with connected_engine(settings, url) as (engine, _):
-            yield engine
+            yield engine, folder
 
 
 @contextlib.asynccontextmanager

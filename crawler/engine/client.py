@@ -303,7 +303,7 @@ class Engine:
         if self.is_cluster and self.patience_s:
             reads = {self._library.function_of(name) for name in self._library.reads}
             writes = (c for c in commands if c[0] not in READS and not (c[0] == "FCALL" and c[1] in reads))
-            keys = (str(c[3 if c[0] == "FCALL" else 1]) for c in writes)
+            keys = (_text(c[3 if c[0] == "FCALL" else 1]) for c in writes)
             by_shard = {self._servers.shard_of(key): key for key in keys}
             known = {self._servers.shard_of(key) for key in self._touched}
             self._touched |= {key for shard, key in by_shard.items() if shard not in known}

@@ -42,6 +42,7 @@ class Keys:
 
     def __init__(self, crawl: str) -> None:
         self.crawl_name = crawl
+        self.tag = f"{{{crawl}}}:"
         self.crawl = f"{{{crawl}}}:crawl"
         self.members = f"{{{crawl}}}:members"
         self.nodes = f"{{{crawl}}}:nodes"
@@ -60,6 +61,7 @@ class Keys:
         self.series = f"{{{crawl}}}:series"
         self.history = f"{{{crawl}}}:history"
         self.jobs = f"{{{crawl}}}:jobs"
+        self.moving = f"{{{crawl}}}:moving"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows
         self._prefix = f"{{{crawl}:"
         self.meta = lru_cache(maxsize=None)(self._meta)  # at most one entry per partition
@@ -141,17 +143,40 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"CrawlRecord(begun_at={self.begun_at})"
 
 
-class RemovalMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored in the place of a record while its crawl is being removed (`CrawlList`).
+class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Stored in the place of a record, so that nobody opens its crawl: it is being removed (`CrawlList`), has moved to
+    `place` or is on its way there, or arrives from there (recovery/move.py).
 
     `layout` is one that no release has, so that each refuses the crawl. `was`: the record, as it was stored.
     """
 
     layout: int
     was: str
+    place: str = ""  # an engine, as it is shown
+    is_done: bool = False  # of a move
+
+    @property
+    def why(self) -> str:
+        """Why the crawl can't be opened here, and what to do."""
+        match self.layout:
+            case 0:
+                return "is being removed: run 'crawler crawls rm' for it again"
+            case -1 if self.is_done:
+                return f"has moved to {self.place}: name that engine"
+            case -1:
+                return f"is on its way to {self.place}: run that 'crawler move' again, or take it back with --undo"
+            case _:
+                return f"is on its way here from {self.place}: run that command again"
 
 
-REMOVED = 0  # the layout of a mark
+REMOVED, MOVED, ARRIVING = 0, -1, -2  # layouts of marks
+
+
+def mark_in(raw: bytes) -> Mark | None:
+    """What is stored in the place of a record, if it is a mark."""
+    if msgspec.json.decode(raw).get("layout") not in (REMOVED, MOVED, ARRIVING):
+        return None
+    return msgspec.json.decode(raw, type=Mark)
 
 
 def scope_of(stored: Mapping[str, Any]) -> ScopeSettings:
@@ -168,6 +193,19 @@ def record_of(stored: Mapping[str, Any]) -> CrawlRecord:
     if not isinstance(stored.get("scope"), Mapping):
         raise msgspec.ValidationError("a crawl's record without a scope")
     return msgspec.convert({**stored, "scope": msgspec.structs.asdict(scope_of(stored["scope"]))}, CrawlRecord)
+
+
+def usable_record(name: str, raw: bytes) -> CrawlRecord:
+    """A stored record. Raises ConflictError for one of another layout, and for a mark in its place."""
+    if mark := mark_in(raw):
+        raise ConflictError(f"crawl {name!r} {mark.why}")
+    stored = msgspec.json.decode(raw)
+    if stored.get("layout") != LAYOUT:
+        raise ConflictError(
+            f"crawl {name!r} has layout {stored.get('layout')}, this release needs layout {LAYOUT}: "
+            "use the release that created it, or another --name"
+        )
+    return record_of(stored)
 
 
 class PartitionCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,18 +308,7 @@ class Crawls:
         raw = await self._engine.command("HGET", self.keys.crawl, "record")
         if raw is None:
             return None
-        stored = msgspec.json.decode(raw)
-        layout = stored.get("layout")
-        if layout == REMOVED:
-            raise ConflictError(
-                f"crawl {self.keys.crawl_name!r} is being removed: run 'crawler crawls rm {self.keys.crawl_name}' again"
-            )
-        if layout != LAYOUT:
-            raise ConflictError(
-                f"crawl {self.keys.crawl_name!r} has layout {layout}, this release needs layout {LAYOUT}: "
-                "use the release that created it, or another --name"
-            )
-        return record_of(stored)
+        return usable_record(self.keys.crawl_name, raw)
 
     async def create_or_load(self, settings: Settings, was: CrawlRecord | None = None) -> CrawlRecord:
         """The stored crawl, created from the settings when there is none. The number of partitions never changes.
@@ -494,16 +521,13 @@ class Placement:
 
 
 class ListedCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl of the list. `record` is None for one of another layout, and for one that is being removed."""
+    """A crawl of the list. `record` is None for one of another layout, and where a mark stands in its place."""
 
     name: str
     layout: int
     begun_at: float  # wall clock, s; 0.0 where the record does not tell
     record: CrawlRecord | None = None
-
-    @property
-    def is_being_removed(self) -> bool:
-        return self.layout == REMOVED
+    mark: Mark | None = None
 
 
 class CrawlList:
@@ -529,16 +553,16 @@ class CrawlList:
         Raises ConflictError when its record changes at this moment.
         """
         raw = await self._record(name)
-        if raw is None or _is_mark(raw):
+        if raw is None or _is_removal(raw):
             return False
-        await self._replace(name, raw, _encode(RemovalMark(layout=REMOVED, was=raw.decode())))
+        await self.replace(name, raw, _encode(Mark(layout=REMOVED, was=raw.decode())))
         return True
 
     async def unmark(self, name: str) -> None:
         """The crawl is as it was before `mark`. Only for the caller to whom that returned True, and before `erase`."""
         raw = await self._record(name)
-        if raw is not None and _is_mark(raw):
-            await self._replace(name, raw, msgspec.json.decode(raw, type=RemovalMark).was.encode())
+        if raw is not None and _is_removal(raw):
+            await self.replace(name, raw, msgspec.json.decode(raw, type=Mark).was.encode())
 
     async def erase(self, name: str) -> int:
         """Delete all keys of a marked crawl; how many those were. It ends early where another removal finished first.
@@ -564,26 +588,27 @@ class CrawlList:
 
     async def _is_marked(self, name: str) -> bool:
         raw = await self._record(name)
-        return raw is not None and _is_mark(raw)
+        return raw is not None and _is_removal(raw)
 
     async def _record(self, name: str) -> bytes | None:
         raw: bytes | None = await self._engine.command("HGET", Keys(name).crawl, "record")
         return raw
 
-    async def _replace(self, name: str, seen: bytes, record: bytes) -> None:
+    async def replace(self, name: str, seen: bytes, record: bytes) -> None:
+        """Raises ConflictError when what stands there is not what was seen."""
         (reply,) = await self._engine.run("replace_record", (Keys(name).crawl,), seen, record)
         if reply != b"COMMITTED":
             raise ConflictError(f"the record of crawl {name!r} was changed at this moment: try again")
 
 
-def _is_mark(raw: bytes) -> bool:
+def _is_removal(raw: bytes) -> bool:
     return bool(msgspec.json.decode(raw).get("layout") == REMOVED)
 
 
 def _listed(name: str, raw: bytes) -> ListedCrawl:
+    if mark := mark_in(raw):
+        return msgspec.structs.replace(_listed(name, mark.was.encode()), layout=mark.layout, record=None, mark=mark)
     found = msgspec.json.decode(raw)
-    if found.get("layout") == REMOVED:
-        found = {**msgspec.json.decode(found["was"]), "layout": REMOVED}
     layout = int(found["layout"])
     record = record_of(found) if layout == LAYOUT else None
     begun_at = float(found.get("origin") or found.get("begun_at") or 0.0)

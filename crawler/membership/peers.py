@@ -288,10 +288,17 @@ async def _dead_holder(
 
 
 async def check_no_instance_runs(
-    members: Members, is_lock_free: Callable[[Member], bool], settings: MembershipSettings
+    members: Members,
+    is_lock_free: Callable[[Member], bool],
+    settings: MembershipSettings,
+    *,
+    may_seed: bool = True,
 ) -> None:
-    """Raises ConflictError when an instance works on the crawl. One that may be dead is watched for some beats."""
-    there = [m for m in (await members.read()).values() if m.state != "seeding" and not is_lock_free(m)]
+    """Raises ConflictError when an instance works on the crawl, or a command adds seeds where none may. One that may be
+    dead is watched for some beats.
+    """
+    listed = (await members.read()).values()
+    there = [m for m in listed if not (may_seed and m.state == "seeding") and not is_lock_free(m)]
     if not there:
         return
     await asyncio.sleep(BEATS * settings.beat_s * max(m.time_scale for m in there))

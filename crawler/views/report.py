@@ -11,7 +11,7 @@ from crawler.errors import ConflictError, NoCrawlError
 from crawler.frontier.members import Members
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Totals, UrlLookup
-from crawler.frontier.record import CrawlList, Keys, ListedCrawl
+from crawler.frontier.record import MOVED, REMOVED, CrawlList, Keys, ListedCrawl
 from crawler.frontier.waiting import CRAWL_URLS
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.membership.peers import is_lock_free
@@ -348,6 +348,8 @@ class CrawlCondition(enum.StrEnum):
     READY = "ready"
     OTHER_LAYOUT = "other_layout"  # only the release that created it can use it
     BEING_REMOVED = "being_removed"  # a removal was interrupted, or runs now
+    MOVED = "moved"  # to another engine, or on its way there
+    ARRIVING = "arriving"  # from another engine: the move was interrupted, or runs now
 
 
 class CrawlRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,7 +358,8 @@ class CrawlRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     condition: CrawlCondition
     created_at: float
-    layout: int | None = None  # None while the crawl is being removed
+    layout: int | None = None  # None where a mark stands in the place of the record
+    place: str = ""  # the other engine of a move
     pages: int | None = None
     pending: int | None = None
     instances: int | None = None  # that take part by their own word, without those whose process is proven dead
@@ -407,8 +410,12 @@ def _check_unused(name: str, nodes: list[str]) -> None:
 
 
 async def _row(engine: Engine, crawl: ListedCrawl) -> CrawlRow:
-    if crawl.is_being_removed:
-        return CrawlRow(name=crawl.name, condition=CrawlCondition.BEING_REMOVED, created_at=crawl.begun_at)
+    if mark := crawl.mark:
+        condition = {REMOVED: CrawlCondition.BEING_REMOVED, MOVED: CrawlCondition.MOVED}
+        return CrawlRow(
+            name=crawl.name, condition=condition.get(mark.layout, CrawlCondition.ARRIVING), created_at=crawl.begun_at,
+            place=mark.place,
+        )  # fmt: skip
     if crawl.record is None:
         return CrawlRow(
             name=crawl.name,

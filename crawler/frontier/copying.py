@@ -1,0 +1,196 @@
+"""What the engine has of a crawl, in a form that any engine takes, by group: a partition, or what is crawl-wide.
+
+A key is read and written by its type, with plain commands, so that versions and products do not matter. While nothing
+runs on a crawl, its keys do not change: so each group has a digest, by which a copy is compared with what it is of.
+"""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from crawler.engine.client import Engine
+from crawler.errors import ConflictError, EngineError
+from crawler.frontier.codec import pairs_of
+from crawler.frontier.record import Keys
+
+CRAWL_WIDE = -1  # the group beside the partitions
+KEYS_AT_ONCE = 200  # of which types and values are asked in one go
+ELEMENTS_AT_ONCE = 500  # of one key in one command
+NAMES_IN_MEMORY_BYTES = 64 << 20
+DIGEST_BYTES = 16
+LEFT_OUT = {b"fleets", b"wanted", b"moving"}  # crawl-wide: what supervisors say of this moment, and how far a move is
+RECORD = b"crawl", b"record"  # key and field of the crawl's record, which is no part of a copy: it comes last
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Entry(NamedTuple):
+    """A key without its hash tag, its type, and its value: bytes of a string; elements of a list or a set; pairs of a
+    hash or a sorted set (member, score); of a stream pairs of an id and the fields of an entry. What the engine keeps
+    in no order is sorted.
+    """
+
+    name: bytes
+    type: str
+    value: Any
+
+
+class KeyNames:
+    """The names of all keys of a crawl, without their hash tags, by group; in files where they are many."""
+
+    def __init__(self, keys: Keys, folder: Path) -> None:
+        """`folder`: for the files; made when they are needed."""
+        self._keys = keys
+        self._folder = folder
+        self._found: dict[int, bytearray] = {}
+        self._bytes = 0
+        self._tag = re.compile(rb"\{%b(?::(\d+))?\}:" % re.escape(keys.crawl_name.encode()))
+
+    async def read(self, engine: Engine, partitions: int) -> None:
+        """Look at all keys of the engine, whatever they belong to. Raises EngineError, OSError, and ConflictError when
+        a slot moved meanwhile: its keys may have been overlooked.
+        """
+        where = _places(engine, self._keys, partitions)
+        async for some in engine.scan(self._keys.pattern):
+            for key in some:
+                if found := self._tag.match(key):
+                    self._add(int(found[1]) if found[1] else CRAWL_WIDE, key[found.end() :])
+        if where != _places(engine, self._keys, partitions):
+            raise ConflictError("slots moved, or a primary failed, while the keys were listed: try again")
+
+    def _add(self, group: int, name: bytes) -> None:
+        self._found.setdefault(group, bytearray()).extend(len(name).to_bytes(4, "little") + name)
+        self._bytes += 4 + len(name)
+        if self._bytes > NAMES_IN_MEMORY_BYTES:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for some, data in self._found.items():
+                with (self._folder / str(some)).open("ab") as file:
+                    file.write(data)
+            self._found, self._bytes = {}, 0
+
+    def of(self, group: int) -> list[bytes]:
+        """Sorted, each once: a scan may give a key twice. Raises OSError."""
+        file = self._folder / str(group)
+        data = (file.read_bytes() if file.exists() else b"") + self._found.get(group, b"")
+        names, at = set[bytes](), 0
+        while at < len(data):
+            end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+            names.add(data[at + 4 : end])
+            at = end
+        return sorted(names - LEFT_OUT if group == CRAWL_WIDE else names)
+
+
+def _places(engine: Engine, keys: Keys, partitions: int) -> list[tuple[str, str]]:
+    metas = map(keys.meta, range(partitions))
+    return [(engine.shard_of(meta), engine.run_id_of(meta)) for meta in metas]
+
+
+def tagged(keys: Keys, group: int, name: bytes) -> bytes:
+    """The whole key."""
+    return (keys.tag if group == CRAWL_WIDE else keys.of(group, "")).encode() + name
+
+
+# Reading.
+
+_READS: dict[bytes, Callable[[bytes], tuple[Any, ...]]] = {
+    b"string": lambda key: ("GET", key),
+    b"hash": lambda key: ("HGETALL", key),
+    b"list": lambda key: ("LRANGE", key, 0, -1),
+    b"set": lambda key: ("SMEMBERS", key),
+    b"zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
+    b"stream": lambda key: ("XRANGE", key, "-", "+"),
+}
+_VALUES: dict[bytes, Callable[[Any], Any]] = {
+    b"string": lambda raw: raw,
+    b"hash": lambda raw: sorted(pairs_of(raw)),
+    b"list": list,
+    b"set": sorted,
+    b"zset": lambda raw: [(member, float(score)) for member, score in pairs_of(raw)],
+    b"stream": lambda raw: [(number, [*fields.items()]) for number, fields in raw],
+}
+
+
+async def read_entries(engine: Engine, keys: Keys, group: int, names: Sequence[bytes]) -> AsyncIterator[list[Entry]]:
+    """The entries of these keys, some at a time; one that is gone is left out. Raises EngineError, also for a type
+    that no crawl has.
+    """
+    for start in range(0, len(names), KEYS_AT_ONCE):
+        some = names[start : start + KEYS_AT_ONCE]
+        tagged = [tagged(keys, group, name) for name in some]
+        types = await engine.commands([("TYPE", key) for key in tagged])
+        there = [(name, key, kind) for name, key, kind in zip(some, tagged, types, strict=True) if kind != b"none"]
+        if strange := [(key, kind) for _, key, kind in there if kind not in _READS]:
+            raise EngineError(f"the key {strange[0][0]!r} has the type {strange[0][1].decode()}, which no crawl has")
+        values = await engine.commands([_READS[kind](key) for _, key, kind in there])
+        yield [
+            Entry(name, kind.decode(), _without_record(group, name, _VALUES[kind](value)))
+            for (name, _, kind), value in zip(there, values, strict=True)
+        ]
+
+
+def _without_record(group: int, name: bytes, value: Any) -> Any:
+    if group == CRAWL_WIDE and name == RECORD[0]:
+        return [pair for pair in value if pair[0] != RECORD[1]]
+    return value
+
+
+class Digest:
+    """Of the entries of a group, in the order of their names."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self.keys = 0
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._hash.update(_encode(entry))
+            self.keys += 1
+
+    @property
+    def text(self) -> str:
+        return self._hash.hexdigest()
+
+
+async def digest_of(engine: Engine, keys: Keys, group: int, names: Sequence[bytes]) -> Digest:
+    """Of these keys as they are now. Raises EngineError."""
+    digest = Digest()
+    async for entries in read_entries(engine, keys, group, names):
+        digest.add(entries)
+    return digest
+
+
+# Writing.
+
+
+async def write_entries(engine: Engine, keys: Keys, group: int, entries: Sequence[Entry]) -> None:
+    """Each key becomes what the entry says, whatever it was. Raises EngineError."""
+    commands: list[tuple[Any, ...]] = []
+    for entry in entries:
+        key = tagged(keys, group, entry.name)
+        if not (group == CRAWL_WIDE and entry.name == RECORD[0]):  # whose record stays
+            commands.append(("UNLINK", key))
+        commands += _writes(key, entry)
+    await engine.commands(commands)
+
+
+def _writes(key: bytes, entry: Entry) -> Iterator[tuple[Any, ...]]:
+    if entry.type == "string":
+        yield "SET", key, entry.value
+    for start in range(0, len(entry.value) if entry.type != "string" else 0, ELEMENTS_AT_ONCE):
+        some = entry.value[start : start + ELEMENTS_AT_ONCE]
+        match entry.type:
+            case "hash":
+                yield "HSET", key, *(part for pair in some for part in pair)
+            case "list":
+                yield "RPUSH", key, *some
+            case "set":
+                yield "SADD", key, *some
+            case "zset":
+                yield "ZADD", key, *(part for member, score in some for part in (repr(score), member))
+            case "stream":
+                for number, fields in some:
+                    yield "XADD", key, number, *(part for pair in fields for part in pair)
