@@ -120,9 +120,9 @@ async def read_entries(engine: Engine, keys: Keys, group: int, names: Sequence[b
     """
     for start in range(0, len(names), KEYS_AT_ONCE):
         some = names[start : start + KEYS_AT_ONCE]
-        tagged = [tagged(keys, group, name) for name in some]
-        types = await engine.commands([("TYPE", key) for key in tagged])
-        there = [(name, key, kind) for name, key, kind in zip(some, tagged, types, strict=True) if kind != b"none"]
+        full = [tagged(keys, group, name) for name in some]
+        types = await engine.commands([("TYPE", key) for key in full])
+        there = [(name, key, kind) for name, key, kind in zip(some, full, types, strict=True) if kind != b"none"]
         if strange := [(key, kind) for _, key, kind in there if kind not in _READS]:
             raise EngineError(f"the key {strange[0][0]!r} has the type {strange[0][1].decode()}, which no crawl has")
         values = await engine.commands([_READS[kind](key) for _, key, kind in there])

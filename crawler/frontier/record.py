@@ -155,12 +155,11 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: str = ""  # an engine, as it is shown
     is_done: bool = False  # of a move
 
-    @property
-    def why(self) -> str:
-        """Why the crawl can't be opened here, and what to do."""
+    def why(self, name: str) -> str:
+        """Why the crawl of this name can't be opened here, and what to do."""
         match self.layout:
             case 0:
-                return "is being removed: run 'crawler crawls rm' for it again"
+                return f"is being removed: run 'crawler crawls rm {name}' again"
             case -1 if self.is_done:
                 return f"has moved to {self.place}: name that engine"
             case -1:
@@ -198,7 +197,7 @@ def record_of(stored: Mapping[str, Any]) -> CrawlRecord:
 def usable_record(name: str, raw: bytes) -> CrawlRecord:
     """A stored record. Raises ConflictError for one of another layout, and for a mark in its place."""
     if mark := mark_in(raw):
-        raise ConflictError(f"crawl {name!r} {mark.why}")
+        raise ConflictError(f"crawl {name!r} {mark.why(name)}")
     stored = msgspec.json.decode(raw)
     if stored.get("layout") != LAYOUT:
         raise ConflictError(

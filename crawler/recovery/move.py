@@ -144,7 +144,7 @@ class Arrival:
                 f"{side.place} has another crawl {side.keys.crawl_name!r}: take another engine, or remove it there"
             )
         if mark and mark.layout != ARRIVING and not (mark.layout == MOVED and mark.is_done):
-            raise ConflictError(f"the crawl {side.keys.crawl_name!r} of {side.place} {mark.why}")
+            raise ConflictError(f"the crawl {side.keys.crawl_name!r} of {side.place} {mark.why(side.keys.crawl_name)}")
         return mark
 
     async def begin(self, was: bytes) -> bool:
@@ -159,9 +159,12 @@ class Arrival:
         raw = await side.raw()
         if raw is None or (mark_in(raw) is None and not _is_same(raw, was)):
             raise ConflictError(f"the record of crawl {side.keys.crawl_name!r} was changed at this moment: try again")
+        if mark_in(raw) is None:  # it was interrupted after that
+            await engine.command("UNLINK", side.keys.moving)
+            return False
         found = await engine.command("HGETALL", side.keys.moving)
         self.done = {int(group): digest.decode() for group, digest in pairs_of(found)}
-        return mark_in(raw) is not None
+        return True
 
     async def _clear(self) -> None:
         """Delete what is left of the time before the crawl moved away from here, but for the mark."""

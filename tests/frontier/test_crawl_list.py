@@ -135,7 +135,7 @@ async def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         left = await CrawlList(door.engine).find("x")
         if left is None:
             break
-        if left.is_being_removed:
+        if left.mark:
             marked_once += 1
             assert (await crawl_row(door.engine, "x")).condition is CrawlCondition.BEING_REMOVED
             with pytest.raises(ConflictError, match="'x' is being removed: run 'crawler crawls rm x' again"):
@@ -144,7 +144,7 @@ async def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         else:
             assert (await Crawls(door.engine, Keys("x")).create_or_load(settings())).partitions == PARTITIONS
         assert of("other", keys_of(door)) == other
-        if left.is_being_removed:
+        if left.mark:
             assert of("x", keys_of(door)) == {}
             assert [one.name for one in await crawl_rows(door.engine)] == ["other"]
             await make(door.engine, "x", urls=6)

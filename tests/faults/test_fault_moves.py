@@ -1,0 +1,60 @@
+"""A crawl moves in its middle, again and again, and each move is killed: nothing is lost, nothing is fetched too soon."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scale_lab import clean_nursery, name_server
+from tests.crawl.harness import entries_of
+from tests.crawl.lab import closest_pairs
+from tests.faults.test_fault_cluster_failover import DELAY_S, chains
+from tests.support.engine import running_cluster, running_engine
+from tests.support.patience import wait_until
+from tests.support.processes import Nursery
+from tests.support.serving import serve_linked
+
+pytestmark = [pytest.mark.cluster, pytest.mark.processes, pytest.mark.slow(seconds=45)]
+
+KILLED = 4  # times a move
+
+
+@pytest.fixture
+def programs() -> Iterator[Nursery]:
+    with clean_nursery() as programs, name_server() as dns:
+        programs.environment["CRAWLER_DNS_NAMESERVERS"] = dns
+        yield programs
+
+
+def test_a_crawl_that_moves_to_a_server_a_cluster_and_back_is_whole(programs: Nursery, tmp_path: Path) -> None:
+    folder, dice = tmp_path / "c", random.Random(7)
+    with running_engine() as server, running_cluster() as cluster, serve_linked(chains) as site:
+        places = ["", server.url, cluster.url]
+        more = ("-n", "2", "-q", "--allow-private", "--delay", str(DELAY_S), "--scope", "any")
+
+        def where(place: str) -> tuple[str, ...]:
+            return ("--dir", str(folder), *(("--redis", place) if place else ()))
+
+        for turn, (here, there) in enumerate([*zip(places, places[1:], strict=False), (places[-1], "")]):
+            seeds = (site.url("start.test"), "--set", "crawl.partitions=64") if turn == 0 else ()
+            crawl = programs.crawler("crawl", *seeds, *where(here), *more)
+            fetched = 200 * (turn + 1)
+            wait_until(lambda n=fetched: len(site.requests()) >= n or crawl.process.poll() is not None)
+            crawl.interrupt()
+            assert crawl.wait(60) == 10, crawl.err
+            for _ in range(KILLED):
+                move = programs.crawler("move", *where(here), "--to", there or "embedded")
+                time.sleep(dice.uniform(0.2, 0.9))
+                move.kill()
+            move = programs.crawler("move", *where(here), "--to", there or "embedded")
+            assert move.wait(60) == 0 or "has moved to" in move.err, move.err
+        crawl = programs.crawler("crawl", *where(""), *more)
+        assert crawl.wait(120) == 0, crawl.err
+        entries = Counter(entry.url for entry in entries_of(folder))
+        assert entries == Counter(site.url(host, target) for host, target in chains(site.port))
+        assert min(closest_pairs(site.requests()).values()) >= DELAY_S
+        audit = programs.crawler("audit", *where(""))
+        assert audit.wait(60) == 0, audit.out + audit.err

@@ -1,0 +1,401 @@
+"""A crawl moves between engines, or into a file and back: whole, once, whatever interrupts it."""
+
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from crawler.archive.spill_files import SpillFiles
+from crawler.engine.client import Engine
+from crawler.errors import ConflictError, EngineDown, NoCrawlError, UsageError
+from crawler.frontier import copying
+from crawler.frontier.copying import CRAWL_WIDE
+from crawler.frontier.members import Member, Members
+from crawler.frontier.operator import Actor, OperatorLog, Via
+from crawler.frontier.owner import Frontier
+from crawler.frontier.record import BORN, CRAWLS, CrawlList, CrawlRecord, Crawls, Keys
+from crawler.frontier.scripts import library
+from crawler.recovery import backup
+from crawler.recovery.backup import back_up, restore
+from crawler.recovery.move import Arrival, Copied, Departure, Side, move, undo
+from crawler.rules.urls import Fingerprints, partition_of
+from crawler.settings import MembershipSettings, load
+from tests.frontier.door import CALL_S, HASH_KEY, found
+
+pytestmark = pytest.mark.cluster
+
+PARTITIONS, URLS = 8, 40
+NAME = "m"
+ANN = Actor(who="ann", via=Via.CLI)
+MEMBERSHIP = MembershipSettings(beats=700.0)
+Dump = dict[bytes, tuple[str, Any]]
+
+
+class Dying(Engine):
+    """An engine that is gone after a number of calls."""
+
+    left = 1_000_000
+
+    async def replies_of(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        self._one()
+        return await super().replies_of(commands)
+
+    async def run(self, *call: Any) -> Any:
+        self._one()
+        return await super().run(*call)
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        async for some in super().scan(pattern):
+            self._one()
+            yield some
+
+    def _one(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise EngineDown("killed")
+
+
+class Lab:
+    """A server with a crawl, and a cluster without."""
+
+    def __init__(self, server: str, cluster: str, folder: Path) -> None:
+        self.here, self.there = (self._side(url, folder / name) for name, url in (("a", server), ("b", cluster)))
+        self.folder = folder
+
+    def _side(self, url: str, folder: Path) -> Side:
+        engine = Dying(url, library(), call_timeout_s=CALL_S)
+        return Side(engine=engine, keys=Keys(NAME), place=folder.name, spill_folder=folder / "spill", work=folder / "w")
+
+    async def close(self) -> None:
+        for side in (self.here, self.there):
+            await side.engine.close()
+
+    def ends(self, *, back: bool = False) -> tuple[Departure, Arrival]:
+        source, target = (self.there, self.here) if back else (self.here, self.there)
+        return Departure(source, target.place, MEMBERSHIP), Arrival(target, source.place)
+
+    async def move(self, *, back: bool = False) -> Copied:
+        return await move(*self.ends(back=back))
+
+
+@pytest.fixture
+async def lab(engine: Any, cluster: Any, tmp_path: Path) -> AsyncIterator[Lab]:
+    lab = Lab(engine.url, cluster.url, tmp_path)
+    await make(lab.here)
+    try:
+        yield lab
+    finally:
+        await lab.close()
+
+
+async def make(side: Side) -> CrawlRecord:
+    """A crawl with keys of every type, some with more elements than one command takes."""
+    engine, keys = side.engine, side.keys
+    crawls = Crawls(engine, keys)
+    await crawls.create_or_load(load(environment={}, options={"crawl.partitions": PARTITIONS}))
+    await crawls.add_roots(["any:*", "domain:ä.example"])
+    frontier = Frontier(engine, keys, session="s", hash_key=HASH_KEY, run=0, default_delay_ms=1000)
+    for n in range(URLS):
+        host = f"h{n % 10}.test"
+        partition = partition_of(host, PARTITIONS)
+        one = found(n, host=host, partition=partition, fingerprint=Fingerprints(HASH_KEY).of(f"http://{host}/{n}"))
+        await frontier.add({partition: [one]})
+    for n in range(3):
+        await OperatorLog(engine, keys).add(ANN, f"do {n}")
+    many = copying.ELEMENTS_AT_ONCE + 7
+    await engine.commands(
+        [("RPUSH", keys.takeovers, *(f"t{n % 5}" for n in range(many))),
+         ("HSET", keys.overrides, *itertools.chain.from_iterable((f"delay d{n}", n) for n in range(many))),
+         ("ZADD", keys.of(1, "ready"), *itertools.chain.from_iterable((repr(n / 7), f"q{n}") for n in range(many))),
+         ("ZADD", keys.of(1, "t:x"), "-inf", "lowest", "+inf", b"\xff\x00", repr(2.0**53), "x", "1e-17", "small"),
+         ("SET", keys.of(1, "w:x"), bytes(range(256)))]
+    )  # fmt: skip
+    record = await crawls.load()
+    assert record is not None
+    return record
+
+
+async def dump(side: Side) -> Dump:
+    """All that the engine has of the crawl, but for the mark of a partition on a cluster."""
+    found: Dump = {}
+    async for some in side.engine.scan(side.keys.pattern):
+        for key in some:
+            kind = (await side.engine.command("TYPE", key)).decode()
+            value = copying._VALUES[kind.encode()](await side.engine.command(*copying._READS[kind.encode()](key)))
+            if kind == "hash":
+                value = [pair for pair in value if pair[0] not in (BORN.encode(), b"marked")]
+            if value:
+                found[key] = (kind, value)
+    return found
+
+
+async def test_all_that_an_engine_has_of_a_crawl_arrives_and_nobody_opens_the_old_one(lab: Lab) -> None:
+    was = await dump(lab.here)
+    assert {kind for kind, _ in was.values()} == {"string", "hash", "list", "set", "zset", "stream"}
+    copied = await lab.move()
+    assert await dump(lab.there) == was
+    assert copied.partitions == PARTITIONS
+    assert copied.keys >= len(was)
+    with pytest.raises(ConflictError, match="has moved to b: name that engine"):
+        await Crawls(lab.here.engine, lab.here.keys).load()
+    with pytest.raises(ConflictError, match="has moved to b"):
+        await lab.move()
+    assert await lab.there.engine.command("SMEMBERS", CRAWLS) == {NAME.encode()}
+    # Its partitions have the mark that a wiped shard lacks, and the operator log goes on with its numbers.
+    await Crawls(lab.there.engine, lab.there.keys).counts(PARTITIONS)
+    await OperatorLog(lab.there.engine, lab.there.keys).add(ANN, "more")
+    assert len(await lab.there.engine.command("XRANGE", lab.there.keys.operator_log, "-", "+")) == 4
+
+
+async def test_a_crawl_that_comes_back_leaves_nothing_of_the_time_before(lab: Lab) -> None:
+    await lab.move()
+    await lab.there.engine.command("UNLINK", lab.there.keys.takeovers, lab.there.keys.overrides)
+    await lab.there.engine.command("HSET", lab.there.keys.of(2, "u"), "new", 1)
+    await lab.here.engine.command("HSET", lab.here.keys.crawl, "spent", "{}")
+    was = await dump(lab.there)
+    await lab.move(back=True)
+    assert await dump(lab.here) == was
+    with pytest.raises(ConflictError, match="has moved to a"):
+        await Crawls(lab.there.engine, lab.there.keys).load()
+
+
+async def opened(side: Side) -> bool:
+    """May an instance go on there?"""
+    try:
+        return await Crawls(side.engine, side.keys).load() is not None
+    except ConflictError:
+        return False
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["goes-on", "taken-back"])
+@pytest.mark.parametrize("dies", ["a", "b"])
+async def test_a_move_that_is_killed_anywhere(lab: Lab, dies: str, *, anew: bool) -> None:
+    """It goes on from where it was, or is taken back and begun anew; never may both engines have the crawl."""
+    was = await dump(lab.here)
+    engine = cast("Dying", (lab.here if dies == "a" else lab.there).engine)
+    for calls in itertools.count(1):
+        engine.left = calls
+        try:
+            await lab.move()
+        except EngineDown:
+            engine.left = 1_000_000
+        except ConflictError:  # it was killed after its last word
+            break
+        else:
+            break
+        assert [await opened(lab.here), await opened(lab.there)].count(True) <= 1
+        if anew and not await opened(lab.here) and not await opened(lab.there):
+            await undo(*lab.ends())
+            assert await dump(lab.here) == was
+    engine.left = 1_000_000
+    assert calls > (30 if anew else 10)
+    assert await dump(lab.there) == was
+    assert [await opened(lab.here), await opened(lab.there)] == [False, True]
+
+
+async def test_what_a_command_writes_meanwhile_is_copied_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had the crawl open before the move began."""
+    whole, left = copying.read_entries, iter([1])
+
+    async def read(engine: Engine, keys: Keys, group: int, names: Sequence[bytes]) -> AsyncIterator[Any]:
+        async for some in whole(engine, keys, group, names):
+            yield some
+        if group == 5 and next(left, None):
+            await lab.here.engine.commands(
+                [("HSET", keys.of(1, "u"), "late", 1), ("UNLINK", keys.of(1, "w:x")), ("HSET", keys.overrides, "x", 1)]
+            )
+
+    monkeypatch.setattr("crawler.recovery.move.read_entries", read)
+    await lab.move()
+    monkeypatch.undo()
+    here, there = await dump(lab.here), await dump(lab.there)
+    assert {key: value for key, value in here.items() if key != lab.here.keys.crawl.encode()} == {
+        key: value for key, value in there.items() if key != lab.here.keys.crawl.encode()
+    }
+    assert (lab.here.keys.of(1, "u").encode()) in there
+
+
+async def test_a_copy_that_differs_is_no_copy(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = copying._writes
+    monkeypatch.setattr(copying, "_writes", lambda key, entry: list(whole(key, entry))[:1])
+    with pytest.raises(Exception, match="the copy of partition 1 differs"):
+        await lab.move()
+    with pytest.raises(ConflictError, match="on its way here from a"):
+        await Crawls(lab.there.engine, lab.there.keys).load()
+
+
+async def test_names_that_are_many_are_kept_in_files(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "NAMES_IN_MEMORY_BYTES", 300)
+    was = await dump(lab.here)
+    await lab.move()
+    assert await dump(lab.there) == was
+    assert not lab.here.work.exists()
+
+
+async def test_a_crawl_with_an_instance_or_seeds_on_their_way_does_not_move(lab: Lab) -> None:
+    for state in ("alive", "seeding"):
+        member = Member(
+            session="s1", node="n1", counter=1, weight=1.0, state=state, host="elsewhere", lock="/nowhere", pid=1,
+            started_at=0.0,
+        )  # fmt: skip
+        beats = itertools.count(2)
+
+        async def read(member: Member = member, beats: Any = beats) -> dict[str, Member]:
+            return {"s1": msgspec.structs.replace(member, counter=next(beats))}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Members, "read", lambda _self: read())
+            with pytest.raises(ConflictError, match="running on this crawl: n1"):
+                await lab.move()
+    assert await Crawls(lab.here.engine, lab.here.keys).load() is not None
+    assert await lab.there.raw() is None
+
+
+async def test_another_crawl_of_the_name_is_left_alone(lab: Lab) -> None:
+    await make(lab.there)
+    was = await dump(lab.here), await dump(lab.there)
+    with pytest.raises(ConflictError, match="b has another crawl 'm'"):
+        await lab.move()
+    assert (await dump(lab.here), await dump(lab.there)) == was
+
+
+async def test_a_move_is_taken_back_until_it_has_ended(lab: Lab) -> None:
+    was = await dump(lab.here)
+    with pytest.raises(ConflictError, match="no move of the crawl 'm' to b is under way"):
+        await undo(*lab.ends())
+    cast("Dying", lab.there.engine).left = 20
+    with pytest.raises(EngineDown):
+        await lab.move()
+    cast("Dying", lab.there.engine).left = 1_000_000
+    with pytest.raises(ConflictError, match="is on its way to b"):
+        await move(Departure(lab.here, "c", MEMBERSHIP), Arrival(lab.there, "a"))
+    await undo(*lab.ends())
+    assert await dump(lab.here) == was
+    assert await dump(lab.there) == {}
+    await lab.move()
+    with pytest.raises(ConflictError, match="has arrived at b"):
+        await undo(*lab.ends())
+
+
+async def test_a_crawl_that_left_can_be_removed_and_is_listed_as_gone(lab: Lab) -> None:
+    await lab.move()
+    crawls = CrawlList(lab.here.engine)
+    (listed,) = await crawls.read()
+    assert listed.mark is not None
+    assert (listed.record, listed.mark.place) == (None, "b")
+    assert await crawls.mark(NAME)
+    await crawls.erase(NAME)
+    assert await lab.here.raw() is None
+    with pytest.raises(NoCrawlError, match="a has no crawl 'm'"):
+        await lab.move()
+
+
+# URLs on disk.
+
+
+async def spill(side: Side, data: bytes = b"blocks of URLs") -> SpillFiles:
+    """A file that partition 1 names."""
+    record = await Crawls(side.engine, side.keys).load()
+    assert record is not None
+    files = side.files(record)
+    assert files is not None
+    files.store(1, "1-s-1", data)
+    await side.engine.command("HSET", side.keys.of(1, "files"), "1-s-1", 1)
+    return files
+
+
+async def test_urls_on_disk_move_along(lab: Lab) -> None:
+    files = await spill(lab.here)
+    copied = await lab.move()
+    assert copied.spill_files == 1
+    assert [path.read_bytes() for path in (lab.folder / "b").rglob("1-s-1")] == [b"blocks of URLs"]
+    assert files.data(1, "1-s-1") == b"blocks of URLs"
+
+
+async def test_urls_on_disk_stay_where_no_folder_is_known(lab: Lab) -> None:
+    await spill(lab.here)
+    nowhere = dataclasses.replace(lab.there, spill_folder=None)
+    was = await dump(lab.here)
+    with pytest.raises(UsageError, match=r"frontier\.spill_folder=DIR"):
+        await move(lab.ends()[0], Arrival(nowhere, "a"))
+    assert await dump(lab.here) == was
+
+
+# Backups.
+
+
+async def test_a_backup_brings_a_crawl_back_on_another_engine(lab: Lab) -> None:
+    await spill(lab.here)
+    was, file = await dump(lab.here), lab.folder / "m.backup"
+    written = await back_up(lab.here, file, MEMBERSHIP)
+    assert await dump(lab.here) == was
+    assert file.stat().st_mode & 0o077 == 0  # tokens and cookies are in it
+    read = await restore(file, Arrival(lab.there, "m.backup"))
+    assert await dump(lab.there) == was
+    assert (read.keys, read.spill_files) == (written.keys, 1)
+    assert [path.read_bytes() for path in (lab.folder / "b").rglob("1-s-1")] == [b"blocks of URLs"]
+    with pytest.raises(ConflictError, match="b has this crawl already"):
+        await restore(file, Arrival(lab.there, "m.backup"))
+    with pytest.raises(UsageError, match="exists: name another file"):
+        await back_up(lab.here, file, MEMBERSHIP)
+
+
+async def test_a_restore_that_is_killed_anywhere_goes_on(lab: Lab) -> None:
+    was, file = await dump(lab.here), lab.folder / "m.backup"
+    await back_up(lab.here, file, MEMBERSHIP)
+    engine = cast("Dying", lab.there.engine)
+    for calls in itertools.count(1):
+        engine.left = calls
+        try:
+            await restore(file, Arrival(lab.there, "m.backup"))
+        except EngineDown:
+            continue
+        except ConflictError:  # it was killed after its last word
+            pass
+        break
+    engine.left = 1_000_000
+    assert calls > 10
+    assert await dump(lab.there) == was
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "empty", "other", "no end"])
+async def test_a_damaged_backup_restores_nothing(lab: Lab, how: str) -> None:
+    file = lab.folder / "m.backup"
+    await back_up(lab.here, file, MEMBERSHIP)
+    data = file.read_bytes()
+    damaged = {
+        "cut": data[: len(data) * 2 // 3], "empty": b"", "other": b"PK" + data,
+        "flipped": data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :],
+        "no end": data[: _last_frame(data)],
+    }[how]  # fmt: skip
+    file.write_bytes(damaged)
+    with pytest.raises(UsageError, match=r"nothing is restored from it|is not a backup"):
+        await restore(file, Arrival(lab.there, "m.backup"))
+    assert await dump(lab.there) == {}
+
+
+def _last_frame(data: bytes) -> int:
+    at = last = len(backup.MAGIC)
+    while at < len(data):
+        last = at
+        at += backup._HEAD.size + backup._HEAD.unpack_from(data, at)[0]
+    return last
+
+
+async def test_a_backup_of_a_crawl_that_changes_meanwhile_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = backup.read_entries
+
+    async def read(engine: Engine, keys: Keys, group: int, names: Sequence[bytes]) -> AsyncIterator[Any]:
+        async for some in whole(engine, keys, group, names):
+            yield some
+        if group == CRAWL_WIDE:
+            await engine.command("HSET", keys.of(1, "u"), "late", 1)
+
+    monkeypatch.setattr(backup, "read_entries", read)
+    with pytest.raises(ConflictError, match="changed while it was copied"):
+        await back_up(lab.here, lab.folder / "m.backup", MEMBERSHIP)
+    assert [path.name for path in lab.folder.glob("m.backup*")] == []
