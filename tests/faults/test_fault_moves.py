@@ -1,13 +1,19 @@
-"""A crawl moves in its middle, again and again, and each move is killed: nothing is lost, nothing is fetched too soon."""
+"""A crawl moves in its middle, again and again, and each move is killed: nothing is lost or fetched too soon."""
 
+import contextlib
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from redis import Redis, RedisError
 
+from crawler.engine.embedded import EmbeddedEngine
+from crawler.frontier.record import MOVED
 from tests.cli.scale_lab import clean_nursery, name_server
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import closest_pairs
@@ -19,7 +25,7 @@ from tests.support.serving import serve_linked
 
 pytestmark = [pytest.mark.cluster, pytest.mark.processes, pytest.mark.slow(seconds=45)]
 
-KILLED = 4  # times a move
+KILLED = 2  # times a move, after the first time
 
 
 @pytest.fixture
@@ -33,21 +39,32 @@ def test_a_crawl_that_moves_to_a_server_a_cluster_and_back_is_whole(programs: Nu
     folder, dice = tmp_path / "c", random.Random(7)
     with running_engine() as server, running_cluster() as cluster, serve_linked(chains) as site:
         places = ["", server.url, cluster.url]
+        embedded = Redis(unix_socket_path=str(EmbeddedEngine(folder / "engine").socket))
+
+        def is_marked(place: str) -> bool:
+            client = {"": embedded, server.url: server.client()}.get(place) or cluster.primary_of("{main}").client()
+            with contextlib.suppress(RedisError), contextlib.closing(client):
+                return json.loads(client.hget("{main}:crawl", "record"))["layout"] == MOVED
+            return False
+
         more = ("-n", "2", "-q", "--allow-private", "--delay", str(DELAY_S), "--scope", "any")
 
         def where(place: str) -> tuple[str, ...]:
             return ("--dir", str(folder), *(("--redis", place) if place else ()))
 
-        for turn, (here, there) in enumerate([*zip(places, places[1:], strict=False), (places[-1], "")]):
-            seeds = (site.url("start.test"), "--set", "crawl.partitions=64") if turn == 0 else ()
+        for turn, (here, there) in enumerate([*pairwise(places), (places[-1], "")]):
+            seeds = (site.url("start.test"), "--set", "crawl.partitions=512") if turn == 0 else ()
             crawl = programs.crawler("crawl", *seeds, *where(here), *more)
             fetched = 200 * (turn + 1)
-            wait_until(lambda n=fetched: len(site.requests()) >= n or crawl.process.poll() is not None)
+            wait_until(lambda n=fetched, c=crawl: len(site.requests()) >= n or c.process.poll() is not None)
             crawl.interrupt()
             assert crawl.wait(60) == 10, crawl.err
+            first = programs.crawler("move", *where(here), "--to", there or "embedded")
+            wait_until(lambda here=here, first=first: is_marked(here) or first.process.poll() is not None)
+            assert first.kill() == -9, first.err  # in its middle
             for _ in range(KILLED):
                 move = programs.crawler("move", *where(here), "--to", there or "embedded")
-                time.sleep(dice.uniform(0.2, 0.9))
+                time.sleep(dice.uniform(0.2, 0.8))
                 move.kill()
             move = programs.crawler("move", *where(here), "--to", there or "embedded")
             assert move.wait(60) == 0 or "has moved to" in move.err, move.err
