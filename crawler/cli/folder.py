@@ -227,7 +227,7 @@ async def _rebuild(
         open_existing(folder)  # fails before anything is created
     more = [open_or_create(other) for other in others]
 
-    async with open_crawl(settings, create=True, enter=entrance(more)) as crawl:
+    async with open_crawl(settings, create=True, enter=entrance(more, arguments.partitions)) as crawl:
         log_to_folder(settings, crawl.folder.log, "rebuild", verbose=bool(arguments.verbose))
         await check_no_instance_runs(crawl.members, is_lock_free, settings.membership)
 
@@ -242,11 +242,11 @@ async def _rebuild(
     return 0
 
 
-def entrance(others: Sequence["CrawlFolder"]) -> Entrance:
+def entrance(others: Sequence["CrawlFolder"], partitions: int = 0) -> Entrance:
     """For `open_crawl`: enter the crawl of its folder and these, recreated if the engine lost it."""
 
     async def enter(folder: CrawlFolder, crawls: Crawls, settings: Settings, **_: Any) -> Any:
-        return await admit_rebuild([folder, *others], crawls, settings)
+        return await admit_rebuild([folder, *others], crawls, settings, partitions=partitions)
 
     return enter
 

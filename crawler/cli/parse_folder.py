@@ -267,6 +267,14 @@ another crawl, 5 a part of index, archive or journals can't be read
 """
 
 
+def partitions_type(text: str) -> int:
+    """For argparse: how many a crawl may have."""
+    number = whole_type(text)
+    if not 1 <= number <= 16384:
+        raise argparse.ArgumentTypeError(f"give a number from 1 to 16384, not {text}")
+    return number
+
+
 def add_rebuild(p: argparse.ArgumentParser) -> None:
     p.description = "Recreate a crawl in an engine that lost it, from the index, archive and seeds of its folder."
     p.epilog = REBUILD_EPILOG
@@ -279,6 +287,10 @@ def add_rebuild(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--accept-loss", action="store_true",
         help="go on without the seeds and jobs that damaged or cut journals had (without this, these end the rebuild)",
+    )  # fmt: skip
+    p.add_argument(
+        "--partitions", type=partitions_type, metavar="N", default=0,
+        help="parts of the frontier, if the engine lacks the crawl (default: as many as it had)",
     )  # fmt: skip
     p.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     add_common(p, many_folders=True)

@@ -95,9 +95,10 @@ async def admit(
 
 
 async def admit_rebuild(
-    folders: Sequence[CrawlFolder], crawls: Crawls, settings: Settings
+    folders: Sequence[CrawlFolder], crawls: Crawls, settings: Settings, *, partitions: int = 0
 ) -> tuple[CrawlRecord, frozenset[str]]:
     """Record and roots of the crawl that these folders hold, recreated if the engine lost it. Binds no folder.
+    `partitions`: another number of them; 0: as many as it had.
 
     Raises UsageError when they hold nothing, ConflictError when they, or they and the engine, are of different crawls.
     """
@@ -115,9 +116,9 @@ async def admit_rebuild(
         )
     stored = await crawls.load()
     if stored is None:
-        await crawls.create_or_load(_as_it_was(settings, was), was[-1])
+        await crawls.create_or_load(_as_it_was(settings, was, partitions), was[-1])
     elif was and stored.first_begun_at != first_begun_at:
-        await _replace(crawls, name, stored, _as_it_was(settings, was), was[-1])
+        await _replace(crawls, name, stored, _as_it_was(settings, was, partitions), was[-1])
     elif was and stored.hash_key != was[-1].hash_key:
         raise ConflictError(
             f"the crawl {name!r} in the engine has another hash key than {folders[0].root}: they are different crawls; "
@@ -164,8 +165,10 @@ async def _replace(crawls: Crawls, name: str, other: CrawlRecord, settings: Sett
     await crawls.start_over(settings, was)
 
 
-def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:
-    """The settings that the latest of the folders knows of the crawl's record; others as given."""
+def _as_it_was(settings: Settings, records: Sequence[CrawlRecord], partitions: int) -> Settings:
+    """The settings that the latest of the folders knows of the crawl's record; others as given. `partitions`: another
+    number of them, or 0.
+    """
     if not records:
         return settings
     was = records[-1]
@@ -173,7 +176,7 @@ def _as_it_was(settings: Settings, records: Sequence[CrawlRecord]) -> Settings:
     return replace(
         settings,
         scope=was.scope,
-        crawl=replace(settings.crawl, partitions=was.partitions),
+        crawl=replace(settings.crawl, partitions=partitions or was.partitions),
         frontier=replace(settings.frontier, queue_by=was.queue_by, **msgspec.structs.asdict(was.ordering)),
     )
 

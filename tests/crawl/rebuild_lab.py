@@ -82,11 +82,12 @@ async def rebuild(
     seeds: Sequence[str] = (),
     refetch: bool = False,
     accept_loss: bool = False,
+    partitions: int = 0,
     meter: Meter = SILENT,
 ) -> RebuildReport:
     """What the command does, in this process."""
     more = [open_or_create(other) for other in others]
-    async with open_crawl(settings, create=True, enter=entrance(more)) as opened:
+    async with open_crawl(settings, create=True, enter=entrance(more, partitions)) as opened:
         await make_seeder(opened).add_all(GivenUrl("here", url) for url in seeds)
         deps = doors_of(await opened.reloaded())
         try:

@@ -94,6 +94,15 @@ async def test_each_seed_has_its_urls_after_a_rebuild_too(lab: WebLab) -> None:
     assert await counts() == before
 
 
+async def test_a_rebuild_may_change_the_number_of_partitions(lab: WebLab) -> None:
+    await lab.crawl_some(150)
+    lab.engine.flush()
+    await rebuild(lab.settings(), partitions=256)
+    async with opened(lab.settings()) as found:
+        assert found.record.partitions == 256
+    await lab.finish(lab.settings())
+
+
 async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:
     await lab.crawl_some(100)
     lab.engine.flush()
