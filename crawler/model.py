@@ -469,3 +469,4 @@ class RefusalReason(enum.StrEnum):
     REDIRECTS = "redirects"
     RUN_URLS = "run_urls"  # the run of a job has as many as it may
     PURGED = "purged"  # its dead letter was purged
+    IMPORTED = "imported"  # another crawl had fetched it

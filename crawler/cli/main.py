@@ -51,6 +51,7 @@ COMMANDS = {
     "scale": ("parse_admin:add_scale", "change or show the number of instances on a machine"),
     "settings": ("parse_inspect:add_settings", "show or change the settings that are stored with a crawl"),
     "seed": ("parse_crawl:add_seed", "add URLs to a running or future crawl"),
+    "import": ("parse_crawl:add_import", "take over what another crawler has fetched, or what waits in its queue"),
     "seeds": ("parse_inspect:add_seeds", "each seed's pending, done and dead URLs"),
     "jobs": ("parse_jobs:add_jobs", "crawls that run at a time, or again and again"),
     "users": ("parse_admin:add_users", "list the users who share a crawl, or set a weight"),

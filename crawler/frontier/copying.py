@@ -5,7 +5,6 @@ runs on a crawl, its keys do not change: so each group has a digest, by which a 
 """
 
 import hashlib
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +47,7 @@ class KeyNames:
         self._folder = folder
         self._found: dict[int, bytearray] = {}
         self._bytes = 0
-        self._tag = re.compile(rb"\{%b(?::(\d+))?\}:" % re.escape(keys.crawl_name.encode()))
+        self._wide, self._of_partition = keys.tag.encode(), f"{{{keys.crawl_name}:".encode()
 
     async def read(self, engine: Engine, partitions: int) -> None:
         """Look at all keys of the engine, whatever they belong to. Raises EngineError, OSError, and ConflictError when
@@ -57,8 +56,11 @@ class KeyNames:
         where = _places(engine, self._keys, partitions)
         async for some in engine.scan(self._keys.pattern):
             for key in some:
-                if found := self._tag.match(key):
-                    self._add(int(found[1]) if found[1] else CRAWL_WIDE, key[found.end() :])
+                number, _, name = key.removeprefix(self._of_partition).partition(b"}:")
+                if key.startswith(self._wide):
+                    self._add(CRAWL_WIDE, key.removeprefix(self._wide))
+                elif number.isdigit():
+                    self._add(int(number), name)
         if where != _places(engine, self._keys, partitions):
             raise ConflictError("slots moved, or a primary failed, while the keys were listed: try again")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,15 @@ class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""  # needed then
 
 
+class SeenUrl(NamedTuple):
+    """A URL that another crawl has fetched."""
+
+    fingerprint: str
+    partition: int
+    domain: str
+    queue: str
+
+
 class Restoring:
     """The calls of a rebuild on one crawl. Any session may make them; each may be repeated."""
 
@@ -64,6 +73,15 @@ class Restoring:
             by_partition.setdefault(u.partition, []).append(item)
         digits = await self._run_all("restore", by_partition, self._hash_key)
         return sum(answer.count(b"1") for answer in digits)
+
+    async def mark_seen(self, urls: Iterable[SeenUrl], reason: str) -> int:
+        """URLs that the engine does not know count as seen, and as refused for this reason; how many. Raises
+        EngineError, EngineFull where there is no room.
+        """
+        by_partition: dict[int, list[Any]] = {}
+        for u in urls:
+            by_partition.setdefault(u.partition, []).append((u.fingerprint, u.queue, u.domain))
+        return sum(map(int, await self._run_all("mark_seen", by_partition, reason, self._hash_key)))
 
     async def reopen(self, urls: Iterable[DoneUrl]) -> int:
         """Forget done URLs, none of which may be pending, so that they can be added again; how many were known. Raises

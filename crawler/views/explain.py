@@ -357,7 +357,7 @@ def _refused(f: Facts) -> str:
         return "Not crawled: robots.txt forbids it."
     return (
         "Not crawled: it was refused when its turn came (robots.txt as it was then, or a limit of redirects), or it "
-        "was purged ('crawler purge', or 'crawler dead purge' of its dead letter)."
+        "was purged ('crawler purge', or 'crawler dead purge' of its dead letter), or imported ('crawler import seen')."
     )
 
 

@@ -1,0 +1,98 @@
+"""`crawler import`: what another crawler knows, as URLs that count as seen, or as requests that wait."""
+
+import argparse
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from crawler.cli.event_loop import run_async
+from crawler.cli.options import actor, check_engine_url, settings_of
+from crawler.cli.seed import Intake
+from crawler.crawl.imports import SeenImport, lines_of, scrapy_requests
+from crawler.crawl.opening import open_crawl
+from crawler.crawl.terms import check_terms
+from crawler.crawl.url_input import NO_SEED, GivenUrl
+from crawler.engine.client import Engine
+from crawler.errors import UsageError
+from crawler.frontier.restore import Restoring
+from crawler.frontier.scripts import library
+from crawler.redaction import learn, secrets_of_url
+from crawler.settings import Settings
+from crawler.terminal.progress import progress
+from crawler.terminal.text import counted, show, warn
+from crawler.views.seeds import add_seeds, seeding_member
+
+
+def run_import_seen(arguments: argparse.Namespace) -> int:
+    """Mark URLs as seen. Raises UsageError when not one could be used."""
+    paths = [Path(name) for name in arguments.files]
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"can't read {path}: there is no such file")
+    return run_async(_import_seen(arguments, settings_of(arguments), paths))
+
+
+async def _import_seen(arguments: argparse.Namespace, settings: Settings, paths: list[Path]) -> int:
+    async with open_crawl(settings, create=True) as crawl:
+        given = ", ".join(path.name for path in paths)
+        await crawl.operator_log.add(actor(), "import seen", "", given)
+        restoring = Restoring(crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, run=crawl.record.run)
+        importing = SeenImport(restoring, crawl.placement, crawl.record.fingerprints)
+        async with seeding_member(crawl):
+            with progress(verbose=bool(arguments.verbose)) as meter:
+                for path in paths:
+                    meter.begin(f"reading {path.name}", "line")
+                    await importing.take(lines_of(path), meter.reached)
+    report = importing.report
+    for example in report.examples:
+        warn(example)
+    parts = [f"{counted(report.new, 'URL')} marked as seen", f"{report.known:,} known before"]
+    parts += [f"{report.failed:,} left out, which had failed there"] if report.failed else []
+    parts += [f"{report.invalid:,} invalid"] if report.invalid else []
+    show({name: getattr(report, name) for name in ("new", "known", "failed", "invalid")}, ", ".join(parts),
+         as_json=arguments.json)  # fmt: skip
+    if report.invalid and not report.new + report.known + report.failed:
+        raise UsageError(NO_SEED)
+    return 0
+
+
+def run_import_scrapy(arguments: argparse.Namespace) -> int:
+    """Add the requests of a queue. Raises UsageError."""
+    learn(secrets_of_url(arguments.source))
+    check_engine_url(arguments.source)
+    return run_async(_import_scrapy(arguments, settings_of(arguments)))
+
+
+async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> int:
+    source = Engine(arguments.source, library(), call_timeout_s=settings.frontier.call_timeout_s)
+    try:
+        async with contextlib.aclosing(scrapy_requests(source, arguments.key)) as requests:
+            first = await anext(requests, None)  # before anything is made
+            if first is None:
+                raise UsageError(f"{arguments.key} is empty")
+            async with open_crawl(settings, create=True) as crawl:
+                await check_terms(crawl)
+                with progress(verbose=bool(arguments.verbose)) as meter:
+                    intake = Intake(meter)
+                    meter.begin("adding requests", "request")
+                    await add_seeds(
+                        crawl, _with_first(first, requests), given=f"queue {arguments.key}", actor=actor(),
+                        on_batch=intake.added,
+                    )  # fmt: skip
+    finally:
+        await source.close()
+    report = intake.report
+    counts = {"new": report.new, "seen": report.seen, "invalid": report.invalid_count}
+    text = f"{counted(report.new, 'request')} added, {report.seen:,} known before, {report.invalid_count:,} unusable"
+    show(counts, text, as_json=arguments.json)
+    if report.total and not report.usable:
+        raise UsageError(NO_SEED)
+    return 0
+
+
+async def _with_first(
+    first: list[GivenUrl], others: AsyncGenerator[list[GivenUrl], None]
+) -> AsyncGenerator[list[GivenUrl], None]:
+    yield first
+    async for some in others:
+        yield some

@@ -1,0 +1,232 @@
+"""What other crawlers know: URLs that they have fetched, and requests that wait in their queues.
+
+    URL lists      a URL a line
+    CDX            the index of web archives; its header names the columns (` CDX N b a m s ...`)
+    CDXJ           a key, a time, and JSON with `url` and `status`
+    JSON Lines     with `url`, like what exports of most crawlers have
+    scrapy-redis   a sorted set or a list of requests, pickled or in JSON
+
+A pickle may name any function, and a queue may hold what somebody else has put there: what names one is not read.
+"""
+
+import gzip
+import io
+import pickle
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from crawler.crawl.url_input import LINE_BYTES_MAX, GivenUrl
+from crawler.engine.client import Engine
+from crawler.errors import InvalidUrl, UsageError
+from crawler.frontier.codec import pairs_of
+from crawler.frontier.record import Placement
+from crawler.frontier.restore import Restoring, SeenUrl
+from crawler.model import RefusalReason
+from crawler.rules.requests import request_of
+from crawler.rules.urls import Fingerprints, canonicalize
+
+BATCH = 4096
+REQUESTS_AT_ONCE = 500
+CDX_URL, CDX_STATUS = "a", "s"  # names of columns
+META_MAX = 8192  # characters, before it is refused as longer than may travel
+JSON_META = (str, int, float, bool, type(None), list, dict)
+
+
+class KnownUrl(NamedTuple):
+    """A URL that another crawler has, and its status where that is known: "" or digits."""
+
+    url: str
+    status: str = ""
+
+
+def known_in(line: str, columns: list[str]) -> KnownUrl | None:
+    """What a line has; `columns` are those of CDX, which a header changes. None for an empty line or a header."""
+    text = line.strip("\r\n")
+    if text.startswith((" CDX ", "CDX ")):
+        columns[:] = text.split()[1:]
+        return None
+    text = text.strip()
+    if not text or text.startswith(("#", "!")):
+        return None
+    if text.startswith("{"):
+        return _of_json(text)
+    parts = text.split(None, 2)
+    if len(parts) == 3 and parts[2].startswith("{"):
+        return _of_json(parts[2])
+    if columns:
+        parts = text.split()
+        at = {name: parts[i] for i, name in enumerate(columns) if i < len(parts)}
+        return KnownUrl(at.get(CDX_URL, ""), at.get(CDX_STATUS, "").strip("-"))
+    return KnownUrl(parts[0])
+
+
+def _of_json(text: str) -> KnownUrl:
+    try:
+        found = msgspec.json.decode(text)
+        return KnownUrl(str(found["url"]), str(found.get("status") or ""))
+    except (msgspec.MsgspecError, KeyError, AttributeError, TypeError, ValueError):
+        return KnownUrl("")
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a file, plain or gzipped. Raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            opened: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_packed else file
+            while line := opened.readline(LINE_BYTES_MAX):
+                yield line.decode("utf-8", "replace")
+    except (OSError, EOFError) as error:
+        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+class SeenReport(msgspec.Struct, kw_only=True):
+    """What became of the lines of an import."""
+
+    new: int = 0
+    known: int = 0  # to this crawl
+    failed: int = 0  # server errors there: they are fetched here
+    invalid: int = 0
+    examples: list[str] = msgspec.field(default_factory=list)  # of invalid ones
+
+
+class SeenImport:
+    """Marks URLs as seen. Repeating is safe."""
+
+    def __init__(self, restoring: Restoring, placement: Placement, fingerprints: Fingerprints) -> None:
+        self._restoring = restoring
+        self._placement = placement
+        self._fingerprints = fingerprints
+        self.report = SeenReport()
+
+    async def take(self, lines: Iterable[str], reached: Callable[[int], None] = lambda _: None) -> None:
+        """All lines of a file. Raises EngineError."""
+        batch, columns, report = list[SeenUrl](), list[str](), self.report
+        for n, line in enumerate(lines, 1):
+            if (known := known_in(line, columns)) is None:
+                continue
+            if known.status.startswith("5"):
+                report.failed += 1
+                continue
+            try:
+                batch.append(self._seen(canonicalize(known.url)))
+            except InvalidUrl as error:
+                report.invalid += 1
+                if len(report.examples) < 5:
+                    report.examples.append(f"line {n}: {error.reason}")
+            if len(batch) >= BATCH:
+                await self._mark(batch)
+                batch = []
+                reached(n)
+        await self._mark(batch)
+
+    def _seen(self, url: str) -> SeenUrl:
+        domain, queue, partition = self._placement.of(url)
+        return SeenUrl(self._fingerprints.of(url), partition, domain, queue)
+
+    async def _mark(self, batch: list[SeenUrl]) -> None:
+        new = await self._restoring.mark_seen(batch, RefusalReason.IMPORTED)
+        self.report.new += new
+        self.report.known += len(batch) - new
+
+
+# scrapy-redis.
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    return text.encode({"latin1": "latin1"}[encoding])
+
+
+# What earlier protocols need for bytes and sets.
+_NAMED: Mapping[tuple[str, str], Callable[..., Any]] = {
+    ("_codecs", "encode"): _encoded,
+    ("__builtin__", "bytes"): _no_bytes,
+    ("__builtin__", "set"): set,
+    ("builtins", "set"): set,
+}
+
+
+class _Plain(pickle.Unpickler):
+    """Reads plain values only."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _NAMED:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        return _NAMED[module, name]
+
+
+def scrapy_request(where: str, data: bytes, score: float = 0.0) -> GivenUrl:
+    """A request as scrapy-redis stores it, with its priority from the score; flawed if it can't be read."""
+    try:
+        found = msgspec.json.decode(data) if data.startswith(b"{") else _Plain(io.BytesIO(data)).load()
+        if not isinstance(found, Mapping):
+            return GivenUrl(where, "...", flaw="not a request")
+        fields = {_text(name): value for name, value in found.items()}
+        url, method = _text(fields["url"]), _text(fields.get("method") or "GET").upper()
+        body, meta = fields.get("body") or b"", fields.get("meta") or {}
+        request = request_of(
+            method="" if method == "GET" else method,
+            body=_text(body) if body else None,
+            meta={str(name): value for name, value in meta.items() if _is_json(value)},
+        )
+        return GivenUrl(where, url, priority=float(-score or fields.get("priority") or 0.0) or None, request=request)
+    except (pickle.UnpicklingError, msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError, EOFError,
+            IndexError, RecursionError, MemoryError, UnicodeDecodeError) as error:  # fmt: skip
+        return GivenUrl(where, "...", flaw=f"not a request that can be read: {error}"[:200])
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _is_json(value: Any) -> bool:
+    """Can it be meta of a request? Measured first: a small pickle may name one value a billion times."""
+    try:
+        return _size(value, META_MAX) >= 0 and bool(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _size(value: Any, left: int) -> int:
+    """What is left of so many characters of JSON; -1 for nothing. Raises TypeError for what JSON does not have."""
+    if not isinstance(value, JSON_META):
+        raise TypeError
+    if isinstance(value, dict):
+        parts: Iterable[Any] = (part for pair in value.items() for part in pair)
+    else:
+        parts = value if isinstance(value, list) else ()
+    left -= len(value) + 2 if isinstance(value, str) else 2
+    for part in parts:
+        if left < 0:
+            break
+        left = _size(part, left)
+    return left
+
+
+async def scrapy_requests(engine: Engine, key: str) -> AsyncGenerator[list[GivenUrl], None]:
+    """All requests of a queue, which stays as it is, those with the highest priority first. Raises EngineError, and
+    UsageError for a key that is no queue.
+    """
+    kind = (await engine.command("TYPE", key)).decode()
+    if kind not in ("zset", "list"):
+        said = "there is no such key" if kind == "none" else f"it is a {kind}"
+        hint = "; the fingerprints of a dupefilter tell no URLs" if kind == "set" else ""
+        raise UsageError(f"{key} is not a queue of scrapy-redis: {said}{hint}")
+    start = 0
+    while True:
+        end = start + REQUESTS_AT_ONCE - 1
+        ranged = ("ZRANGE", key, start, end, "WITHSCORES") if kind == "zset" else ("LRANGE", key, start, end)
+        found = await engine.command(*ranged)
+        pairs = pairs_of(found) if kind == "zset" else [(one, b"0") for one in found]
+        if not pairs:
+            return
+        yield [scrapy_request(f"request {start + n}", data, float(score)) for n, (data, score) in enumerate(pairs, 1)]
+        start += len(pairs)
