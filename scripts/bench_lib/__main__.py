@@ -8,6 +8,7 @@ BENCHES = {  # name: its module here, and what it measures
     "broad": ("many_sites", "thousands of sites: how close the rate comes to what their delays allow"),
     "frontier": ("frontier_cost", "the frontier alone: CPU of each call for a URL, of engine and client"),
     "handlers": ("handlers", "what a handler adds to parsing"),
+    "heavy": ("heavy", "what a page of 240 KB costs over TLS, far away, on thousands of hosts"),
     "hostile": ("hostile", "whether thousands of hostile connections slow down good sites"),
     "jobs": ("job_triggers", "triggers of jobs: what they cost the engine, and how late they are"),
     "latency": ("latency", "how late due queues and heartbeats are under load"),
