@@ -120,6 +120,7 @@ class Report:
     """The findings, and the figures that say what was looked at."""
 
     crawl: str
+    part: str = ""  # which partitions were judged; "": all
     findings: Findings = field(default_factory=Findings)
     folders: list[str] = field(default_factory=list)
     is_moving: bool = False
@@ -184,7 +185,8 @@ def report_text(report: Report) -> str:
 def headline(report: Report) -> str:
     """The answer in one line."""
     found = violations_text(report)
-    where = f"Audit of the crawl {report.crawl} in {', '.join(report.folders)}"
+    what = f"{report.part} of the crawl" if report.part else "the crawl"
+    where = f"Audit of {what} {report.crawl} in {', '.join(report.folders)}"
     if found:
         return f"{where}: not clean, {found}.{_moving(report)}"
     if report.no_evidence:

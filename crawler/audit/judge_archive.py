@@ -19,12 +19,13 @@ from crawler.archive.repair import (
     walk_responses,
     warc_names,
 )
-from crawler.archive.warc import StoredResponse, payload_digest, read_original, safe_uri
+from crawler.archive.warc import StoredResponse, payload_digest, read_original, read_record, safe_uri
 from crawler.audit.findings import Report
 from crawler.audit.judge_links import LinkReader
 from crawler.audit.ledger import Commit, Ledger, page_of
 from crawler.errors import ArchiveError
-from crawler.model import CommitEntry, Followed
+from crawler.model import CommitEntry, Followed, WarcLocation
+from crawler.rules.parts import Part
 from crawler.rules.text import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.text import counted
@@ -37,8 +38,16 @@ class ArchiveJudge:
     """What the crawl folders say. Call its methods in this order."""
 
     def __init__(
-        self, folders: Sequence[CrawlFolder], ledger: Ledger, reader: LinkReader, report: Report, meter: Meter
+        self,
+        folders: Sequence[CrawlFolder],
+        ledger: Ledger,
+        reader: LinkReader,
+        report: Report,
+        meter: Meter,
+        part: Part | None = None,
     ) -> None:
+        """`part`: only what is of these partitions."""
+        self._part = part
         self._folders = folders
         self._ledger = ledger
         self._reader = reader
@@ -46,10 +55,13 @@ class ArchiveJudge:
         self._meter = meter
         self._many = len(folders) > 1
 
-    def add_commit(self, entry: CommitEntry, *, is_late: bool) -> None:
-        """A commit, from an index or from the engine's log."""
-        place = self._reader.rules.router.placement.of(entry.url)
-        self._ledger.add_commit(entry, place[2], page_key(entry.url), is_late=is_late)
+    def add_commit(self, entry: CommitEntry, *, is_late: bool) -> bool:
+        """A commit, from an index or from the engine's log; False: it is not of this part."""
+        partition = self._reader.rules.router.placement.of(entry.url)[2]
+        if self._part and not self._part.has(partition):
+            return False
+        self._ledger.add_commit(entry, partition, page_key(entry.url), is_late=is_late)
+        return True
 
     def read_index(self, *, is_late: bool = False) -> None:
         """All lines of all segments. A second time, `is_late`, brings what was committed since."""
@@ -66,8 +78,7 @@ class ArchiveJudge:
                         self._meter.reached(count, position)
                         segments.add(line.segment)
                         unchecked += not line.has_checksum
-                        self.add_commit(line.entry, is_late=is_late)
-                        if not is_late:
+                        if self.add_commit(line.entry, is_late=is_late) and not is_late:
                             self._items(line.entry, item_files)
                     elif not is_late:
                         self._flaw(folder, line)
@@ -112,6 +123,9 @@ class ArchiveJudge:
 
     async def read_archive(self) -> None:
         """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""
+        if self._part:
+            await self._read_committed()
+            return
         report, size = self._report, ArchiveSize(self._folders)
         self._meter.begin("reading archive", "record", size.total)
         for folder in self._folders:
@@ -123,6 +137,27 @@ class ArchiveJudge:
                 report.records += 1
                 await self._record(found)
                 self._meter.reached(report.records, size.position(found.location))
+
+    async def _read_committed(self) -> None:
+        """The records of this part's commits alone, wherever they are."""
+        report, files = self._report, set[str]()
+        report.findings.orphans.not_judged("needs the whole archive")
+        self._meter.begin("reading archive", "record", self._ledger.number("SELECT count(*) FROM commits WHERE file"))
+        for place in self._ledger.places():
+            files.add(place.file)
+            stored = self._read(place)
+            if stored is not None:
+                report.records += 1
+                await self._record(ArchivedResponse(location=place, stored=stored))
+                self._meter.reached(report.records, report.records)
+        report.warc_files = len(files)
+
+    def _read(self, place: WarcLocation) -> StoredResponse | None:
+        """None for what is in no folder, or damaged: its commit has no record then."""
+        for folder in self._folders:
+            with contextlib.suppress(ArchiveError):
+                return read_record(folder, place)
+        return None
 
     async def _record(self, found: ArchivedResponse) -> None:
         commits = self._ledger.commits_at(found.location)

@@ -12,6 +12,7 @@ from crawler.audit.judges import origins_of
 from crawler.audit.ledger import Ledger, Link
 from crawler.frontier.reads import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
+from crawler.rules.parts import Part
 from crawler.rules.text import Meter
 from crawler.rules.urls import Fingerprints, origin_of
 from crawler.terminal.text import counted
@@ -39,8 +40,17 @@ class FrontierJudge:
     """What the engine says of one run of a crawl."""
 
     def __init__(
-        self, states: BulkLookup, ledger: Ledger, report: Report, *, fingerprints: Fingerprints, meter: Meter
+        self,
+        states: BulkLookup,
+        ledger: Ledger,
+        report: Report,
+        *,
+        fingerprints: Fingerprints,
+        meter: Meter,
+        part: Part | None = None,
     ) -> None:
+        """`part`: only these partitions are counted."""
+        self._part = part
         self._states = states
         self._meter = meter
         self._pending: tuple[int, set[str]] = (-1, set())
@@ -55,9 +65,12 @@ class FrontierJudge:
         """Note where the counters stand, to know in the end whether the crawl was going on meanwhile."""
         self._began = await self._states.counters()
 
-    async def read_log(self, add: Callable[[CommitEntry], None]) -> None:
+    def _of_part(self, partition: int) -> bool:
+        return self._part is None or self._part.has(partition)
+
+    async def read_log(self, add: Callable[[CommitEntry], object]) -> None:
         """Commits that are not in an index yet. To be read before the index is: they move from here to there."""
-        for partition, _, _ in await self._states.counters():
+        for partition in [p for p, _, _ in await self._states.counters() if self._of_part(p)]:
             for entry in await self._states.undrained(partition):
                 add(entry)
 
@@ -77,7 +90,7 @@ class FrontierJudge:
     async def _ask(self, run: int | str, wanted: Mapping[int, Sequence[str]]) -> None:
         states = await self._states.of(run, wanted)
         for partition, fps in wanted.items():
-            ended = [fp for fp in fps if states[fp] is UrlState.ENDED]
+            ended = [fp for fp in fps if states[fp] is UrlState.ENDED] if self._of_part(partition) else ()
             pending = await self._pending_of(partition) if ended else set()
             states.update((fp, UrlState.PENDING) for fp in ended if fp in pending)
         self._ledger.set_states([(int(state), int(fp)) for fp, state in states.items()])
@@ -90,7 +103,7 @@ class FrontierJudge:
 
     async def count(self) -> None:
         """Count all partitions again, and see whether the crawl moves."""
-        partitions = [partition for partition, _, _ in await self._states.counters()]
+        partitions = [partition for partition, _, _ in await self._states.counters() if self._of_part(partition)]
         self._meter.begin("counting URLs", "partition", len(partitions))
         for number, partition in enumerate(partitions):
             self._meter.reached(number, number)

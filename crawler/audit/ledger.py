@@ -116,6 +116,11 @@ SELECT id, fp, visit, partition, url, status, depth, redirects, scope, digest, t
     request, original
 FROM commits WHERE file = ? AND offset = ?
 """
+_PLACES = """
+SELECT file, offset, name, max(length) FROM commits JOIN files ON files.id = file
+WHERE (file, offset) > (?, ?) AND file > 0 AND NOT pruned AND NOT late
+GROUP BY file, offset ORDER BY file, offset LIMIT ?
+"""
 _COUNT_RUN_PAGES = """
 INSERT INTO run_pages SELECT run, count(DISTINCT fp) FROM commits
 WHERE run <> '' GROUP BY run
@@ -180,6 +185,13 @@ class Ledger:
         """The commits that name the record at this place: one, or none."""
         rows = self.db.execute(_COMMITS_AT, (self.file_id(location.file), location.offset))
         return [Commit(*row) for row in rows]
+
+    def places(self) -> Iterator[WarcLocation]:
+        """Where the records of commits are, in the order of the files."""
+        at = (0, -1)
+        while rows := self.db.execute(_PLACES, (*at, BATCH)).fetchall():
+            yield from (WarcLocation(file=name, offset=offset, length=length) for _, offset, name, length in rows)
+            at = rows[-1][:2]
 
     def record_found(self, commit: Commit) -> None:
         self.db.execute("UPDATE commits SET found = 1 WHERE id = ?", (commit.id,))

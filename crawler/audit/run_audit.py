@@ -37,6 +37,7 @@ from crawler.frontier.operator import OverrideStore
 from crawler.frontier.owner import Takeovers
 from crawler.frontier.reads import BulkLookup, Stats
 from crawler.frontier.restore import DeadLetters
+from crawler.rules.parts import Part
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
@@ -71,6 +72,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: Takeovers
     overrides: OverrideStore
     web_logs: WebLogs
+    part: Part | None = None  # None: all partitions
 
 
 async def audit(subject: Subject, meter: Meter = SILENT) -> Report:
@@ -95,8 +97,9 @@ async def _judge(
     subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, meter: Meter, active: AbstractSet[str]
 ) -> None:
     began_s, fingerprints = wall_s(), subject.rules.record.fingerprints
-    archive = ArchiveJudge(subject.folders, ledger, reader, report, meter)
-    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints, meter=meter)
+    part = subject.part
+    archive = ArchiveJudge(subject.folders, ledger, reader, report, meter, part)
+    frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints, meter=meter, part=part)
     await frontier.begin()
     await frontier.read_log(partial(archive.add_commit, is_late=False))
     archive.read_index()
@@ -111,8 +114,9 @@ async def _judge(
         await frontier.read_log(partial(archive.add_commit, is_late=True))
         archive.read_index(is_late=True)
     await frontier.judge()
-    await judge_jobs(subject.jobs, report, ledger.pages_of, before_s=began_s if report.is_moving else math.inf)
-    await judge_runs(subject.runs, frontier.seen_runs, report)
+    if part is None:
+        await judge_jobs(subject.jobs, report, ledger.pages_of, before_s=began_s if report.is_moving else math.inf)
+        await judge_runs(subject.runs, frontier.seen_runs, report)
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report, meter)
     meter.begin("judging")
@@ -121,6 +125,17 @@ async def _judge(
     await judge_dead(subject.letters, subject.folders, report)
     report.losses = losses_of(*await subject.stats.totals_and_examples())
     judge_takeovers(await subject.takeovers.read(), report)
+    if part is not None:
+        _say_part(part, report)
+
+
+def _say_part(part: Part, report: Report) -> None:
+    report.part = part.text
+    for finding in (report.findings.nominal, report.findings.runs):
+        finding.not_judged("needs all partitions")
+    if part.is_sample and not report.findings.violations:
+        share = f"{100 * part.hidden_share:.2g} %"
+        report.notes.append(f"with 95 % confidence, at most {share} of all partitions have something to find")
 
 
 async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, report: Report, meter: Meter) -> None:

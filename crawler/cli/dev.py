@@ -350,3 +350,26 @@ def _engine_url(settings: Settings) -> Iterator[str]:
             yield own.url
         finally:
             own.stop()
+
+
+# `crawler plan`: what a crawl of a given size needs.
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """Calculate and print. Raises UsageError for more pages than URLs."""
+    from crawler.views.plan import Wanted, constants, plan_of, plan_text
+
+    a = arguments
+    if (a.pages or 0) > a.urls:
+        raise UsageError(f"--pages {a.pages:g} is more than --urls {a.urls:g}: each page is a URL")
+    wanted = Wanted(
+        urls=a.urls, pages=a.pages or a.urls, domains=a.domains, rate=a.rate, page_kb=a.page_kb, delay_s=a.delay,
+        replicas=a.replicas, vcpu_price=a.price,
+    )  # fmt: skip
+    known = constants()
+    plan = plan_of(wanted, known)
+    if a.json:
+        out_json({"wanted": asdict(wanted), "needed": asdict(plan), "constants": msgspec.to_builtins(known)})
+    else:
+        out(plan_text(wanted, plan, known))
+    return 0

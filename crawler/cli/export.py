@@ -3,12 +3,13 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from crawler.archive.crawl_binding import bound_to
 from crawler.archive.folder import OUTPUTS, CrawlFolder, open_existing
 from crawler.archive.index_reader import MissingFile, unchecked_text
 from crawler.cli.check import check_app
@@ -19,6 +20,7 @@ from crawler.content.coding import inflate
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import app_name, permitted
 from crawler.errors import ArchiveError, HandlersFailed, UsageError
+from crawler.frontier.record import Placement, record_of
 from crawler.model import Decoded
 from crawler.outputs.cursor import refuse_foreign
 from crawler.outputs.export import export
@@ -26,6 +28,7 @@ from crawler.outputs.files import NAME_SHOWN
 from crawler.outputs.opening import check_target, targets_of
 from crawler.outputs.records import ITEMS, PAGES, Items, Pages, RecordSource, UndecodableError
 from crawler.outputs.target import STDOUT, Target, TargetKind
+from crawler.rules.parts import range_of
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, out, out_json, say, warn
@@ -64,15 +67,30 @@ def run_export(arguments: argparse.Namespace) -> int:
     folder = open_existing(settings_of(arguments, in_folder=True).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         say(f"Exporting {folder.root} ...")
+    of_part = _part_of(folder, arguments.of_partitions) if arguments.of_partitions is not None else None
     source: RecordSource = Items(folder)
     if not arguments.items:
         source = Pages(folder, text=arguments.text, links=arguments.links, decode=decode)
     with contextlib.closing(source):
         export_all(
             folder, targets, source, since=arguments.since, of_run=arguments.of_run, changed=arguments.changed,
-            unless=arguments.unless, verbose=arguments.verbose,
+            unless=arguments.unless, of_part=of_part, verbose=arguments.verbose,
         )  # fmt: skip
     return 0
+
+
+def _part_of(folder: CrawlFolder, text: str) -> Callable[[str], bool]:
+    """Whether a URL is of these partitions, by what the folder knows of the crawl. Raises UsageError."""
+    bound = bound_to(folder)
+    if bound is None or not bound.record:
+        raise UsageError(f"{folder.root} does not know the partitions of its crawl: leave --partitions out")
+    record = record_of(bound.record)
+    placement = Placement(record)
+    try:
+        part = range_of(text, record.partitions)
+    except ValueError as error:
+        raise UsageError(f"--partitions {error}") from None
+    return lambda url: part.has(placement.of(url)[2])
 
 
 def _check_content(arguments: argparse.Namespace) -> None:
@@ -92,12 +110,16 @@ def _check_content(arguments: argparse.Namespace) -> None:
 
 def export_all(
     folder: CrawlFolder, targets: Sequence["Target"], source: RecordSource, *, since: float = 0.0,
-    of_run: str = "", changed: bool = False, unless: Sequence[str] = (), verbose: bool = False,
+    of_run: str = "", changed: bool = False, unless: Sequence[str] = (),
+    of_part: Callable[[str], bool] | None = None, verbose: bool = False,
 ) -> None:  # fmt: skip
     """Write the targets and say how many records went where; blocking. Raises ArchiveError, OutputError, UsageError."""
     fills_stdout = any(target.kind is TargetKind.STREAM for target in targets)
     with progress(verbose=verbose, fills_stdout=fills_stdout) as meter:
-        summary = export(folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, meter=meter)
+        summary = export(
+            folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, of_part=of_part,
+            meter=meter,
+        )  # fmt: skip
     places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))

@@ -1,6 +1,7 @@
 """`crawler prune`, `audit` and `rebuild`: what removes from a crawl folder, judges it, and reads a crawl from it."""
 
 import argparse
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from crawler.outputs.export import compare
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import ITEMS, PAGES
 from crawler.outputs.target import Target
+from crawler.rules.parts import Part, range_of, sample_of
 from crawler.rules.text import Meter
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
@@ -103,6 +105,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
     targets = _targets(arguments)
+    if (arguments.of_partitions or arguments.sample) and (targets or arguments.web_log):
+        given = "--web-log" if arguments.web_log else "-o"
+        raise UsageError(f"{given} needs the whole crawl: leave --partitions and --sample out")
     report = run_async(_audit(arguments, settings_of(arguments, KEYS, in_folder=True), folders[1:], targets))
     if arguments.json:
         out_json(report_json(report))
@@ -128,7 +133,8 @@ async def _audit(
         open_existing(folder)  # fails before an engine is started
     files = [_web_log(text) for text in arguments.web_log]
     async with open_crawl(settings, create=False) as crawl:
-        subject = await _subject(crawl, others, _web_logs(files, arguments.agent, crawl.settings))
+        part = part_of(arguments, crawl.record.partitions)
+        subject = await _subject(crawl, others, _web_logs(files, arguments.agent, crawl.settings), part)
         with progress(verbose=arguments.verbose) as meter:
             report = await audit(subject, meter)
             for target in targets:
@@ -149,7 +155,21 @@ def _compare(folders: "Sequence[CrawlFolder]", target: Target, report: "Report",
         report.findings.outputs.add(found.missing + found.extra, **facts)
 
 
-async def _subject(crawl: OpenCrawl, others: Sequence[str], logs: "WebLogs") -> "Subject":
+def part_of(arguments: argparse.Namespace, partitions: int) -> Part | None:
+    """Which partitions are wanted; None for all. Raises UsageError."""
+    if arguments.of_partitions is None and arguments.sample is None:
+        return None
+    if arguments.of_partitions is not None and arguments.sample is not None:
+        raise UsageError("--partitions and --sample can't be used together")
+    if arguments.sample is not None:
+        return sample_of(arguments.sample, partitions, random.Random())  # noqa: S311 - no secret
+    try:
+        return range_of(arguments.of_partitions, partitions)
+    except ValueError as error:
+        raise UsageError(f"--partitions {error}") from None
+
+
+async def _subject(crawl: OpenCrawl, others: Sequence[str], logs: "WebLogs", part: Part | None) -> "Subject":
     from crawler.audit.judge_links import CrawlRules
     from crawler.audit.run_audit import Subject
 
@@ -165,6 +185,7 @@ async def _subject(crawl: OpenCrawl, others: Sequence[str], logs: "WebLogs") -> 
         takeovers=Takeovers(crawl.engine, crawl.keys),
         overrides=crawl.operator.book,
         web_logs=logs,
+        part=part,
     )
 
 

@@ -92,6 +92,7 @@ COMMANDS = {
     "audit": ("parse_folder:add_audit", "check a crawl against its archive and the web server's log"),
     "rebuild": ("parse_folder:add_rebuild", "recreate a crawl from its folder when the engine lost it"),
     "doctor": ("parse_inspect:add_doctor", "check engine, DNS, disk and limits; print how to fix them"),
+    "plan": ("parse_dev:add_plan", "what a crawl of a given size needs: machines, memory, disk, bandwidth, money"),
     "init": ("parse_dev:add_init", "write a settings file and an app to begin with"),
     "completion": ("parse_dev:add_completion", "print a script that completes commands and options in your shell"),
 }

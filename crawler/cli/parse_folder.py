@@ -66,6 +66,12 @@ def add_export(p: argparse.ArgumentParser) -> None:
         help="leave out pages that ask search engines not to show them (noindex), or whose body was cut (truncated); "
         "may be repeated",
     )  # fmt: skip
+    p.add_argument(
+        "--partitions",
+        dest="of_partitions",
+        metavar="A-B",
+        help="only pages of these partitions, so that several exports may share the work",
+    )
     add_common(p)
     p.set_defaults(run="crawler.cli.export:run_export", takes_urls=False)
 
@@ -217,6 +223,17 @@ nothing of this crawl
 """
 
 
+def percent_type(text: str) -> float:
+    """For argparse: more than 0, at most 100."""
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage, more than 0 and at most 100")
+    return number
+
+
 def add_audit(p: argparse.ArgumentParser) -> None:
     p.description = (
         "Check a crawl against its archive and the web server's log: was anything lost, committed twice, "
@@ -239,6 +256,13 @@ def add_audit(p: argparse.ArgumentParser) -> None:
         "repeated",
     )  # fmt: skip
     p.add_argument("--items", action="store_true", help="these targets have items (default: what -o wrote there)")
+    p.add_argument(
+        "--partitions", dest="of_partitions", metavar="A-B",
+        help="judge what is of these partitions alone, so that several audits may share the work",
+    )  # fmt: skip
+    p.add_argument(
+        "--sample", type=percent_type, metavar="PERCENT", help="judge a random sample of the partitions, like 2"
+    )
     p.add_argument("--json", action="store_true", help="as one JSON object, with up to 10,000 examples of each finding")
     p.add_argument(
         "--ignore-robots", dest="obey_robots", action="store_false", default=None,

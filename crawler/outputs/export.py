@@ -8,7 +8,7 @@ import csv
 import hashlib
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -67,13 +67,15 @@ def export(
     run: str = "",
     changed: bool = False,
     unless: Sequence[str] = (),
+    of_part: Callable[[str], bool] | None = None,
     stdout: IO[bytes] | None = None,
     is_alone: bool = False,
     meter: Meter = SILENT,
 ) -> ExportSummary:
     """Write the records of all pages that were committed at `since` (wall time, seconds) or later; with `run`, only
     those of this run of a job, and with `changed` the ones of these that are new or other than in an earlier run;
-    `unless`: without those that have one of these marks (noindex, truncated).
+    `unless`: without those that have one of these marks (noindex, truncated); `of_part`: only URLs of which this is
+    true.
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
     before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
@@ -92,7 +94,7 @@ def export(
         sinks = [stack.enter_context(contextlib.closing(open_whole(one, source.shape, stdout))) for one in targets]
         going = list(zip(targets, sinks, strict=True))
         pruned, left_out = Counter[str](), Counter[str]()
-        rows = _rows(reader, source, since, run, changed, unless, by_status, pruned, left_out, meter)
+        rows = _rows(reader, source, since, run, changed, unless, of_part, by_status, pruned, left_out, meter)
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
@@ -146,6 +148,7 @@ def _rows(
     run: str,
     changed: bool,
     unless: Sequence[str],
+    of_part: Callable[[str], bool] | None,
     by_status: Counter[int],
     pruned: Counter[str],
     left_out: Counter[str],
@@ -157,7 +160,9 @@ def _rows(
     meter.begin("exporting", "page", index_bytes(reader.folder))
     entries = reader.entries(pruned=bool(run))
     for number, entry in enumerate(changed_pages(entries, run) if changed else entries, 1):
-        if entry.pruned:
+        if of_part is not None and not of_part(entry.url):
+            pass
+        elif entry.pruned:
             pruned[entry.run] += 1
         elif committed_at(entry) >= since and run in ("", entry.run):
             if mark := next((one for one in unless if getattr(entry, one)), ""):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 BENCHES = {  # name: its module here, and what it measures
     "broad": ("many_sites", "thousands of sites: how close the rate comes to what their delays allow"),
+    "constants": ("constants", "what `crawler plan` calculates with; writes crawler/views/plan.json"),
     "frontier": ("frontier_cost", "the frontier alone: CPU of each call for a URL, of engine and client"),
     "handlers": ("handlers", "what a handler adds to parsing"),
     "heavy": ("heavy", "what a page of 240 KB costs over TLS, far away, on thousands of hosts"),

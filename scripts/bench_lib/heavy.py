@@ -53,6 +53,7 @@ class HeavyWeb:
     """Hosts dN.test with pages /p/K. All pages are seeds' descendants: each links to the next ones."""
 
     hosts_count: int = HOSTS
+    page_bytes: int = PAGE_BYTES
     name: str = "heavy"
     hosts: tuple[str, ...] = ()
     pages_max: int = 0
@@ -96,7 +97,7 @@ class HeavyWeb:
         links += [f"/p/{rng.randrange(PAGES_EACH)}#part-{n}" for n in range(LINKS - AWAY)]
         rng.shuffle(links)
         parts, size, at = list[str](), 0, rng.randrange(len(chunks))
-        while size < PAGE_BYTES:
+        while size < self.page_bytes:
             parts.append(chunks[at % len(chunks)])
             size += len(parts[-1])
             at += 1
@@ -140,7 +141,7 @@ def _chunks() -> list[str]:
 
 def main(words: Sequence[str]) -> int:
     options = parse_arguments(words)
-    web = HeavyWeb(hosts_count=options.hosts)
+    web = HeavyWeb(hosts_count=options.hosts, page_bytes=options.page_kb * 1000)
     if missing := servers.missing_packages(web):
         print(f"bench: the web is incomplete; as root: apt install {' '.join(missing)}", file=sys.stderr)
         return 2
@@ -182,6 +183,7 @@ def _figures(runs: Sequence[Run], price: float) -> tuple[Spread, float, float, f
 def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser, one = arguments.parser("heavy", __doc__), arguments.positive_int
     parser.add_argument("--hosts", type=one, default=HOSTS, help="with two pages each")
+    parser.add_argument("--page-kb", type=one, default=PAGE_BYTES // 1000, help="of HTML, before it is packed")
     parser.add_argument("--rounds", type=one, default=3)
     parser.add_argument("--concurrency", type=one, default=128, help="open requests of each client")
     parser.add_argument("--price", type=arguments.positive_float, default=PRICE, help="dollars for an hour of a vCPU")

@@ -327,6 +327,79 @@ def test_a_crawl_in_which_nothing_happened_is_not_judged(tmp_path: Path, capsys:
     assert re.search(r"^- +committed twice +\? +no page is committed$", out, re.MULTILINE)
 
 
+PARTS = ("0-20", "21", "22-63")
+
+
+def by_parts(crawl: Spoiled, capsys: Capture) -> list[tuple[int, dict[str, Any]]]:
+    return [crawl.audit(capsys, "--partitions", part, log=False) for part in PARTS]
+
+
+def test_audits_of_all_parts_see_what_one_of_the_whole_sees(crawl: Spoiled, capsys: Capture) -> None:
+    _, whole = crawl.audit(capsys, log=False)
+    parts = by_parts(crawl, capsys)
+    assert [code for code, _ in parts] == [0, 0, 0]
+    for figure in ("commits", "records", "seen", "dead", "refused", "pending"):
+        assert sum(report[figure] for _, report in parts) == whole[figure]
+    assert sum(report["links"] for _, report in parts) >= whole["links"]  # what two parts link to is in both
+    assert [report["part"] for _, report in parts][1] == "1 of 64 partitions (21)"
+    assert all(not report["findings"]["orphans"]["is_judged"] for _, report in parts)
+
+
+def test_a_lost_link_is_found_by_the_part_whose_pages_have_it(crawl: Spoiled, capsys: Capture) -> None:
+    url = next(url for url in crawl.kept.expected.refused if "/private/" in url)
+    assert crawl.client.srem(crawl.key("s0:0", url), fingerprint(crawl.client, url))
+    found = [report["findings"]["lost"]["examples"] for _, report in by_parts(crawl, capsys)]
+    assert url in {one["url"] for some in found for one in some if "url" in one}
+    assert [code for code, _ in by_parts(crawl, capsys)].count(NOT_CLEAN) >= 1
+
+
+def test_exports_of_all_parts_have_every_page_once(crawl: Spoiled, capsys: Capture) -> None:
+    def urls(*words: str) -> list[str]:
+        capsys.readouterr()
+        assert main(["export", "--dir", str(crawl.folders[0]), *words]) == 0
+        return sorted(json.loads(line)["url"] for line in capsys.readouterr().out.splitlines())
+
+    parts = [urls("--partitions", part) for part in PARTS]
+    assert sorted(url for some in parts for url in some) == urls()
+    assert all(crawl.partition_of(url) <= 20 for url in parts[0])
+    assert main(["export", "--dir", str(crawl.folders[0]), "--partitions", "64"]) == 2
+
+
+@pytest.mark.parametrize("changed", [b'"offset":"7"', b'"filename":"elsewhere.warc.gz"'])
+def test_a_part_misses_the_records_of_its_commits(crawl: Spoiled, capsys: Capture, changed: bytes) -> None:
+    path, line = crawl.line_of("/notes.txt")
+    pattern = rb'"offset":"\d+"' if b"offset" in changed else rb'"filename":"[^"]+"'
+    crawl.replace_line(path, line, pattern, changed)
+    found = [one["url"] for _, r in by_parts(crawl, capsys) for one in r["findings"]["no_record"]["examples"]]
+    assert len(found) == 1
+    assert found[0].endswith("/notes.txt")
+
+
+def test_a_sample_tells_how_sure_it_is(crawl: Spoiled, capsys: Capture) -> None:
+    code, report = crawl.audit(capsys, "--sample", "50", log=False)
+    assert code == 0
+    assert report["part"] == "32 of 64 partitions (a sample of 32)"
+    assert "with 95 % confidence, at most 8.9 % of all partitions have something to find" in report["notes"]
+    code, report = crawl.audit(capsys, "--sample", "100", log=False)
+    assert "at most 0 % of all partitions" in "".join(report["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--partitions", "3-1"), "the partitions of this crawl are 0 to 63"),
+        (("--partitions", "64"), "the partitions of this crawl are 0 to 63"),
+        (("--partitions", "all"), "'all' is not a range of partitions (like 0-255)"),
+        (("--partitions", "1", "--sample", "3"), "can't be used together"),
+        (("--sample", "0"), "is not a percentage"),
+    ],
+)
+def test_a_part_that_there_is_not_is_said(crawl: Spoiled, capsys: Capture, words: tuple[str, ...], said: str) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main(["audit", *words, "--redis", crawl.kept.engine.url, "--dir", str(crawl.folders[0])]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_what_people_read_begins_with_the_answer_and_shows_examples(crawl: Spoiled, capsys: Capture) -> None:
     page = page_request(crawl)
     crawl.requests.append(page | {"target": "/file.pdf", "start": page["start"] + 0.001})
