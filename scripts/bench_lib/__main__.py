@@ -12,6 +12,7 @@ BENCHES = {  # name: its module here, and what it measures
     "heavy": ("heavy", "what a page of 240 KB costs over TLS, far away, on thousands of hosts"),
     "hostile": ("hostile", "whether thousands of hostile connections slow down good sites"),
     "jobs": ("job_triggers", "triggers of jobs: what they cost the engine, and how late they are"),
+    "large": ("large", "a large crawl: its memory, and how long commands take on it"),
     "latency": ("latency", "how late due queues and heartbeats are under load"),
     "lives": ("lives", "the frontier alone: URLs added, claimed and committed for a second of CPU"),
     "memory": ("memory", "bytes of the engine's memory for a URL and for an idle domain"),
