@@ -17,6 +17,7 @@ BENCHES = {  # name: its module here, and what it measures
     "lives": ("lives", "the frontier alone: URLs added, claimed and committed for a second of CPU"),
     "memory": ("memory", "bytes of the engine's memory for a URL and for an idle domain"),
     "neighbours": ("neighbours", "what twelve sites that do one thing wrong cost an innocent one"),
+    "night": ("night", "whether anything grows in a night with jobs, viewers, prunes and kills"),
     "peers": ("peer_runs", "what a page costs this crawler, a bare fetch loop and other crawlers"),
     "port": ("port", "a Scrapy spider and the same app for this crawler: lines, pages a second, CPU"),
     "record": ("record", "whether a change made the crawler slower, compared with the last record"),
