@@ -162,7 +162,7 @@ def part_of(arguments: argparse.Namespace, partitions: int) -> Part | None:
     if arguments.of_partitions is not None and arguments.sample is not None:
         raise UsageError("--partitions and --sample can't be used together")
     if arguments.sample is not None:
-        return sample_of(arguments.sample, partitions, random.Random())  # noqa: S311 - no secret
+        return sample_of(arguments.sample, partitions, random.sample)
     try:
         return range_of(arguments.of_partitions, partitions)
     except ValueError as error:

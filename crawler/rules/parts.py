@@ -1,7 +1,7 @@
 """Some of a crawl's partitions, for work that is done by parts: a range, or a random sample."""
 
 import math
-import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
@@ -43,7 +43,7 @@ def range_of(text: str, partitions: int) -> Part:
     return Part(frozenset(range(low, high + 1)), partitions, text)
 
 
-def sample_of(percent: float, partitions: int, rng: random.Random) -> Part:
-    """A random one, of one partition at least."""
+def sample_of(percent: float, partitions: int, draw: Callable[[Sequence[int], int], Iterable[int]]) -> Part:
+    """One partition at least; `draw` is `random.sample`."""
     n = min(partitions, max(1, math.ceil(partitions * percent / 100)))
-    return Part(frozenset(rng.sample(range(partitions), n)), partitions, f"a sample of {n:,}", is_sample=True)
+    return Part(frozenset(draw(range(partitions), n)), partitions, f"a sample of {n:,}", is_sample=True)
