@@ -13,6 +13,7 @@ A payload is msgpack in zstd, one of
 
 import contextlib
 import os
+import shutil
 import struct
 import sys
 import time
@@ -25,8 +26,8 @@ import msgspec
 
 from crawler.archive.folder import open_private, sync_directory
 from crawler.errors import ArchiveError, ConflictError, UsageError
-from crawler.frontier.copying import CRAWL_WIDE, Digest, Entry, read_entries
 from crawler.frontier.record import record_of, usable_record
+from crawler.recovery.copying import CRAWL_WIDE, Digest, Entry, read_entries
 from crawler.recovery.move import NO_FOLDER, Arrival, Copied, Side, changed_since, check_stopped, spill_names
 from crawler.rules.text import SILENT, Meter
 from crawler.settings import MembershipSettings
@@ -155,6 +156,8 @@ async def back_up(side: Side, path: Path, membership: MembershipSettings, meter:
     except BaseException:
         writer.discard()
         raise
+    finally:
+        shutil.rmtree(side.work, ignore_errors=True)
     return Copied(record.partitions, keys, files)
 
 

@@ -14,22 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from crawler.archive.folder import archive_error
+from crawler.archive.folder import archive_error, make_private
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineError, NoCrawlError, UsageError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.copying import (
-    CRAWL_WIDE,
-    RECORD,
-    Digest,
-    Entry,
-    KeyNames,
-    digest_of,
-    read_entries,
-    tagged,
-    write_entries,
-)
 from crawler.frontier.members import Members
 from crawler.frontier.record import (
     ARRIVING,
@@ -45,6 +34,17 @@ from crawler.frontier.record import (
     usable_record,
 )
 from crawler.membership.peers import check_no_instance_runs, is_lock_free
+from crawler.recovery.copying import (
+    CRAWL_WIDE,
+    RECORD,
+    Digest,
+    Entry,
+    KeyNames,
+    digest_of,
+    read_entries,
+    tagged,
+    write_entries,
+)
 from crawler.rules.text import SILENT, Meter
 from crawler.settings import MembershipSettings
 
@@ -94,6 +94,7 @@ class Side:
         shutil.rmtree(self.work, ignore_errors=True)
         names = KeyNames(self.keys, self.work)
         try:
+            make_private(self.work, parents=True)
             await names.read(self.engine, record.partitions)
         except OSError as error:
             raise archive_error("write", self.work, error) from None

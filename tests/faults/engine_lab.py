@@ -120,7 +120,6 @@ class Lab:
             "scope__mode": "any",
             "politeness__delay_s": DELAY_S,
             "frontier__redis": url,
-            "frontier__cluster": "cluster" in url,
             "crawl__partitions": PARTITIONS,
         }
         return settings_of(self.folder, **(mine | options))

@@ -12,7 +12,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import Actor, OperatorLog, Purge, Via
 from crawler.frontier.owner import Aside, Settlement, SlotRequest
 from crawler.frontier.reads import BulkLookup, Stats
-from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring
+from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring, SeenUrl
 from crawler.frontier.scripts import NAMES
 from crawler.frontier.waiting import HEAD, ChangeKind, DeferredUrls, Found, QueueChange, Spilling
 from crawler.model import Request
@@ -153,6 +153,7 @@ async def restored(door: Door) -> None:
     restoring = Restoring(door.engine, door.keys, hash_key=HASH_KEY, run=0)
     await restoring.hold(1)
     assert await restoring.restore([done]) == 1
+    assert await restoring.mark_seen([SeenUrl("78", 0, "h.test", "h.test")], "imported") == 1
     assert await restoring.pending({0: ["77"]}) == {}
     await restoring.withdraw([(Found(pending_url("h.test", "h.test", 0, "!####/", ""), "h.test", HEAD, "!/"), done)])
     await restoring.count_items("change", [(1, 0, "h.test", "", 3)])

@@ -12,15 +12,14 @@ import pytest
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown, NoCrawlError, UsageError
-from crawler.frontier import copying
-from crawler.frontier.copying import CRAWL_WIDE
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operator import Actor, OperatorLog, Via
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import BORN, CRAWLS, CrawlList, CrawlRecord, Crawls, Keys
 from crawler.frontier.scripts import library
-from crawler.recovery import backup
+from crawler.recovery import backup, copying
 from crawler.recovery.backup import back_up, restore
+from crawler.recovery.copying import CRAWL_WIDE
 from crawler.recovery.move import Arrival, Copied, Departure, Side, move, undo
 from crawler.rules.urls import Fingerprints, partition_of
 from crawler.settings import MembershipSettings, load

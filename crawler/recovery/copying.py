@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from crawler.archive.folder import open_private
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
@@ -42,7 +43,7 @@ class KeyNames:
     """The names of all keys of a crawl, without their hash tags, by group; in files where they are many."""
 
     def __init__(self, keys: Keys, folder: Path) -> None:
-        """`folder`: for the files; made when they are needed."""
+        """`folder`: for the files; it exists."""
         self._keys = keys
         self._folder = folder
         self._found: dict[int, bytearray] = {}
@@ -68,9 +69,8 @@ class KeyNames:
         self._found.setdefault(group, bytearray()).extend(len(name).to_bytes(4, "little") + name)
         self._bytes += 4 + len(name)
         if self._bytes > NAMES_IN_MEMORY_BYTES:
-            self._folder.mkdir(parents=True, exist_ok=True)
             for some, data in self._found.items():
-                with (self._folder / str(some)).open("ab") as file:
+                with open(self._folder / str(some), "ab", opener=open_private) as file:
                     file.write(data)
             self._found, self._bytes = {}, 0
 
