@@ -57,7 +57,7 @@ async def _side(settings: Settings, work: str, *, create: bool = False) -> Async
         yield Side(
             engine=engine, keys=Keys(settings.crawl.name), work=folder.root / work,
             place=shown_server(f.redis) if f.redis else f"the embedded engine of {folder.root}",
-            spill_folder=Path(f.spill_folder) if f.spill_folder else own,
+            spill_folder=Path(f.spill_folder) if f.spill_folder else own, spill_before=own,
         )  # fmt: skip
 
 

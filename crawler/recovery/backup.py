@@ -127,12 +127,12 @@ async def back_up(side: Side, path: Path, membership: MembershipSettings, meter:
         raise UsageError(f"{side.place} has no crawl {side.keys.crawl_name!r}")
     record = usable_record(side.keys.crawl_name, raw)
     await check_stopped(side, membership)
-    if side.spill_folder is None and await side.spilling(record):
+    if side.files_now(record) is None and await side.spilling(record):
         raise UsageError(NO_FOLDER)
     writer, keys, files, digests = BackupWriter(path), 0, 0, dict[int, str]()
     try:
         meter.begin("listing keys")
-        names, spilled = await side.names(record), side.files(record)
+        names, spilled = await side.names(record), side.files_now(record)
         writer.add("crawl", side.keys.crawl_name, raw, time.time())
         meter.begin("copying", "partition", record.partitions)
         groups = [*range(record.partitions), CRAWL_WIDE]

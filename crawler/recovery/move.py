@@ -67,7 +67,8 @@ class Copied(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """An engine at one end. `place`: as people are told it; `spill_folder`: where its crawls keep URLs on disk, or None
-    when no folder is named; `work`: a folder for files of this move.
+    when no folder is named; `spill_before`: where they may have kept them until now; `work`: a folder for files of this
+    move.
     """
 
     engine: Engine
@@ -75,6 +76,7 @@ class Side:
     place: str
     spill_folder: Path | None
     work: Path
+    spill_before: Path | None = None
 
     async def raw(self) -> bytes | None:
         """What stands in the place of the record."""
@@ -88,6 +90,13 @@ class Side:
         if self.spill_folder is None:
             return None
         return SpillFiles(SpillFiles.root_of(self.spill_folder, self.keys.crawl_name, record.begun_at), "")
+
+    def files_now(self, record: CrawlRecord) -> SpillFiles | None:
+        """Where the files are that a crawl has already."""
+        before = self.spill_before
+        if before is not None and (root := SpillFiles.root_of(before, self.keys.crawl_name, record.begun_at)).is_dir():
+            return SpillFiles(root, "")
+        return self.files(record)
 
     async def names(self, record: CrawlRecord) -> KeyNames:
         """Of all keys of the crawl. Raises ConflictError, EngineError and ArchiveError."""
@@ -315,7 +324,7 @@ async def _copy(source: Side, target: Arrival, record: CrawlRecord, group: int, 
         read.add(entries)
         await target.write(group, entries)
         files += spill_names(entries)
-    here, there = source.files(record), target.side.files(record)
+    here, there = source.files_now(record), target.side.files(record)
     if files and (here is None or there is None):
         raise UsageError(NO_FOLDER)
     if files and here and there and here.root != there.root:

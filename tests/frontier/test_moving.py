@@ -315,6 +315,15 @@ async def test_urls_on_disk_move_along(lab: Lab) -> None:
     assert files.data(1, "1-s-1") == b"blocks of URLs"
 
 
+async def test_urls_on_disk_are_found_where_they_were_before_a_folder_was_named(lab: Lab) -> None:
+    """An embedded engine keeps them in the crawl folder; the setting is for the server that the crawl goes to."""
+    await spill(lab.here)
+    named = dataclasses.replace(lab.here, spill_folder=lab.folder / "new", spill_before=lab.here.spill_folder)
+    target = dataclasses.replace(lab.there, spill_folder=lab.folder / "new")
+    await move(Departure(named, "b", MEMBERSHIP), Arrival(target, "a"))
+    assert [path.read_bytes() for path in (lab.folder / "new").rglob("1-s-1")] == [b"blocks of URLs"]
+
+
 async def test_urls_on_disk_stay_where_no_folder_is_known(lab: Lab) -> None:
     await spill(lab.here)
     nowhere = dataclasses.replace(lab.there, spill_folder=None)
