@@ -310,6 +310,8 @@ async def undo(source: Departure, target: Arrival) -> None:
 async def _check(source: Side, target: Arrival) -> None:
     """Before anything is marked: may the crawl go there?"""
     if raw := await source.raw():
+        if raw == await target.side.raw() and source.engine.run_id == target.side.engine.run_id:
+            raise UsageError(f"{target.side.place} is the engine that the crawl is in")
         mark = mark_in(raw)
         was = mark.was.encode() if mark else raw
         await target.check(was)

@@ -262,6 +262,14 @@ async def test_another_crawl_of_the_name_is_left_alone(lab: Lab) -> None:
     assert (await dump(lab.here), await dump(lab.there)) == was
 
 
+async def test_one_engine_under_two_names_is_seen(lab: Lab) -> None:
+    was = await dump(lab.here)
+    same = dataclasses.replace(lab.here, place="the same", work=lab.folder / "other")
+    with pytest.raises(UsageError, match="the same is the engine that the crawl is in"):
+        await move(Departure(lab.here, "the same", MEMBERSHIP), Arrival(same, "a"))
+    assert await dump(lab.here) == was
+
+
 async def test_a_move_is_taken_back_until_it_has_ended(lab: Lab) -> None:
     was = await dump(lab.here)
     with pytest.raises(ConflictError, match="no move of the crawl 'm' to b is under way"):
