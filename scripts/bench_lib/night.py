@@ -205,7 +205,7 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser, number = arguments.parser("night", __doc__), arguments.positive_float
     parser.add_argument("--minutes", type=number, default=360, help="how long")
     parser.add_argument("--every", type=number, default=5, metavar="S", help="between two samples")
-    parser.add_argument("--kill-every", type=number, default=120, metavar="S", help="one instance")
+    parser.add_argument("--kill-every", type=number, default=120, metavar="S", help="one instance; 90 or more")
     parser.add_argument("--bound", type=number, default=5, metavar="PERCENT", help="growth an hour that is still flat")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="for the crawl folder (default: /tmp)")
     arguments.add_json(parser)
