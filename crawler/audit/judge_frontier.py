@@ -68,9 +68,12 @@ class FrontierJudge:
     def _of_part(self, partition: int) -> bool:
         return self._part is None or self._part.has(partition)
 
+    async def _partitions(self) -> list[int]:
+        return [partition for partition, _, _ in await self._states.counters() if self._of_part(partition)]
+
     async def read_log(self, add: Callable[[CommitEntry], object]) -> None:
         """Commits that are not in an index yet. To be read before the index is: they move from here to there."""
-        for partition in [p for p, _, _ in await self._states.counters() if self._of_part(p)]:
+        for partition in await self._partitions():
             for entry in await self._states.undrained(partition):
                 add(entry)
 
@@ -103,7 +106,7 @@ class FrontierJudge:
 
     async def count(self) -> None:
         """Count all partitions again, and see whether the crawl moves."""
-        partitions = [partition for partition, _, _ in await self._states.counters() if self._of_part(partition)]
+        partitions = await self._partitions()
         self._meter.begin("counting URLs", "partition", len(partitions))
         for number, partition in enumerate(partitions):
             self._meter.reached(number, number)

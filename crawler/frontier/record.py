@@ -143,6 +143,9 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
         return f"CrawlRecord(begun_at={self.begun_at})"
 
 
+REMOVED, MOVED, ARRIVING = 0, -1, -2  # layouts of marks: no release has them
+
+
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stored in the place of a record, so that nobody opens its crawl: it is being removed (`CrawlList`), has moved to
     `place` or is on its way there, or arrives from there (recovery/move.py).
@@ -157,18 +160,13 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def why(self, name: str) -> str:
         """Why the crawl of this name can't be opened here, and what to do."""
-        match self.layout:
-            case 0:
-                return f"is being removed: run 'crawler crawls rm {name}' again"
-            case -1 if self.is_done:
-                return f"has moved to {self.place}: name that engine"
-            case -1:
-                return f"is on its way to {self.place}: run that 'crawler move' again, or take it back with --undo"
-            case _:
-                return f"is on its way here from {self.place}: run that command again"
-
-
-REMOVED, MOVED, ARRIVING = 0, -1, -2  # layouts of marks
+        if self.layout == REMOVED:
+            return f"is being removed: run 'crawler crawls rm {name}' again"
+        if self.layout == ARRIVING:
+            return f"is on its way here from {self.place}: run that command again"
+        if self.is_done:
+            return f"has moved to {self.place}: name that engine"
+        return f"is on its way to {self.place}: run that 'crawler move' again, or take it back with --undo"
 
 
 def mark_in(raw: bytes) -> Mark | None:
@@ -520,7 +518,7 @@ class Placement:
 
 
 class ListedCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl of the list. `record` is None for one of another layout, and where a mark stands in its place."""
+    """A crawl of the list. `record` is None for one of another layout, and where a mark is stored in its place."""
 
     name: str
     layout: int
@@ -601,7 +599,8 @@ class CrawlList:
 
 
 def _is_removal(raw: bytes) -> bool:
-    return bool(msgspec.json.decode(raw).get("layout") == REMOVED)
+    mark = mark_in(raw)
+    return mark is not None and mark.layout == REMOVED
 
 
 def _listed(name: str, raw: bytes) -> ListedCrawl:

@@ -57,7 +57,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Copied(NamedTuple):
-    """What a move or a backup has copied, also before it was interrupted."""
+    """What a move, a backup or a restore has copied since it was started or went on."""
 
     partitions: int
     keys: int
@@ -79,7 +79,7 @@ class Side:
     spill_before: Path | None = None
 
     async def raw(self) -> bytes | None:
-        """What stands in the place of the record."""
+        """What is stored in the place of the record."""
         found: bytes | None = await self.engine.command("HGET", self.keys.crawl, "record")
         return found
 
@@ -189,7 +189,7 @@ class Arrival:
         await write_entries(self.side.engine, self.side.keys, group, entries)
 
     async def drop(self, group: int, names: Sequence[bytes]) -> None:
-        """Delete keys of a group that is to be copied anew; what is crawl-wide is only overwritten."""
+        """Delete keys of a group that is to be copied again; what is crawl-wide is only overwritten."""
         if group != CRAWL_WIDE:
             await self.side.engine.commands([("UNLINK", tagged(self.side.keys, group, name)) for name in names])
 
@@ -252,14 +252,13 @@ class Departure:
         if raw is not None and (mark := mark_in(raw)) and not mark.is_done:
             await self.side.replace(raw, _encode(Mark(layout=MOVED, was=was.decode(), place=self._to, is_done=True)))
 
-    async def take_back(self) -> bytes:
+    async def take_back(self) -> None:
         """The record is in its place again. Raises ConflictError when no move is under way."""
         raw = await self.side.raw()
         mark = mark_in(raw) if raw else None
         if raw is None or mark is None or mark.layout != MOVED or mark.is_done or mark.place != self._to:
             raise ConflictError(f"no move of the crawl {self.side.keys.crawl_name!r} to {self._to} is under way")
         await self.side.replace(raw, mark.was.encode())
-        return mark.was.encode()
 
 
 async def move(source: Departure, target: Arrival, meter: Meter = SILENT) -> Copied:
@@ -326,14 +325,18 @@ async def _copy(source: Side, target: Arrival, record: CrawlRecord, group: int, 
         read.add(entries)
         await target.write(group, entries)
         files += spill_names(entries)
-    here, there = source.files_now(record), target.side.files(record)
-    if files and (here is None or there is None):
-        raise UsageError(NO_FOLDER)
-    if files and here and there and here.root != there.root:
-        for name in files:
-            there.store(group, name, here.data(group, name))
+    if files:
+        _copy_files(source.files_now(record), target.side.files(record), group, files)
     await target.note(group, names, read)
     return len(files)
+
+
+def _copy_files(here: SpillFiles | None, there: SpillFiles | None, partition: int, names: Sequence[str]) -> None:
+    if here is None or there is None:
+        raise UsageError(NO_FOLDER)
+    if here.root != there.root:
+        for name in names:
+            there.store(partition, name, here.data(partition, name))
 
 
 def _is_same(one: bytes, other: bytes) -> bool:

@@ -358,7 +358,7 @@ class CrawlRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     condition: CrawlCondition
     created_at: float
-    layout: int | None = None  # None where a mark stands in the place of the record
+    layout: int | None = None  # None where a mark is stored in the place of the record
     place: str = ""  # the other engine of a move
     pages: int | None = None
     pending: int | None = None

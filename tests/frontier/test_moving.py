@@ -170,10 +170,10 @@ async def opened(side: Side) -> bool:
         return False
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["goes-on", "taken-back"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["goes-on", "taken-back"])
 @pytest.mark.parametrize("dies", ["a", "b"])
-async def test_a_move_that_is_killed_anywhere(lab: Lab, dies: str, *, anew: bool) -> None:
-    """It goes on from where it was, or is taken back and begun anew; never may both engines have the crawl."""
+async def test_a_move_that_is_killed_anywhere(lab: Lab, dies: str, *, is_new: bool) -> None:
+    """It goes on from where it was, or is taken back and begun again; never may both engines have the crawl."""
     was = await dump(lab.here)
     engine = cast("Dying", (lab.here if dies == "a" else lab.there).engine)
     for calls in itertools.count(1):
@@ -187,11 +187,11 @@ async def test_a_move_that_is_killed_anywhere(lab: Lab, dies: str, *, anew: bool
         else:
             break
         assert [await opened(lab.here), await opened(lab.there)].count(True) <= 1
-        if anew and not await opened(lab.here) and not await opened(lab.there):
+        if is_new and not await opened(lab.here) and not await opened(lab.there):
             await undo(*lab.ends())
             assert await dump(lab.here) == was
     engine.left = 1_000_000
-    assert calls > (30 if anew else 10)
+    assert calls > (30 if is_new else 10)
     assert await dump(lab.there) == was
     assert [await opened(lab.here), await opened(lab.there)] == [False, True]
 
