@@ -78,7 +78,8 @@ class BackupWriter:
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
-            self._file.close()
+            self._file.close()  # writes what is buffered, which a full disk does not take
+        with contextlib.suppress(OSError):
             self._open_path.unlink()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
-from crawler.errors import ConflictError, EngineDown, NoCrawlError, UsageError
+from crawler.errors import ArchiveError, ConflictError, EngineDown, NoCrawlError, UsageError
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operator import Actor, OperatorLog, Via
 from crawler.frontier.owner import Frontier
@@ -400,6 +400,24 @@ def _last_frame(data: bytes) -> int:
         last = at
         at += backup._HEAD.size + backup._HEAD.unpack_from(data, at)[0]
     return last
+
+
+def test_a_full_disk_leaves_no_part_of_a_backup(tmp_path: Path) -> None:
+    """What is buffered can't be written when the file is closed either."""
+
+    class Full:
+        def close(self) -> None:
+            raise OSError("No space left on device")
+
+        flush = close
+
+    writer = backup.BackupWriter(tmp_path / "m.backup")
+    writer._file.close()
+    writer._file = cast("Any", Full())
+    with pytest.raises(ArchiveError):
+        writer.finish()
+    writer.discard()
+    assert [*tmp_path.iterdir()] == []
 
 
 async def test_a_backup_of_a_crawl_that_changes_meanwhile_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
