@@ -288,6 +288,23 @@ class Engine:
                 raise reply
         return replies
 
+    async def run_repeatable(self, calls: Sequence[Call]) -> list[Any]:
+        """Like `run_many`, for scripts that know a repeat by an id of the request: those of unknown outcome are sent once
+        more, if there is patience. It raises nothing.
+        """
+        replies = await self._tried(calls)
+        if self.patience_s and (unknown := [i for i, reply in enumerate(replies) if isinstance(reply, EngineDown)]):
+            await asyncio.sleep(AGAIN_S)
+            for i, reply in zip(unknown, await self._tried([calls[i] for i in unknown]), strict=True):
+                replies[i] = reply
+        return replies
+
+    async def _tried(self, calls: Sequence[Call]) -> list[Any]:
+        try:
+            return await self.run_many(calls)
+        except EngineError as error:
+            return [error] * len(calls)
+
     async def is_confirmed(self) -> bool:
         """Does a replica have what was written for people? Waits for at most half a second; True where there is none,
         and for an engine that is one server.

@@ -142,10 +142,7 @@ class Jobs:
             self._call(fence, self._args(read, plan, nonce, new_revisions))
             for (read, plan, fence), nonce in zip(steps, nonces, strict=True)
         ]
-        try:
-            replies = await self._engine.run_many(calls)
-        except EngineError as error:  # any of them may have been stored
-            replies = [error for _ in calls]
+        replies = await self._engine.run_repeatable(calls)
         answers: list[StoredJob | Changed | EngineError] = []
         for (_, plan, _), nonce, raw in zip(steps, nonces, replies, strict=True):
             if isinstance(raw, EngineError):
@@ -179,7 +176,9 @@ class Jobs:
         change = _removal(job.id, read.nonce, job.revision)._replace(
             ends=[row.run for row in job.active], seed_keys=[self._seeds_key(job.id, key) for key in kept]
         )
-        (answer,) = await self._engine.run_all([self._call(None, change)])
+        (answer,) = await self._engine.run_repeatable([self._call(None, change)])
+        if isinstance(answer, EngineError):
+            raise answer
         if answer[0] != b"OK":
             raise Changed(job.name)
         await self._engine.command("ZREM", self._keys.jobs, _listed(job))

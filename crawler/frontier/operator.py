@@ -5,6 +5,7 @@ ArchiveError.
 """
 
 import enum
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from crawler.engine.client import Engine
+from crawler.engine.client import Call, Engine
+from crawler.errors import EngineError
 from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
@@ -408,6 +410,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str = ""
     times: int = 1
     first_at: float = 0.0  # 0: `at`
+    request: str = ""  # the same when the call is repeated
 
 
 _encode = msgspec.json.Encoder().encode
@@ -424,8 +427,14 @@ class OperatorLog:
     async def add(self, actor: Actor, action: str, target: str = "", detail: str = "") -> int:
         """Write an entry; its id. It works while the engine is full."""
         who, target, detail = (_shortened(text) for text in (actor.who, target, detail))
-        entry = _Stored(at=time.time(), who=who, via=actor.via, action=action, target=target, detail=detail)
-        number, length = await self._engine.run("log_command", (self._key,), _encode(entry), LOOKED_AT)
+        entry = _Stored(
+            at=time.time(), who=who, via=actor.via, action=action, target=target, detail=detail,
+            request=secrets.token_hex(4),
+        )  # fmt: skip
+        (reply,) = await self._engine.run_repeatable([Call("log_command", (self._key,), (_encode(entry), LOOKED_AT))])
+        if isinstance(reply, EngineError):
+            raise reply
+        number, length = reply
         if int(length) > ENTRIES_MAX:
             await self._drop_old()
         return int(number)

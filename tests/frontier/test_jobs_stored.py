@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from crawler.engine.client import Engine
 from crawler.errors import ConflictError, NotMetError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob, job_id
 from crawler.frontier.owner import Fence
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from crawler.rules.job_plan import (
     Plan,
     RunResult,
@@ -22,6 +25,8 @@ from crawler.rules.job_plan import (
 from crawler.rules.jobs import Job, JobSpec, Outcome, State
 from crawler.rules.schedules import schedule_of
 from tests.frontier.door import Door
+from tests.support.engine import Engine as Server
+from tests.support.proxy import tcp_proxy
 
 T0 = 1_800_000_000
 ROWS_MAX = 5
@@ -227,3 +232,28 @@ async def test_a_manual_run_is_started_by_the_owner_alone(jobs: Jobs, door: Door
     one = await jobs.change(one, plan(one.job, T0 + 3.5), door.fence)
     (row,) = await jobs.history(one.job.id, limit=5)
     assert (row.is_manual, row.nominal) == (True, T0 + 3)
+
+
+async def test_a_change_whose_reply_is_lost_is_made_once(engine: Server) -> None:
+    """Made, changed and removed: nobody is told of a conflict with what they did themselves."""
+    with tcp_proxy(engine.url) as proxy:
+        opened = Engine(proxy.url, library())
+        jobs, of = Jobs(opened, Keys("t"), 1, rows_max=ROWS_MAX), b"_change_job"
+        await opened.connect()
+        await jobs.note_removed({"none": 0})  # the script is loaded
+        proxy.drop_reply(of=of)
+        await jobs.create(job(), due=T0 + 10.0)
+        first = await jobs.find("ann", "news")
+        proxy.drop_reply(of=of)
+        changed = await jobs.change(first, Plan(job=requested(first.job, T0), due=T0), None)
+        again = await jobs.find("ann", "news")
+        assert again == changed != first
+        proxy.drop_reply(of=of)
+        await jobs.remove(again)
+        with pytest.raises(NotMetError):
+            await jobs.find("ann", "news")
+        assert await jobs.first_revision(first.job.id) == first.job.revision + 1
+        with pytest.raises(Changed):
+            await jobs.change(again, Plan(job=again.job, due=None), None)
+        await opened.close()
+    assert proxy.lost == 3

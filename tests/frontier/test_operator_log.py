@@ -2,6 +2,7 @@
 
 import pytest
 
+from crawler.engine.client import Engine
 from crawler.frontier.operator import (
     DROPPED_AT_ONCE,
     ENTRIES_MAX,
@@ -12,7 +13,11 @@ from crawler.frontier.operator import (
     OperatorLog,
     Via,
 )
+from crawler.frontier.record import Keys
+from crawler.frontier.scripts import library
 from tests.frontier.door import Door
+from tests.support.engine import Engine as Server
+from tests.support.proxy import tcp_proxy
 
 ANN = Actor(who="ann", via=Via.CLI)
 BOB = Actor(who="bob", via=Via.API)
@@ -110,3 +115,16 @@ async def test_a_command_that_was_given_long_before_is_another_entry(log: Operat
         await log.add(ANN, "pause", f"d{n}.example")
     await log.add(ANN, "pause", "a.example")
     assert len(await log.read()) == LOOKED_AT + 2
+
+
+async def test_an_entry_whose_reply_is_lost_is_counted_once(engine: Server) -> None:
+    with tcp_proxy(engine.url) as proxy:
+        opened = Engine(proxy.url, library())
+        log = OperatorLog(opened, Keys("t"))
+        await log.add(ANN, "pause", "docs.example")
+        proxy.drop_reply(of=b"_log_command")
+        assert await log.add(ANN, "pause", "docs.example") == 2
+        (found,) = await log.read()
+        await opened.close()
+    assert proxy.lost == 1
+    assert (found.id, found.times) == (2, 2)

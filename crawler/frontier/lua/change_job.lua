@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- change_job: store a job as one step changed it, with its history and the runs that start and end, if it is still as it was
--- read. So no nominal time is decided twice. The owner names its fence; people, who start no run, have none.
+-- read. So no nominal time is decided twice. The owner names its fence; people, who start no run, have none. A repeat of the
+-- same call, as after a lost reply, has the same nonce: nothing is changed again.
 -- A new job begins above the revisions of all that were removed from here, so no run ever has the id of an earlier one.
 -- jobs: hash id of a job -> 'nonce definition'; jobdue: zset of jobs by when there is something to decide (wall ms);
 -- ledger:<job>: zset of rows by their place, the nominal time (s), one in each; failed:<job>: the same of those whose run used
@@ -22,8 +23,10 @@ local jobs, due, removed = ctx.prefix .. 'jobs', ctx.prefix .. 'jobdue', ctx.pre
 local ledger, failed = ctx.prefix .. 'ledger:' .. job, ctx.prefix .. 'failed:' .. job
 local stored = call('HGET', jobs, job)
 local seen = stored and string.match(stored, '^(%S+) ') or ''
-if seen ~= one[JobChange.seen] then return {'CHANGED'} end
 local function is_above() return one[JobChange.revision] > tonumber(call('GET', removed) or 0) end
+if definition ~= '' and seen == nonce then return {'OK'} end
+if definition == '' and seen == '' and one[JobChange.seen] ~= '' and not is_above() then return {'OK'} end
+if seen ~= one[JobChange.seen] then return {'CHANGED'} end
 if seen == '' and definition ~= '' and not is_above() then return {'CHANGED'} end
 
 local function put(key, rows, most)

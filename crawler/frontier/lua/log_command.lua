@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- log_command: append an entry to the log of operator commands. The ids are 0-1, 0-2, ...: without a clock, and never
 -- one twice. Also while the engine is full: a purge must not go unlogged then.
--- A command that the same person gave last on the same target replaces that entry, with one more in `times`.
+-- A command that the same person gave last on the same target replaces that entry, with one more in `times`. A repeat of the
+-- same call, as after a lost reply, has the same `request` and changes nothing.
 -- KEYS  the log (a stream)
 -- ARGV  entry (JSON), how many of the newest entries are looked at
 -- returns the number of the entry, how many entries there are
@@ -9,6 +10,7 @@ local text = ARGV[1]
 local entry = cjson.decode(text)
 for _, one in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[2])) do
   local old = cjson.decode(one[2][2])
+  if old.request == entry.request then return {tonumber(string.sub(one[1], 3)), redis.call('XLEN', KEYS[1])} end
   if old.target == entry.target then
     if old.who == entry.who and old.via == entry.via and old.action == entry.action and old.detail == entry.detail then
       entry.times = (old.times or 1) + 1
