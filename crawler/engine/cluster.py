@@ -41,6 +41,7 @@ REST_S = 0.25  # between two looks while something is wrong
 PROBE_SHARE = 0.5  # of a call's time-out: for the answer to a look or a probe
 ASKED_MAX = 16  # nodes that one look asks for the map
 REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
+MAP_AGE_S = 1.0  # then it is read again before it is believed that a primary has no replica
 WRITE_KEPT_MS = 1000
 WAIT_MS = 500  # for a replica, by settings or for people
 TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
@@ -127,6 +128,7 @@ class Cluster:
         self._is_known = False
         self._first = asyncio.Lock()
         self._is_stale = False
+        self._read_s = 0.0  # monotonic; when the map was asked for last
         self._mending: asyncio.Task[None] | None = None
         self._error: Exception = rex.ConnectionError("no node of the cluster answers")
 
@@ -217,6 +219,7 @@ class Cluster:
 
     async def _read_map(self, timeout_s: float) -> None:
         """Ask all nodes who has what, and believe the one that knows most."""
+        self._read_s = time.monotonic()
         names = dict.fromkeys((*(node.name for node in self._primaries), *self._known))
         said = await asyncio.gather(*(self._map_by(name, timeout_s) for name in list(names)[:ASKED_MAX]))
         maps = [one for one in said if one is not None]
@@ -384,24 +387,38 @@ class Cluster:
         return {key for (_, some), is_safe in zip(asked, found, strict=True) if is_safe for key in some}
 
     async def _is_replicated(self, node: Node, key: str, wait_ms: int) -> bool:
-        if not node.has_replica:
-            return True
         # WAIT is for the writes of its own connection: this one comes after all that were answered.
         write: Command = ("SET", f"{{{_tag_of(key)}}}~w", 1, "PX", WRITE_KEPT_MS)
+        replies: list[Any]
         try:
-            reply, replicas = await node.replies_of([write, ("WAIT", 1, wait_ms)])
+            if not node.has_replica and not await self._has_new_replica(node):
+                return True
+            replies = await node.replies_of([write, ("WAIT", 1, wait_ms)])
         except (rex.RedisError, OSError) as error:
-            reply, replicas = error, 0
-        if isinstance(reply, Exception):  # not the primary of this key, or none at all
+            replies = [error]
+        if any(isinstance(reply, Exception) for reply in replies):  # not the primary of this key, or none at all
             self.doubt()
             return False
-        if replicas:
+        if replies[-1]:
             node.unconfirmed_since_s = None
             return True
         self.doubt()  # is there still a replica?
         if node.unconfirmed_since_s is None:
             node.unconfirmed_since_s = time.monotonic()
         return time.monotonic() - node.unconfirmed_since_s > REPLICA_PATIENCE_S
+
+    async def _has_new_replica(self, node: Node) -> bool:
+        """Has one come since the map was read? While all is well it is not read for anybody else, and one that has just
+        come is not in it. Raises the library's errors.
+        """
+        (info,) = await node.replies_of([("INFO", "replication")])
+        if isinstance(info, Exception):
+            raise info
+        if info.get("connected_slaves"):
+            node.has_replica = True
+        elif time.monotonic() - self._read_s > MAP_AGE_S:
+            await self._read_map(self._probe_s)
+        return node.has_replica
 
     @contextlib.asynccontextmanager
     async def listener(self) -> AsyncIterator[Any]:

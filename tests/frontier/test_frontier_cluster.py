@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.engine.client import Call, Engine, Gathering
-from crawler.engine.cluster import slot_of
+from crawler.engine.cluster import MAP_AGE_S, slot_of
 from crawler.errors import EngineDown, EngineError, EngineUnfit
 from crawler.frontier.scripts import library
 from tests.frontier.resp_server import bulk, serving
@@ -33,6 +33,7 @@ class FakeNode:
         self.answers: dict[str, bytes | Callable[[list[bytes]], bytes]] = {}
         self.names: list[tuple[int, int, str, int]] | None = None  # a map of its own
         self.replica: FakeNode | None = None
+        self.connected = 0  # replicas, whether or not the map has them
         self._fake = fake
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -76,7 +77,7 @@ class FakeNode:
         if name == "INFO":
             known = {
                 "redis_version": "7.4.0", "run_id": self.run_id, "role": self.role, "maxmemory": "0",
-                "cluster_enabled": "1",
+                "cluster_enabled": "1", "connected_slaves": str(self.connected),
             }  # fmt: skip
             return bulk("\r\n".join(f"{k}:{v}" for k, v in known.items()))
         if name in ("CLIENT", "SUBSCRIBE"):
@@ -411,6 +412,28 @@ async def test_a_replica_is_waited_for_before_what_was_written_counts_as_safe() 
         for node in fake.nodes:
             node.replica = None
         await until_written(engine)  # none is left: nothing can be waited for
+
+
+async def test_a_replica_that_came_after_the_map_was_read_is_waited_for() -> None:
+    """A map leaves out a replica that has just come, and nobody reads it again while all is well."""
+    async with opened() as (fake, engine, _):
+        nodes = [fake.node_of(key) for key in KEYS]
+        assert await engine.written(KEYS) == {*KEYS}
+        nodes[0].connected = 1
+        nodes[1].replica = fake.nodes[3]
+        for node in nodes[:2]:
+            node.answers["WAIT"] = b":0\r\n"
+        engine._servers._read_s -= MAP_AGE_S  # type: ignore[union-attr]
+        assert await engine.written(KEYS) == {KEYS[2]}
+        assert [node.count("WAIT") for node in nodes] == [1, 1, 0]
+
+
+async def test_a_refused_wait_confirms_nothing() -> None:
+    """So it is when the primary becomes a replica meanwhile."""
+    async with opened() as (fake, engine, _):
+        fake.node_of(KEYS[0]).connected = 1
+        fake.node_of(KEYS[0]).answers["WAIT"] = b"-UNBLOCKED force unblock from blocking operation\r\n"
+        assert await engine.written(KEYS[:1]) == set()
 
 
 async def until_written(engine: Engine) -> None:
