@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
         ("lives --urls 400 --domains 40 --together 10 --links 5", "whole lives per second"),
         ("memory --urls 20000", "idle domain"),
         ("frontier", "ack, 50 links, 40 seen"),
+        ("index --segments 300 --distinct 2", "lines in order"),
         ("jobs minute --jobs 500 --instances 4 --no-judge", "nominal times without exactly one row 0"),
         ("jobs day --jobs 500 --hours 1 --no-judge", "nominal times without exactly one row 0"),
         ("broad --domains 20 --delay 0.3 --seconds 3", "share of what the delays allow"),

@@ -8,6 +8,7 @@ of runs are in them is kept in memory.
 """
 
 import contextlib
+import heapq
 import os
 import threading
 import time
@@ -84,6 +85,7 @@ class EarlierPages:
         self._lock = threading.Lock()
         self._listed_s = -LISTED_S
         self._open: dict[str, _Open] = {}
+        self._written: dict[str, int] = {}  # sealed segments; a prune that replaces one makes none newer
         self._sealed: list[Path] = []  # the newest first
 
     def find(self, url: str, run: str, head_digest: str) -> EarlierPage | None:
@@ -117,13 +119,14 @@ class EarlierPages:
         names = segment_names(self._folder)
         opened = {name for name in names if name.endswith(OPEN_SUFFIX)}
         self._open = {name: self._open.get(name) or _Open(self._folder.index / name) for name in opened}
-        ages = []
+        written = {}
         for name in names:
             if name not in opened:
                 with contextlib.suppress(OSError):
-                    path = self._folder.index / name
-                    ages.append((path.stat().st_mtime_ns, path))
-        self._sealed = [path for _, path in sorted(ages, reverse=True)[:SEGMENTS_MAX]]
+                    written[name] = self._written.get(name) or (self._folder.index / name).stat().st_mtime_ns
+        self._written = written
+        newest = heapq.nlargest(SEGMENTS_MAX, written, key=written.__getitem__)
+        self._sealed = [self._folder.index / name for name in newest]
 
     def _lines_of(self, url: str, job: str) -> Iterator[CommitEntry]:
         """Of the URL and its job, the newest first, as far as the order of the segments tells."""

@@ -31,7 +31,9 @@ from crawler.errors import ArchiveError
 from crawler.model import SITEMAP, CommitEntry
 
 _SITEMAP = b'"label":"%b"' % SITEMAP.encode()
-MERGE_WIDTH = 256  # segments merged at a time: well below the usual limit of 1024 open files
+_SUFFIXES = (index.SUFFIX, index.SUFFIX + OPEN_SUFFIX)
+MERGE_WIDTH = 256  # segments that stay open while they are merged: well below the usual limit of 1024 open files
+BLOCKS_BYTES, BLOCK_MIN = 64 << 20, 16 << 10  # of all segments together where there are more, and of one
 CHUNK_LINES = 500
 
 
@@ -81,14 +83,14 @@ class IndexReader:
             yield from (entry for entry in self._first_of_each(lines) if pruned or not entry.pruned)
 
     def _merged(self, sealed: list[str], names: list[str], stack: contextlib.ExitStack) -> Iterator[bytes]:
-        """All lines in byte order. If there are more segments than may be open at once, some are merged first."""
+        """All lines in byte order. Of more segments than may be open at once, blocks are in memory."""
         opened = [n for n in names if n.endswith(OPEN_SUFFIX)]
         sources: list[Iterable[bytes]] = [self._sorted_copy(n, stack) for n in opened]
-        while len(sealed) > MERGE_WIDTH:
-            batch, sealed = sealed[:MERGE_WIDTH], sealed[MERGE_WIDTH:]
-            with contextlib.ExitStack() as inner:
-                sources.append(self._temporary(heapq.merge(*(self._open(n, inner) for n in batch)), stack))
-        sources += [self._open(n, stack) for n in sealed]
+        if len(sealed) > MERGE_WIDTH:
+            size = max(BLOCK_MIN, BLOCKS_BYTES // len(sealed))
+            sources += [self._in_blocks(n, size) for n in sealed]
+        else:
+            sources += [self._open(n, stack) for n in sealed]
         return heapq.merge(*sources)
 
     def _first_of_each(self, lines: Iterable[bytes]) -> Iterator[CommitEntry]:
@@ -120,7 +122,7 @@ class IndexReader:
             self._report(name, error.strerror or "can't be read")
             return ()
 
-    def _whole_lines(self, name: str, file: IO[bytes]) -> Iterator[bytes]:
+    def _whole_lines(self, name: str, file: Iterable[bytes]) -> Iterator[bytes]:
         check = index.SegmentCheck()
         try:
             yield from self._sound(name, file, check)
@@ -129,6 +131,21 @@ class IndexReader:
         else:
             if flaw := check.flaw():
                 self._report(name, flaw)
+
+    def _in_blocks(self, name: str, size: int) -> Iterator[bytes]:
+        """As `_whole_lines`, of a segment that is open only while a block is read. If it is replaced meanwhile, as by a
+        prune, its lines go on behind the last one.
+        """
+        path, last = self.folder.index / name, b""
+        while True:
+            try:
+                for line in self._whole_lines(name, _blocks(path, size)):
+                    if line > last:
+                        yield line
+                        last = line
+            except _Replaced:
+                continue
+            return
 
     def _sound(self, name: str, lines: Iterable[bytes], check: index.SegmentCheck) -> Iterator[bytes]:
         """The lines of a segment that have an entry; damaged ones are reported."""
@@ -163,6 +180,27 @@ class IndexReader:
 
     def _report(self, name: str, reason: str) -> None:
         self._segments_missing.append(MissingFile(f"{self.folder.index.name}/{name}", reason))
+
+
+class _Replaced(Exception):
+    """The file is another one than before."""
+
+
+def _blocks(path: Path, size: int) -> Iterator[bytes]:
+    """The lines of a file, of which a block of this size is read at a time. Raises OSError, _Replaced."""
+    offset, inode = 0, 0
+    while True:
+        with path.open("rb", buffering=size) as file:
+            found = os.fstat(file.fileno()).st_ino
+            if inode not in (0, found):
+                raise _Replaced
+            inode = found
+            file.seek(offset)
+            lines = file.readlines(size)
+        if not lines:
+            return
+        offset += sum(map(len, lines))
+        yield from lines
 
 
 def read_entries(folder: CrawlFolder) -> Iterator[CommitEntry]:
@@ -218,7 +256,7 @@ def segment_names(folder: CrawlFolder) -> list[str]:
     """File names of all segments, open and sealed. Lists until two listings agree, because one may be renamed."""
     before: list[str] = []
     while True:
-        names = sorted(p.name for p in folder.index.iterdir() if index.SUFFIX in p.suffixes[-2:])
+        names = sorted(name for name in os.listdir(folder.index) if name.endswith(_SUFFIXES))
         if names == before:
             return names
         before = names
@@ -247,7 +285,7 @@ def lines_before(path: Path, prefix: bytes, *, holding: bytes, lines_max: int) -
     """Lines of a sorted file that begin with the prefix and have these bytes, the last first; among so many lines with
     the prefix. Raises OSError, and ValueError for an empty file.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with path.open("rb") as file, _mapped(file) as data:
         end = _place_of(data, prefix[:-1] + bytes([prefix[-1] + 1]))
         for _ in range(lines_max):
             start = data.rfind(b"\n", 0, max(0, end - 1)) + 1
@@ -257,6 +295,13 @@ def lines_before(path: Path, prefix: bytes, *, holding: bytes, lines_max: int) -
             if holding in line:
                 yield line
             end = start
+
+
+def _mapped(file: IO[bytes]) -> mmap.mmap:
+    """A file for a binary search: without this advice, each look at another place reads 128 KB."""
+    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    data.madvise(mmap.MADV_RANDOM)
+    return data
 
 
 def _place_of(data: mmap.mmap, key: bytes) -> int:
@@ -277,7 +322,7 @@ def _lines_with(path: Path, prefix: bytes, *, holding: bytes = b"") -> Sequence[
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return []
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with _mapped(file) as data:
             data.seek(_place_of(data, prefix))
             found = []
             while (line := data.readline()).startswith(prefix):

@@ -11,6 +11,7 @@ BENCHES = {  # name: its module here, and what it measures
     "handlers": ("handlers", "what a handler adds to parsing"),
     "heavy": ("heavy", "what a page of 240 KB costs over TLS, far away, on thousands of hosts"),
     "hostile": ("hostile", "whether thousands of hostile connections slow down good sites"),
+    "index": ("index_size", "a large index: looking up a URL, and reading all lines in order"),
     "jobs": ("job_triggers", "triggers of jobs: what they cost the engine, and how late they are"),
     "large": ("large", "a large crawl: its memory, and how long commands take on it"),
     "latency": ("latency", "how late due queues and heartbeats are under load"),

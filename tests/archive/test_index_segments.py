@@ -16,7 +16,17 @@ from archive_samples import AT, archived, entry, folder_in
 from crawler.archive import appender, index_reader
 from crawler.archive.checked_lines import with_checksum, without_checksum
 from crawler.archive.folder import CrawlFolder
-from crawler.archive.index import IndexWriter, is_footer, seal, serials_missing, to_entry, to_line
+from crawler.archive.index import (
+    IndexWriter,
+    change_lines,
+    is_footer,
+    pruned,
+    seal,
+    serials_missing,
+    surt,
+    to_entry,
+    to_line,
+)
 from crawler.archive.index_reader import IndexReader, MissingFile, find_url, read_entries
 from crawler.archive.repair import Flaw, recover_open_files, walk_lines
 from crawler.errors import ArchiveError, ConflictError
@@ -177,8 +187,36 @@ def test_more_segments_than_may_be_open_are_merged_all_the_same(
     for number in range(50):
         index.add(entry(number % 40))
     index.close()
-    found = list(read_entries(folder))
-    assert sorted(keys(found)) == sorted(keys([entry(n) for n in range(40)]))
+    monkeypatch.setattr(index_reader, "BLOCK_MIN", 2)  # a line at a time
+    monkeypatch.setattr(index_reader, "BLOCKS_BYTES", 1)
+    damaged = folder.index / "aa11-00002.cdxj"
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    reader = IndexReader(folder)
+    found = list(map(to_line, reader.entries()))
+    assert found == sorted(to_line(entry(n)) for n in range(40))
+    assert [(m.file, m.reason) for m in reader.missing] == [("index/aa11-00002.cdxj", "its last line is damaged")]
+
+
+def test_segments_that_are_replaced_while_many_are_read_are_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MERGE_WIDTH", 1), ("BLOCK_MIN", 2), ("BLOCKS_BYTES", 1)):
+        monkeypatch.setattr(index_reader, name, value)
+    folder = folder_in(tmp_path)
+    index = IndexWriter(folder, "aa11", lines_max=10)
+    for number in range(30):
+        index.add(entry(number))
+    index.close()
+    reader = IndexReader(folder)
+    entries = reader.entries()
+    found = [next(entries) for _ in range(12)]
+    change_lines(folder, lambda one: one if one.depth % 2 else pruned(one))
+    found += entries
+    urls = [one.url for one in found]
+    assert urls == sorted(set(urls), key=surt)
+    assert {entry(n).url for n in range(30) if entry(n).depth % 2} <= set(urls)
+    assert len(urls) < 30
+    assert reader.missing == []
 
 
 def test_a_line_being_written_is_not_read(tmp_path: Path) -> None:

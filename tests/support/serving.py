@@ -68,7 +68,8 @@ class Site:
         self.process.send_signal(signal.SIGUSR1)
 
     def _entries(self) -> Iterator[dict[str, Any]]:
-        return map(json.loads, self._log.read_text(encoding="utf-8").splitlines())
+        lines = self._log.read_text(encoding="utf-8").splitlines(keepends=True)
+        return (json.loads(line) for line in lines if line.endswith("\n"))  # the last one may be being written
 
 
 class GeneratedSite(Site):
