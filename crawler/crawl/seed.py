@@ -5,6 +5,7 @@ No page leads to a seed, so each is in the folder's journal before the engine ha
 
 import asyncio
 import contextlib
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from crawler.archive.journals import SeedJournal, SeedLine
 from crawler.content.html import redirect_target
 from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
 from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport, url_of
-from crawler.errors import EngineError, InvalidUrl, NothingFetchedError, UsageError
+from crawler.errors import EngineDown, EngineError, InvalidUrl, NothingFetchedError, UsageError
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import BulkLookup, UrlState
@@ -35,6 +36,7 @@ from crawler.worker.router import Router, parent_of
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two
 # A page that ended processes, and what may have been served.
 NOT_AGAIN = frozenset({FailureKind.POISON_URL, FailureKind.OUTCOME_UNKNOWN})
+SHARD_PATIENCE_S, CONFIRM_PAUSE_S = 60.0, 0.1  # until a shard that failed has another primary
 SEEDS_KEPT_MAX = 1_000  # of a report, to see at the end what became of them
 
 # Where a committed page leads: its links and the target of its redirect; None if its record is not here.
@@ -93,22 +95,51 @@ class Seeder:
         if not batch:
             return
         await self._crawls.still(self._router.record)
+        engine_run_id = self._frontier.engine.run_id
         opened = self._opened([url for url, _ in batch])
         by_partition, given = self._candidates(batch)
         states = await self._states_of(by_partition)
         unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))
         await self._note(unseen, given, opened)
-        await self._crawls.add_roots(opened)
-        replies = await self._frontier.add(by_partition)
-        errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
-        if errors:
-            raise errors[0]
-        lowered = self._count(by_partition, {p: r for p, r in replies.items() if isinstance(r, AddReply)})
+        replies = await self._added(opened, by_partition)
+        await self._confirmed(opened, by_partition, engine_run_id)
+        lowered = self._count(by_partition, replies)
         await self._note([replace(c, visible_at=0.0) for c in lowered if c not in unseen], given)
         await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
         for known in (UrlState.COMMITTED, UrlState.ENDED):
             for one in self._in_state(by_partition, states, known):
                 await self._lead_on(one.url)
+
+    async def _added(
+        self, roots: frozenset[str], by_partition: Mapping[int, Sequence[Candidate]]
+    ) -> dict[int, AddReply]:
+        await self._crawls.add_roots(roots)
+        replies = await self._frontier.add(by_partition)
+        errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
+        if errors:
+            raise errors[0]
+        return {p: reply for p, reply in replies.items() if isinstance(reply, AddReply)}
+
+    async def _confirmed(
+        self, roots: frozenset[str], by_partition: Mapping[int, Sequence[Candidate]], engine_run_id: str
+    ) -> None:
+        """In a cluster, wait until replicas have what was added. It is added again when a shard has changed since, which
+        may have lost it: no page leads to a seed. Raises EngineDown when a shard stays down.
+        """
+        engine, keys = self._frontier.engine, self._frontier.keys
+        asked = {keys.crawl, *map(keys.meta, by_partition)}
+        deadline_s = time.monotonic() + SHARD_PATIENCE_S
+        while engine.is_cluster:
+            is_safe = await engine.written(asked) == asked
+            if engine.run_id != engine_run_id:
+                engine_run_id = engine.run_id
+                await self._added(roots, by_partition)
+            elif is_safe:
+                return
+            elif time.monotonic() > deadline_s:
+                raise EngineDown("no answer from a shard of the engine: repeat the command when it is there again")
+            else:
+                await asyncio.sleep(CONFIRM_PAUSE_S)
 
     async def _lead_on(self, url: str) -> None:
         """Add where a page leads that was committed when its site was not in the scope: a seed had redirected to it."""

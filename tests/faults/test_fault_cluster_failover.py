@@ -1,15 +1,22 @@
 """A shard of a cluster fails over, and its last writes are lost: each page is known from one other page only."""
 
+import asyncio
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from crawler.crawl.opening import open_crawl
+from crawler.crawl.url_input import GivenUrl
+from crawler.frontier.operator import Actor, Via
 from crawler.rules.urls import partition_of
+from crawler.settings import load
+from crawler.views.seeds import add_seeds
 from tests.cli.scale_lab import clean_nursery, name_server
 from tests.crawl.harness import entries_of
 from tests.crawl.lab import closest_pairs
@@ -119,6 +126,32 @@ def test_a_failover_that_loses_the_last_writes_loses_no_page(
         cluster.cut(replica, 1.0, at_end=fail)
         cluster.wait_promoted(replica)
         crawl.check()
+
+
+async def test_seeds_that_a_failover_loses_are_added_again(tmp_path: Path) -> None:
+    """Each batch is given when the one before it is taken; the link of a replica is cut, and its primary killed."""
+    batches = [[GivenUrl(f"{n}", f"http://d{k % HOSTS}.test/{n}/{k}") for k in range(HOSTS)] for n in range(100)]
+    with running_cluster(replicas=1) as cluster:
+        primary = home(cluster)
+        replica = cluster.replica_of(primary)
+        options: dict[str, Any] = {"frontier.redis": cluster.url, "archive.dir": str(tmp_path), "crawl.partitions": PARTITIONS}
+        async with open_crawl(load(environment={}, options=options), create=True) as crawl:
+            cutting: asyncio.Future[None] | None = None
+
+            async def given() -> AsyncIterator[list[GivenUrl]]:
+                nonlocal cutting
+                for n, batch in enumerate(batches):
+                    if n == 20:
+                        cutting = asyncio.ensure_future(asyncio.to_thread(cluster.cut, replica, 1.0, at_end=primary.kill))
+                    yield batch
+
+            result = await add_seeds(crawl, given(), given="many", actor=Actor(who="ann", via=Via.CLI))
+            assert cutting is not None
+            await cutting
+            cluster.wait_promoted(replica)
+            assert (result.new, result.seen) == (100 * HOSTS, 0)
+            assert (await crawl.stats.totals()).pending == 100 * HOSTS
+            assert len(crawl.roots | (await crawl.reloaded()).roots) == HOSTS
 
 
 def test_while_a_shard_is_down_the_others_go_on_and_its_own_pages_come_later(programs: Nursery, tmp_path: Path) -> None:
