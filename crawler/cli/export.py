@@ -85,11 +85,7 @@ def _part_of(folder: CrawlFolder, text: str) -> Callable[[str], bool]:
     if bound is None or not bound.record:
         raise UsageError(f"{folder.root} does not know the partitions of its crawl: leave --partitions out")
     record = record_of(bound.record)
-    placement = Placement(record)
-    try:
-        part = range_of(text, record.partitions)
-    except ValueError as error:
-        raise UsageError(f"--partitions {error}") from None
+    placement, part = Placement(record), range_of(text, record.partitions)
     return lambda url: part.has(placement.of(url)[2])
 
 

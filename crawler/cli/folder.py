@@ -163,10 +163,7 @@ def part_of(arguments: argparse.Namespace, partitions: int) -> Part | None:
         raise UsageError("--partitions and --sample can't be used together")
     if arguments.sample is not None:
         return sample_of(arguments.sample, partitions, random.sample)
-    try:
-        return range_of(arguments.of_partitions, partitions)
-    except ValueError as error:
-        raise UsageError(f"--partitions {error}") from None
+    return range_of(arguments.of_partitions, partitions)
 
 
 async def _subject(crawl: OpenCrawl, others: Sequence[str], logs: "WebLogs", part: Part | None) -> "Subject":

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from crawler.errors import UsageError
+
 CONFIDENCE = 0.95
 
 
@@ -32,14 +34,14 @@ class Part(NamedTuple):
 
 
 def range_of(text: str, partitions: int) -> Part:
-    """Of "A-B" or "N". Raises ValueError."""
+    """Of "A-B" or "N", as --partitions has it. Raises UsageError."""
     first, dash, last = text.partition("-")
     try:
         low, high = int(first), int(last if dash else first)
     except ValueError:
-        raise ValueError(f"{text!r} is not a range of partitions (like 0-255)") from None
+        raise UsageError(f"--partitions {text!r} is not a range of partitions (like 0-255)") from None
     if not 0 <= low <= high < partitions:
-        raise ValueError(f"{text!r}: the partitions of this crawl are 0 to {partitions - 1}")
+        raise UsageError(f"--partitions {text!r}: the partitions of this crawl are 0 to {partitions - 1}")
     return Part(frozenset(range(low, high + 1)), partitions, text)
 
 

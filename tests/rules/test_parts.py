@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.errors import UsageError
 from crawler.rules.parts import range_of, sample_of
 
 
@@ -20,7 +21,7 @@ def test_ranges_that_follow_each_other_are_all_partitions_once(partitions: int, 
 
 @pytest.mark.parametrize("text", ["", "-", "-1", "1-", "5-4", "0-64", "64", "a-b", "0x1", "1-2-3"])
 def test_what_is_no_range_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match="partitions"):
+    with pytest.raises(UsageError, match="partitions"):
         range_of(text, 64)
 
 
