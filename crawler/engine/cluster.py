@@ -414,7 +414,8 @@ class Cluster:
         (info,) = await node.replies_of([("INFO", "replication")])
         if isinstance(info, Exception):
             raise info
-        if info.get("connected_slaves"):
+        replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
+        if any(one.get("state") == "online" for one in replicas):  # one that is copying all keys can't take over
             node.has_replica = True
         elif time.monotonic() - self._read_s > MAP_AGE_S:
             await self._read_map(self._probe_s)

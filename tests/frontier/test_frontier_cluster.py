@@ -33,7 +33,7 @@ class FakeNode:
         self.answers: dict[str, bytes | Callable[[list[bytes]], bytes]] = {}
         self.names: list[tuple[int, int, str, int]] | None = None  # a map of its own
         self.replica: FakeNode | None = None
-        self.connected = 0  # replicas, whether or not the map has them
+        self.attached = ""  # the state of a replica, whether or not the map has it
         self._fake = fake
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -77,8 +77,10 @@ class FakeNode:
         if name == "INFO":
             known = {
                 "redis_version": "7.4.0", "run_id": self.run_id, "role": self.role, "maxmemory": "0",
-                "cluster_enabled": "1", "connected_slaves": str(self.connected),
+                "cluster_enabled": "1",
             }  # fmt: skip
+            if self.attached:
+                known["slave0"] = f"ip=127.0.0.1,port=1,state={self.attached},offset=1,lag=0"
             return bulk("\r\n".join(f"{k}:{v}" for k, v in known.items()))
         if name in ("CLIENT", "SUBSCRIBE"):
             return b"+OK\r\n"
@@ -419,9 +421,9 @@ async def test_a_replica_that_came_after_the_map_was_read_is_waited_for() -> Non
     async with opened() as (fake, engine, _):
         nodes = [fake.node_of(key) for key in KEYS]
         assert await engine.written(KEYS) == {*KEYS}
-        nodes[0].connected = 1
+        nodes[0].attached, nodes[2].attached = "online", "send_bulk"
         nodes[1].replica = fake.nodes[3]
-        for node in nodes[:2]:
+        for node in nodes:
             node.answers["WAIT"] = b":0\r\n"
         engine._servers._read_s -= MAP_AGE_S  # type: ignore[union-attr]
         assert await engine.written(KEYS) == {KEYS[2]}
@@ -431,7 +433,7 @@ async def test_a_replica_that_came_after_the_map_was_read_is_waited_for() -> Non
 async def test_a_refused_wait_confirms_nothing() -> None:
     """So it is when the primary becomes a replica meanwhile."""
     async with opened() as (fake, engine, _):
-        fake.node_of(KEYS[0]).connected = 1
+        fake.node_of(KEYS[0]).attached = "online"
         fake.node_of(KEYS[0]).answers["WAIT"] = b"-UNBLOCKED force unblock from blocking operation\r\n"
         assert await engine.written(KEYS[:1]) == set()
 
