@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -64,9 +65,10 @@ def run_import_scrapy(arguments: argparse.Namespace) -> int:
 
 
 async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> int:
+    left_out = Counter[str]()
     source = Engine(arguments.source, library(), call_timeout_s=settings.frontier.call_timeout_s)
     try:
-        async with contextlib.aclosing(scrapy_requests(source, arguments.key)) as requests:
+        async with contextlib.aclosing(scrapy_requests(source, arguments.key, lambda: left_out.update(["secrets"]))) as requests:
             first = await anext(requests, None)  # before anything is made
             if first is None:
                 raise UsageError(f"{arguments.key} is empty")
@@ -82,7 +84,10 @@ async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> i
     finally:
         await source.close()
     report = intake.report
-    counts = {"new": report.new, "seen": report.seen, "invalid": report.invalid_count}
+    if n := left_out.total():
+        had = counted(n, "request had cookies or Authorization", "requests had cookies or Authorization")
+        warn(f"{had}, which were left out: set them with a session, or in [[sites]]")
+    counts = {"new": report.new, "seen": report.seen, "invalid": report.invalid_count, "without_secrets": n}
     text = f"{counted(report.new, 'request')} added, {report.seen:,} known before, {report.invalid_count:,} unusable"
     show(counts, text, as_json=arguments.json)
     if report.total and not report.usable:

@@ -26,12 +26,17 @@ from crawler.frontier.record import Placement
 from crawler.frontier.restore import Restoring, SeenUrl
 from crawler.model import RefusalReason
 from crawler.rules.requests import request_of
+from crawler.rules.scope import SECRET_HEADERS
 from crawler.rules.urls import Fingerprints, canonicalize
+from crawler.settings.load import OWN_HEADERS
 
 BATCH = 4096
 REQUESTS_AT_ONCE = 500
 CDX_URL, CDX_STATUS = "a", "s"  # names of columns
 META_MAX = 8192  # characters, before it is refused as longer than may travel
+# Of a request of Scrapy: what the crawler sets itself, what would be stored in the clear, and what each request has there.
+LEFT_OUT = SECRET_HEADERS | OWN_HEADERS.keys() | {"referer", "user-agent"}
+SCRAPY_DEFAULTS = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "accept-language": "en"}
 JSON_META = (str, int, float, bool, type(None), list, dict)
 
 
@@ -163,8 +168,13 @@ class _Plain(pickle.Unpickler):
         return _NAMED[module, name]
 
 
-def scrapy_request(where: str, data: bytes, score: float = 0.0) -> GivenUrl:
-    """A request as scrapy-redis stores it, with its priority from the score; flawed if it can't be read."""
+def scrapy_request(
+    where: str, data: bytes, score: float = 0.0, *, without_secrets: Callable[[], None] = lambda: None
+) -> GivenUrl:
+    """A request as scrapy-redis stores it, with its priority from the score; flawed if it can't be read.
+
+    `without_secrets`: called if it had cookies, or headers that must not be stored.
+    """
     try:
         found = msgspec.json.decode(data) if data.startswith(b"{") else _Plain(io.BytesIO(data)).load()
         if not isinstance(found, Mapping):
@@ -172,11 +182,15 @@ def scrapy_request(where: str, data: bytes, score: float = 0.0) -> GivenUrl:
         fields = {_text(name): value for name, value in found.items()}
         url, method = _text(fields["url"]), _text(fields.get("method") or "GET").upper()
         body, meta = fields.get("body") or b"", fields.get("meta") or {}
+        headers = [(_text(name), value) for name, value in (fields.get("headers") or {}).items()]
         request = request_of(
             method="" if method == "GET" else method,
+            headers=_headers(headers),
             body=_text(body) if body else None,
             meta={str(name): value for name, value in meta.items() if _is_json(value)},
         )
+        if fields.get("cookies") or not SECRET_HEADERS.isdisjoint(name.lower() for name, _ in headers):
+            without_secrets()
         return GivenUrl(where, url, priority=float(-score or fields.get("priority") or 0.0) or None, request=request)
     except (pickle.UnpicklingError, msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError, EOFError,
             IndexError, RecursionError, MemoryError, UnicodeDecodeError) as error:  # fmt: skip
@@ -185,6 +199,17 @@ def scrapy_request(where: str, data: bytes, score: float = 0.0) -> GivenUrl:
 
 def _text(value: Any) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _headers(headers: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Those that are the request's own; each has a value, or a list of them."""
+    found = dict[str, str]()
+    for name, value in headers:
+        values = value if isinstance(value, list | tuple) else [value]
+        text = ", ".join(one.decode("latin-1") if isinstance(one, bytes) else str(one) for one in values)
+        if name.lower() not in LEFT_OUT and SCRAPY_DEFAULTS.get(name.lower()) != text:
+            found[name] = text
+    return found
 
 
 def _is_json(value: Any) -> bool:
@@ -211,7 +236,9 @@ def _size(value: Any, left: int) -> int:
     return left
 
 
-async def scrapy_requests(engine: Engine, key: str) -> AsyncGenerator[list[GivenUrl], None]:
+async def scrapy_requests(
+    engine: Engine, key: str, without_secrets: Callable[[], None] = lambda: None
+) -> AsyncGenerator[list[GivenUrl], None]:
     """All requests of a queue, which stays as it is, those with the highest priority first. Raises EngineError, and
     UsageError for a key that is no queue.
     """
@@ -228,5 +255,8 @@ async def scrapy_requests(engine: Engine, key: str) -> AsyncGenerator[list[Given
         pairs = pairs_of(found) if kind == "zset" else [(one, b"0") for one in found]
         if not pairs:
             return
-        yield [scrapy_request(f"request {start + n}", data, float(score)) for n, (data, score) in enumerate(pairs, 1)]
+        yield [
+            scrapy_request(f"request {start + n}", data, float(score), without_secrets=without_secrets)
+            for n, (data, score) in enumerate(pairs, 1)
+        ]
         start += len(pairs)

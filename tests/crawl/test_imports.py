@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.crawl.imports import KnownUrl, known_in, lines_of, scrapy_request
+from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in, lines_of, scrapy_request
 from crawler.errors import UsageError
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, opened
@@ -88,6 +88,22 @@ def test_a_pickled_request_is_read_with_what_it_carries(protocol: int) -> None:
     )  # fmt: skip
 
 
+def test_headers_come_along_but_for_those_that_are_secret_or_everybodys() -> None:
+    headers = {
+        b"Content-Type": [b"application/json"], b"X-Lang": [b"en", b"de"], b"Accept": [SCRAPY_DEFAULTS["accept"].encode()],
+        b"Authorization": [b"Basic x"], b"Host": [b"b.test"], b"User-Agent": [b"Scrapy"], b"Referer": [b"http://a.test/"],
+    }  # fmt: skip
+    for more, expected in (({}, 1), ({"headers": {}, "cookies": {"a": "b"}}, 1), ({"headers": {}}, 0)):
+        told = list[int]()
+        given = pickle.dumps(stored(**{"method": "POST", "body": b"{}", "headers": headers, **more}))
+        request = scrapy_request("", given, without_secrets=lambda told=told: told.append(1)).request
+        assert len(told) == expected
+        assert request is not None
+        if not more:
+            assert request.headers == {"Content-Type": "application/json", "X-Lang": "en, de"}
+    assert "header" in scrapy_request("", pickle.dumps(stored(headers={b"X": [b"a\r\nb"]}))).flaw
+
+
 def test_meta_that_names_one_value_a_billion_times_is_left_out() -> None:
     laughs: list[Any] = ["ha" * 50]
     for _ in range(30):
@@ -156,7 +172,7 @@ def test_a_queue_of_scrapy_redis_is_added_and_stays(engine: Engine, tmp_path: Pa
     with contextlib.closing(engine.client()) as client:
         client.zadd("q:requests", {pickle.dumps(stored(url=f"http://a.test/{n}")): -n for n in range(1200)})
         client.zadd("q:requests", {b"nonsense": 0})
-        client.rpush("q:list", pickle.dumps(stored(url="http://b.test/")))
+        client.rpush("q:list", pickle.dumps(stored(url="http://b.test/", cookies={"a": "b"})))
         client.sadd("q:dupefilter", "00")
         assert main(["import", "scrapy-redis", engine.url, "q:requests", *where]) == 0
         assert "1,200 requests added, 0 known before, 1 unusable" in capsys.readouterr().out
@@ -165,5 +181,6 @@ def test_a_queue_of_scrapy_redis_is_added_and_stays(engine: Engine, tmp_path: Pa
         assert main(["import", "scrapy-redis", engine.url, "q:none", *where]) == 2
         assert main(["import", "scrapy-redis", engine.url, "q:dupefilter", *where]) == 2
         said = capsys.readouterr().err
+    assert "1 request had cookies or Authorization, which were left out" in said
     assert "there is no such key" in said
     assert "the fingerprints of a dupefilter tell no URLs" in said
