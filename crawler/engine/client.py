@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions as rex
 
-from crawler.engine.cluster import WAIT_MS, Cluster, spare_key
+from crawler.engine.cluster import WAIT_MS, Cluster, has_online_replica, spare_key
 from crawler.engine.server import Change, NotRun, OneServer, closed_below, parts_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.redaction import shown, shown_server
@@ -449,8 +449,9 @@ def _shard_of(name: str, has_replica: bool, slots: int, replies: list[Any]) -> S
         _text(one[1]) if isinstance(one, list) and len(one) == 2 else "" for one in found
     )
     return ShardInfo(
-        name=name, slots=slots, has_replica=has_replica, policy=policy, is_persistent=bool(info.get("aof_enabled")),
-        used_bytes=int(info.get("used_memory", 0)), needs_all_slots=full == "yes",
+        name=name, slots=slots, has_replica=has_replica or has_online_replica(info), policy=policy,
+        is_persistent=bool(info.get("aof_enabled")), used_bytes=int(info.get("used_memory", 0)),
+        needs_all_slots=full == "yes",
         node_timeout_s=int(timeout or 0) / 1000, validity=int(validity or 0),
     )  # fmt: skip
 

@@ -414,8 +414,7 @@ class Cluster:
         (info,) = await node.replies_of([("INFO", "replication")])
         if isinstance(info, Exception):
             raise info
-        replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
-        if any(one.get("state") == "online" for one in replicas):  # one that is copying all keys can't take over
+        if has_online_replica(info):
             node.has_replica = True
         elif time.monotonic() - self._read_s > MAP_AGE_S:
             await self._read_map(self._probe_s)
@@ -434,6 +433,12 @@ class Cluster:
             self._mending.cancel()
         for node in self._nodes.values():
             await node.client.aclose()
+
+
+def has_online_replica(info: dict[str, Any]) -> bool:
+    """By INFO of a primary: is one attached that can take over? One that is copying all keys can't."""
+    replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
+    return any(one.get("state") == "online" for one in replicas)
 
 
 def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:
