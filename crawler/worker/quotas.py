@@ -60,7 +60,7 @@ class DeferredShare:
 
     def __init__(self, deferred_urls: DeferredUrls, partitions: int) -> None:
         self._deferred_urls = deferred_urls
-        self._partitions = partitions
+        self.partitions = partitions
 
     async def waiting(self) -> int:
         """How many URLs may be released; none of blocked queues. Raises EngineError."""
@@ -69,7 +69,7 @@ class DeferredShare:
     async def release(self, room: int, mine: Collection[int]) -> Released:
         """Release the shares of these partitions into their queues. Raises EngineError.
 
-        The caller owns them, so no hint is sent.
+        Owners get hints, but for the caller.
         """
         total, before, released = await self.waiting(), 0, Released()
         room = min(room, total)
@@ -88,8 +88,8 @@ class DeferredShare:
             released.unreadable[one.queue] = str(error)
 
     async def _rows(self) -> AsyncIterator[DeferredRow]:
-        for i in range(0, self._partitions, PARTITIONS_MAX):
-            some = range(i, min(i + PARTITIONS_MAX, self._partitions))
+        for i in range(0, self.partitions, PARTITIONS_MAX):
+            some = range(i, min(i + PARTITIONS_MAX, self.partitions))
             for _, stops, deferred in await self._deferred_urls.survey(some):
                 rows = [one for one in deferred if one.reason == CRAWL_URLS and stops.get(one.queue) != BLOCKED]
                 for row in sorted(rows, key=lambda one: one.queue):
@@ -119,6 +119,10 @@ class QuotaAdmission:
         self._unreadable: set[str] = set()  # queues that were logged
 
     @property
+    def partitions(self) -> int:
+        return self._share.partitions
+
+    @property
     def room(self) -> int:
         """As of the last count."""
         return self.budget - self._total if self.budget else sys.maxsize
@@ -143,7 +147,7 @@ class QuotaAdmission:
         return self.deferred > 0 and self.room > 0 and not self._is_stuck and await self._share.waiting() > 0
 
     async def release_deferred(self, mine: Collection[int]) -> Collection[int]:
-        """Release what there is room for in these partitions; the partitions that got some. Raises EngineError."""
+        """Release what there is room for in these partitions; those that got some. Raises EngineError."""
         if not self.deferred or self._room <= 0:
             return ()
         released = await self._share.release(self._room, mine)
@@ -166,6 +170,8 @@ class QuotaAdmission:
 SHARE_VALID_MS = 200
 COUNT_EVERY_S = 0.5
 POLL_S = 0.05
+# An owner that began without quotas, and without deferred URLs, does not count: then others release for it.
+UNRELEASED_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +219,7 @@ class QuotaUsage:
         self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
         self._is_shared = bool(self._pages_max or self._budget.crawl_pages)
         self.limit = ""
+        self._asked_ms = self._more_since_ms = 0  # as of `has_more`
         counters = work.counters
         counters.pages_max, counters.own_pages_max = self._pages_max, self._budget.crawl_pages
         counters.bytes_max = self._budget.crawl_bytes
@@ -234,7 +241,7 @@ class QuotaUsage:
             await self._pause()
             with contextlib.suppress(EngineError):
                 await self.count()
-                await self._release_deferred()
+                await self._release_deferred(self._work.held)
         await asyncio.Event().wait()
 
     async def _pause(self) -> None:
@@ -289,12 +296,18 @@ class QuotaUsage:
         if not self._is_needed:
             return False
         await self.count()
-        return await self._urls.has_more()
+        has_more, now_ms = await self._urls.has_more(), monotonic_ms()
+        if not has_more or now_ms - self._asked_ms > UNRELEASED_MS:
+            self._more_since_ms = now_ms
+        self._asked_ms = now_ms
+        if now_ms - self._more_since_ms > UNRELEASED_MS:
+            await self._release_deferred(range(self._urls.partitions))
+        return has_more
 
-    async def _release_deferred(self) -> None:
+    async def _release_deferred(self, partitions: Collection[int]) -> None:
         if self.limit:
             return
-        for partition in await self._urls.release_deferred(self._work.held):
+        for partition in await self._urls.release_deferred(partitions):
             self._work.due.hint(partition)
 
 

@@ -307,6 +307,7 @@ class SimEngine:
         return reply
 
     run_all = Engine.run_all
+    run_repeatable, _tried = Engine.run_repeatable, Engine._tried
 
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
         return [_translated(reply) for reply in await self._pipeline(calls)]

@@ -13,7 +13,8 @@ from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Totals
 from crawler.frontier.waiting import DeferredRow
 from crawler.settings import load
-from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage
+from crawler.worker import quotas
+from crawler.worker.quotas import UNRELEASED_MS, DeferredShare, QuotaAdmission, QuotaUsage
 from crawler.worker.watch import Counters, OpenClaims
 from tests.worker.test_schedule import claim
 from tests.worker.turn_lab import held_with, work_of
@@ -108,6 +109,25 @@ async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> Non
         await asyncio.sleep(0.01)
     running.cancel()
     assert (engine.deferred, engine.now.taken_in, engine.hinted) == (10, 100, [0])
+
+
+async def test_what_its_owner_does_not_release_another_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by the simulation: the owner had begun without quotas and did not count; the crawl never ended."""
+    engine, now_ms = FakeEngine(), 10_000
+    monkeypatch.setattr(quotas, "monotonic_ms", lambda: now_ms)
+    usage, *_ = usage_of(engine, budget__crawl_urls=100)
+    engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
+    await usage.prepare()
+    assert await usage.has_more()
+    now_ms += 2 * UNRELEASED_MS  # it was not asked meanwhile: there was work
+    for _ in range(6):
+        assert await usage.has_more()
+        assert engine.deferred == 3
+        now_ms += UNRELEASED_MS // 5
+    now_ms += 1
+    assert await usage.has_more()
+    assert (engine.deferred, engine.hinted) == (0, [0])
+    assert not await usage.has_more()
 
 
 async def test_urls_in_an_unreadable_file_stay_deferred_and_the_crawl_ends(
