@@ -106,6 +106,7 @@ class Membership:
     rebalance: PartitionRebalance
     crash_reporter: CrashReporter
     engine_restarts: EngineRestarts
+    settle: Callable[[], Awaitable[None]]  # before it leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +239,7 @@ class Instance:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self.membership.heartbeat.leaving()
                 await self.membership.ownership.leave()
+                await self.membership.settle()
                 await self.membership.members.leave(self.membership.heartbeat.member)
         except (CrawlerError, TimeoutError) as error:
             log.warning("shutdown.incomplete", extra={"error": str(error) or type(error).__name__})
@@ -452,13 +454,15 @@ def _build(
         "event loop delay": vitals.watch_loop,
         "disk": vitals.watch_disk,
         "sessions": sessions.run,
-        **({"retelling": lambda: retelling.run(lambda: peers.alive)} if engine.is_cluster else {}),
         **jobs.loops(),
         **handlers.loops(),
     }
     revive = _reviver(crawl)
     if revive is not None:
         running["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
+    late: dict[str, Loop] = {"rebalance": rebalance.run}
+    if engine.is_cluster:
+        late["retelling"] = lambda: retelling.run(lambda: peers.alive)
     end = EndWatch(stop=stop, watcher=watcher, work=work, committer=committer, jobs=jobs, usage=usage, peers=peers)
     return Instance(
         stop_signal=stop,
@@ -474,6 +478,7 @@ def _build(
             rebalance=rebalance,
             crash_reporter=crash_reporter,
             engine_restarts=restarts,
+            settle=partial(retelling.settle, partitions),
         ),
         loops=Loops(
             preparations=(
@@ -484,7 +489,7 @@ def _build(
                 vitals.look_at_disk,
             ),
             running=running,
-            late={"rebalance": rebalance.run},
+            late=late,
             watch_for_end=end.watch if until_finished else None,
         ),
         time_max_s=s.crawl.time_max_s,

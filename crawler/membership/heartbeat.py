@@ -167,12 +167,14 @@ class Heartbeat:
             await self._settle_down()
 
     async def _rejoin(self) -> None:
-        """Removed while we were silent: join again, without any lease. Raises what `check_crawl` raises."""
+        """Removed while we were silent: join again, without any lease; not when this session leaves, which may begin at
+        any time. Raises what `check_crawl` raises.
+        """
+        if self._calls.check_crawl is not None and self._declared is not DeclaredState.LEAVING:
+            await self._calls.check_crawl()
         if self._declared is DeclaredState.LEAVING:
             self._lose_all_leases(removed=True)
             return
-        if self._calls.check_crawl is not None:
-            await self._calls.check_crawl()
         if self._declared is not DeclaredState.SEEDING:
             self._declare(DeclaredState.JOINING)
         sent_ms = self._clock_ms()
@@ -183,7 +185,8 @@ class Heartbeat:
             return
         self._lose_all_leases(removed=True)
         self._nameless_since_ms = None
-        self.joined(sent_ms, returns)
+        if self._declared is not DeclaredState.LEAVING:
+            self.joined(sent_ms, returns)
 
     def _wait_for_the_name(self) -> None:
         """Another session has our node's name. An engine that fell back may have restored a dead former session of the

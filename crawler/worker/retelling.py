@@ -5,6 +5,7 @@ sessions agree. What a dead session had sent is sent by whoever reports its deat
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 64
 UNDER_WAY = "?"
+SETTLE_PAUSE_S = 0.1
 LOOK_S = 0.5  # between two looks at what others know of the cluster
 
 
@@ -93,6 +95,17 @@ class Retelling:
             if any(member.engine not in known for member in alive().values()):
                 self._engine.doubt()
             await asyncio.sleep(LOOK_S)
+
+    async def settle(self, partitions: int) -> None:
+        """Before leaving, while `run` goes on: until replicas have what this session sent, and shards that changed have
+        it again. Once it has left, nobody may be there to tell it.
+        """
+        keys = {self._frontier.keys.crawl, *map(self._frontier.keys.meta, range(partitions))}
+        while self._engine.is_cluster and self._told.paths:
+            with contextlib.suppress(EngineError):
+                if await self._engine.written(keys) == keys and self.is_done:
+                    return
+            await asyncio.sleep(SETTLE_PAUSE_S)
 
     async def _catch_up(self) -> None:
         run_id, changes, adopted = self._engine.run_id, list(self._changes), list(self._adopted)

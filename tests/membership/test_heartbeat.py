@@ -211,6 +211,27 @@ async def test_a_leaving_session_that_is_removed_does_not_rejoin() -> None:
     assert len(lease_losses) == 1
 
 
+@pytest.mark.parametrize("when", ["check", "join"])
+async def test_a_session_may_begin_to_leave_while_it_joins_again(when: str) -> None:
+    """Found by the simulation: it declared to be alive after it had declared to leave, which ended the process."""
+    beat, members, _, lease_losses = joined()
+    join = members.join
+
+    async def leaving_meanwhile(*member: Member) -> int:
+        await beat.leaving()
+        return await join(*member) if member else 0
+
+    if when == "check":
+        beat._calls = replace(beat._calls, check_crawl=leaving_meanwhile)  # type: ignore[arg-type]
+    else:
+        members.join = leaving_meanwhile  # type: ignore[method-assign]
+    members.answer = BeatAnswer.GONE
+    await beat.beat()
+    assert beat.member.state == "leaving"
+    assert members.joins == (when == "join")
+    assert len(lease_losses) == 1
+
+
 async def test_a_session_does_not_join_again_when_its_crawl_is_gone() -> None:
     """The list is empty because the engine was wiped: nothing may be acquired there."""
     beat, members, _, lease_losses = joined()

@@ -331,6 +331,15 @@ def ends_untold() -> contextlib.AbstractContextManager[None]:
     return _patched(shared.FinishWatcher, "_is_untold", lambda *_: False)
 
 
+async def _at_once(*_: Any) -> None:
+    pass
+
+
+def leaves_untold() -> contextlib.AbstractContextManager[None]:
+    """A session leaves although no replica has what it sent last."""
+    return _patched(Retelling, "settle", _at_once)
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A rule left out, the kind of runs that show it soonest (empty: as drawn), and what is then seen to be broken."""
@@ -387,6 +396,7 @@ MUTANTS = {
         Mutant(clock_unchecked, "graph", "kills", "clock", has_jobs=True),
         Mutant(nothing_told_again, "chain", "nothing", "I3", shards=3),
         Mutant(dead_not_told, "chain", "kills", "I3", shards=3),
+        Mutant(leaves_untold, "chain", "planned", "I3", shards=3),
         Mutant(ends_untold, "chain", "nothing", "I12", shards=3),
         Mutant(held_links_left_out, "graph", "nothing", "I3", held={"BURST_BYTES": 1, "BYTES_PER_S": 2000}),
     )

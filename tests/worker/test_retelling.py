@@ -18,7 +18,7 @@ from crawler.frontier.scripts import AddArgs
 from crawler.model import AddOutcome
 from crawler.worker import retelling as module
 from crawler.worker.retelling import UNDER_WAY, Retelling
-from tests.support.patience import until
+from tests.support.patience import others_run, until
 
 
 class World:
@@ -31,7 +31,8 @@ class World:
         self.told: list[tuple[int, bytes]] = []
         self.ended: set[str] = set()
         self.touched: list[tuple[str, frozenset[int]]] = []
-        self.keys = SimpleNamespace(meta=str)
+        self.keys = SimpleNamespace(meta=str, crawl="crawl")
+        self.unconfirmed: set[str] = set()  # keys of shards whose replica lacks what was written last
         self.note_told: Any = None
         self.log = ToldLog(open_or_create(folder), "aa11", clock_ms=lambda: 0)
         self.alive: dict[str, Any] = {}
@@ -39,6 +40,9 @@ class World:
 
     def doubt(self) -> None:
         self.doubts += 1
+
+    async def written(self, keys: Collection[str]) -> set[str]:
+        return {*keys} - self.unconfirmed
 
     async def tell(self, told: Sequence[tuple[int, AddArgs]]) -> list[AddReply | EngineError]:
         return [self._answer(partition, args.urls) for partition, args in told]
@@ -189,3 +193,24 @@ async def test_a_member_that_knows_other_primaries_makes_us_look(world: World) -
         assert world.doubts == 0
         world.alive["other"] = SimpleNamespace(engine="another")
         await until(lambda: world.doubts > 0)
+
+
+async def test_a_session_leaves_when_replicas_have_what_it_sent_or_new_primaries_have_it_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: what it had sent last was lost by a failover after it had left, and nobody knew of it."""
+    monkeypatch.setattr(module, "SETTLE_PAUSE_S", 0.001)
+    await world.retelling.settle(2)  # it has sent nothing
+    world.send(1, b"x")
+    world.unconfirmed = {"1"}
+    leaving = asyncio.create_task(world.retelling.settle(2))
+    await others_run()
+    assert not leaving.done()
+    world.there.clear()
+    world.run_id, world.unconfirmed = "a+c", set()
+    world.retelling.noticed(Change("1".__eq__))
+    await others_run()
+    assert not leaving.done()
+    await world.retelling._catch_up()
+    await leaving
+    assert world.there == {(1, b"x")}
