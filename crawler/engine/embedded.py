@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
-START_TIMEOUT_S = 60.0  # a large append-only file is read at start
+START_TIMEOUT_S = 60.0  # without an answer; a server that reads a large append-only file says so
 PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it has gone into the background: late on a busy machine
 ALLOCATOR = ("libtbbmalloc.so.2", "libtbbmalloc_proxy.so.2")
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
@@ -165,11 +165,16 @@ class EmbeddedEngine:
         return str(path)
 
     def _comes_up(self) -> bool:
-        """Wait until the server answers; False when its process is gone. EngineDown when it runs but never answers."""
+        """Wait until the server answers, and as long as it says that it reads its files; False when its process is gone.
+        EngineDown when it runs but never answers.
+        """
         began, pause = time.monotonic(), 0.002
         while time.monotonic() - began < START_TIMEOUT_S:
-            if self._answers():
+            reply = self._ask(b"PING")
+            if reply.startswith(b"+PONG"):
                 return True
+            if reply.startswith(b"-LOADING"):
+                began = time.monotonic()
             if time.monotonic() - began > PIDFILE_GRACE_S and not self.pid():
                 return False
             time.sleep(pause)

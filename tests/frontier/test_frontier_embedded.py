@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from crawler.engine import embedded as module
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.errors import EngineDown, UsageError
 from tests.support.engine import short_folder
@@ -144,6 +145,7 @@ def test_a_running_server_is_found_and_stopped_without_its_pid_file(folder: Path
 STARTER = """
 import fcntl, sys
 from pathlib import Path
+from crawler.engine import embedded as module
 from crawler.engine.embedded import EmbeddedEngine
 folder = Path(sys.argv[1])
 with open(folder / "lock", "w") as lock:
@@ -193,3 +195,24 @@ def test_a_server_that_can_not_start_reports_why(folder: Path) -> None:
     (folder / "appendonlydir").write_text("in the way")
     with pytest.raises(EngineDown, match="engine"):
         EmbeddedEngine(folder).ensure()
+
+
+def test_a_server_that_reads_its_files_is_waited_for_however_long(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 100 million URLs it takes minutes; each command ended after one, and none ever got further."""
+    embedded, asked = EmbeddedEngine(folder), list[float]()
+
+    def comes_up(*replies: bytes) -> bool:
+        """Each answer takes a second; the server may take two and a half."""
+        left, asked[:] = list(replies), []
+        monkeypatch.setattr(embedded, "_ask", lambda _: (asked.append(1.0), left.pop(0))[1])
+        return embedded._comes_up()
+
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 2.5)
+    monkeypatch.setattr(module.time, "monotonic", lambda: sum(asked))
+    assert comes_up(*[b"-LOADING Valkey is loading the dataset in memory"] * 9, b"", b"+PONG")
+    assert len(asked) == 11
+    with pytest.raises(EngineDown, match="does not answer"):
+        comes_up(*[b""] * 9)
+    assert len(asked) == 3
