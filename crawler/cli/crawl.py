@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
+from crawler import process_tuning
 from crawler.cli.check import check_app
 from crawler.cli.crawl_options import (
     ALL_KEYS,
@@ -202,6 +203,7 @@ async def _serve(arguments: argparse.Namespace, settings: Settings, place: tuple
     from crawler.api.server import check_tokens, listen, serving
     from crawler.cli.supervising import StopSignals
 
+    process_tuning.collect_often()
     async with open_crawl(settings, create=False) as crawl:
         is_lasting = bool(settings.archive.dir)  # the folder: without one, the log is seen here or nowhere
         log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose) or not is_lasting)
