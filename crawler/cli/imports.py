@@ -68,7 +68,9 @@ async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> i
     left_out = Counter[str]()
     source = Engine(arguments.source, library(), call_timeout_s=settings.frontier.call_timeout_s)
     try:
-        async with contextlib.aclosing(scrapy_requests(source, arguments.key, lambda: left_out.update(["secrets"]))) as requests:
+        async with contextlib.aclosing(
+            scrapy_requests(source, arguments.key, lambda: left_out.update(["secrets"]))
+        ) as requests:
             first = await anext(requests, None)  # before anything is made
             if first is None:
                 raise UsageError(f"{arguments.key} is empty")

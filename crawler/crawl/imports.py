@@ -34,7 +34,7 @@ BATCH = 4096
 REQUESTS_AT_ONCE = 500
 CDX_URL, CDX_STATUS = "a", "s"  # names of columns
 META_MAX = 8192  # characters, before it is refused as longer than may travel
-# Of a request of Scrapy: what the crawler sets itself, what would be stored in the clear, and what each request has there.
+# Of a request of Scrapy: what the crawler sets itself, what would be stored in the clear, and what each has there.
 LEFT_OUT = SECRET_HEADERS | OWN_HEADERS.keys() | {"referer", "user-agent"}
 SCRAPY_DEFAULTS = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "accept-language": "en"}
 JSON_META = (str, int, float, bool, type(None), list, dict)

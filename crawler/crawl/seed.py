@@ -123,7 +123,7 @@ class Seeder:
     async def _confirmed(
         self, roots: frozenset[str], by_partition: Mapping[int, Sequence[Candidate]], engine_run_id: str
     ) -> None:
-        """In a cluster, wait until replicas have what was added. It is added again when a shard has changed since, which
+        """In a cluster, wait until replicas have what was added. It is added again when a shard has changed since: that
         may have lost it: no page leads to a seed. Raises EngineDown when a shard stays down.
         """
         engine, keys = self._frontier.engine, self._frontier.keys

@@ -289,8 +289,8 @@ class Engine:
         return replies
 
     async def run_repeatable(self, calls: Sequence[Call]) -> list[Any]:
-        """Like `run_many`, for scripts that know a repeat by an id of the request: those of unknown outcome are sent once
-        more, if there is patience. It raises nothing.
+        """Like `run_many`, for scripts that know a repeat by an id of the request: those of unknown outcome are sent
+        once more, if there is patience. It raises nothing.
         """
         replies = await self._tried(calls)
         if self.patience_s and (unknown := [i for i, reply in enumerate(replies) if isinstance(reply, EngineDown)]):

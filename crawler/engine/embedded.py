@@ -165,7 +165,7 @@ class EmbeddedEngine:
         return str(path)
 
     def _comes_up(self) -> bool:
-        """Wait until the server answers, and as long as it says that it reads its files; False when its process is gone.
+        """Wait until the server answers, as long as it says that it reads its files; False when its process is gone.
         EngineDown when it runs but never answers.
         """
         began, pause = time.monotonic(), 0.002

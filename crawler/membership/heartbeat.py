@@ -185,7 +185,7 @@ class Heartbeat:
             return
         self._lose_all_leases(removed=True)
         self._nameless_since_ms = None
-        if self._declared is not DeclaredState.LEAVING:
+        if self.member.state != DeclaredState.LEAVING.value:
             self.joined(sent_ms, returns)
 
     def _wait_for_the_name(self) -> None:

@@ -56,7 +56,9 @@ def fill(folder: CrawlFolder, segments: int, distinct: int) -> None:
         for _ in range(index.SEGMENT_LINES):
             number += 1
             url = f"https://www.domain{rng.randrange(DOMAINS)}.example/section/{number % 99}/page-{number}"
-            place = WarcLocation(file=f"main-20260101000000000-{segment:012x}-00000.warc.gz", offset=number, length=9_000)
+            place = WarcLocation(
+                file=f"main-20260101000000000-{segment:012x}-00000.warc.gz", offset=number, length=9_000
+            )
             lines.append(index.to_line(entry(number, url=url, warc=place)))
         index.replace_segment(folder, folder.index / f"{segment:012x}-00000{index.SUFFIX}", sorted(lines))
     for n in range(distinct, segments):

@@ -90,7 +90,7 @@ def test_a_pickled_request_is_read_with_what_it_carries(protocol: int) -> None:
 
 def test_headers_come_along_but_for_those_that_are_secret_or_everybodys() -> None:
     headers = {
-        b"Content-Type": [b"application/json"], b"X-Lang": [b"en", b"de"], b"Accept": [SCRAPY_DEFAULTS["accept"].encode()],
+        b"Content-Type": [b"application/json"], b"X-Lang": [b"en", b"de"], b"Accept": [SCRAPY_DEFAULTS["accept"].encode()],  # noqa: E501
         b"Authorization": [b"Basic x"], b"Host": [b"b.test"], b"User-Agent": [b"Scrapy"], b"Referer": [b"http://a.test/"],
     }  # fmt: skip
     for more, expected in (({}, 1), ({"headers": {}, "cookies": {"a": "b"}}, 1), ({"headers": {}}, 0)):

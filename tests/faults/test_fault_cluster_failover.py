@@ -134,7 +134,11 @@ async def test_seeds_that_a_failover_loses_are_added_again(tmp_path: Path) -> No
     with running_cluster(replicas=1) as cluster:
         primary = home(cluster)
         replica = cluster.replica_of(primary)
-        options: dict[str, Any] = {"frontier.redis": cluster.url, "archive.dir": str(tmp_path), "crawl.partitions": PARTITIONS}
+        options: dict[str, Any] = {
+            "frontier.redis": cluster.url,
+            "archive.dir": str(tmp_path),
+            "crawl.partitions": PARTITIONS,
+        }
         async with open_crawl(load(environment={}, options=options), create=True) as crawl:
             cutting: asyncio.Future[None] | None = None
 
@@ -142,7 +146,9 @@ async def test_seeds_that_a_failover_loses_are_added_again(tmp_path: Path) -> No
                 nonlocal cutting
                 for n, batch in enumerate(batches):
                     if n == 20:
-                        cutting = asyncio.ensure_future(asyncio.to_thread(cluster.cut, replica, 1.0, at_end=primary.kill))
+                        cutting = asyncio.ensure_future(
+                            asyncio.to_thread(cluster.cut, replica, 1.0, at_end=primary.kill)
+                        )
                     yield batch
 
             result = await add_seeds(crawl, given(), given="many", actor=Actor(who="ann", via=Via.CLI))

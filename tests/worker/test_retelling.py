@@ -198,7 +198,7 @@ async def test_a_member_that_knows_other_primaries_makes_us_look(world: World) -
 async def test_a_session_leaves_when_replicas_have_what_it_sent_or_new_primaries_have_it_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by the simulation: what it had sent last was lost by a failover after it had left, and nobody knew of it."""
+    """Found by the simulation: what it had sent last was lost by a failover after it had left, and nobody knew of it."""  # noqa: E501
     monkeypatch.setattr(module, "SETTLE_PAUSE_S", 0.001)
     await world.retelling.settle(2)  # it has sent nothing
     world.send(1, b"x")
