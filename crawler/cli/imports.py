@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -65,12 +64,10 @@ def run_import_scrapy(arguments: argparse.Namespace) -> int:
 
 
 async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> int:
-    left_out = Counter[str]()
+    with_secrets = list[str]()
     source = Engine(arguments.source, library(), call_timeout_s=settings.frontier.call_timeout_s)
     try:
-        async with contextlib.aclosing(
-            scrapy_requests(source, arguments.key, lambda: left_out.update(["secrets"]))
-        ) as requests:
+        async with contextlib.aclosing(scrapy_requests(source, arguments.key, with_secrets.append)) as requests:
             first = await anext(requests, None)  # before anything is made
             if first is None:
                 raise UsageError(f"{arguments.key} is empty")
@@ -86,7 +83,7 @@ async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> i
     finally:
         await source.close()
     report = intake.report
-    if n := left_out.total():
+    if n := len(with_secrets):
         had = counted(n, "request had cookies or Authorization", "requests had cookies or Authorization")
         warn(f"{had}, which were left out: set them with a session, or in [[sites]]")
     counts = {"new": report.new, "seen": report.seen, "invalid": report.invalid_count, "without_secrets": n}

@@ -169,11 +169,11 @@ class _Plain(pickle.Unpickler):
 
 
 def scrapy_request(
-    where: str, data: bytes, score: float = 0.0, *, without_secrets: Callable[[], None] = lambda: None
+    where: str, data: bytes, score: float = 0.0, *, on_secrets: Callable[[str], None] = lambda _: None
 ) -> GivenUrl:
     """A request as scrapy-redis stores it, with its priority from the score; flawed if it can't be read.
 
-    `without_secrets`: called if it had cookies, or headers that must not be stored.
+    `on_secrets`: called with `where` if it had cookies, or headers that must not be stored.
     """
     try:
         found = msgspec.json.decode(data) if data.startswith(b"{") else _Plain(io.BytesIO(data)).load()
@@ -190,7 +190,7 @@ def scrapy_request(
             meta={str(name): value for name, value in meta.items() if _is_json(value)},
         )
         if fields.get("cookies") or not SECRET_HEADERS.isdisjoint(name.lower() for name, _ in headers):
-            without_secrets()
+            on_secrets(where)
         return GivenUrl(where, url, priority=float(-score or fields.get("priority") or 0.0) or None, request=request)
     except (pickle.UnpicklingError, msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError, EOFError,
             IndexError, RecursionError, MemoryError, UnicodeDecodeError) as error:  # fmt: skip
@@ -237,7 +237,7 @@ def _size(value: Any, left: int) -> int:
 
 
 async def scrapy_requests(
-    engine: Engine, key: str, without_secrets: Callable[[], None] = lambda: None
+    engine: Engine, key: str, on_secrets: Callable[[str], None] = lambda _: None
 ) -> AsyncGenerator[list[GivenUrl], None]:
     """All requests of a queue, which stays as it is, those with the highest priority first. Raises EngineError, and
     UsageError for a key that is no queue.
@@ -256,7 +256,7 @@ async def scrapy_requests(
         if not pairs:
             return
         yield [
-            scrapy_request(f"request {start + n}", data, float(score), without_secrets=without_secrets)
+            scrapy_request(f"request {start + n}", data, float(score), on_secrets=on_secrets)
             for n, (data, score) in enumerate(pairs, 1)
         ]
         start += len(pairs)

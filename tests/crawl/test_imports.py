@@ -94,9 +94,9 @@ def test_headers_come_along_but_for_those_that_are_secret_or_everybodys() -> Non
         b"Authorization": [b"Basic x"], b"Host": [b"b.test"], b"User-Agent": [b"Scrapy"], b"Referer": [b"http://a.test/"],
     }  # fmt: skip
     for more, expected in (({}, 1), ({"headers": {}, "cookies": {"a": "b"}}, 1), ({"headers": {}}, 0)):
-        told = list[int]()
+        told = list[str]()
         given = pickle.dumps(stored(**{"method": "POST", "body": b"{}", "headers": headers, **more}))
-        request = scrapy_request("", given, without_secrets=lambda told=told: told.append(1)).request
+        request = scrapy_request("", given, on_secrets=told.append).request
         assert len(told) == expected
         assert request is not None
         if not more:
