@@ -23,6 +23,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
+from crawler.worker.runs import JobStore
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.engine import Job, Server, SimEngine
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
@@ -127,9 +128,8 @@ class Instance(Process):
         jobs, runs = Jobs(engine, keys, PARTITIONS, rows_max=200), _Runs(engine, keys, PARTITIONS)
         nothing = cast("Any", None)
         frontier = cast("Frontier", None)
-        self.runner = _Runner(
-            jobs, runs, engine, frontier, nothing, self.held, nothing, nothing, self.world.settings.jobs
-        )
+        store = JobStore(jobs=jobs, runs=runs, engine=engine)
+        self.runner = _Runner(store, frontier, nothing, self.held, nothing, nothing, self.world.settings.jobs)
         for loop in self.runner.loops().values():
             self.world.loop.create_task(loop(), context=self.context)
         self.runner.follow(1)
