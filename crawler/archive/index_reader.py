@@ -32,8 +32,8 @@ from crawler.model import SITEMAP, CommitEntry
 
 _SITEMAP = b'"label":"%b"' % SITEMAP.encode()
 _SUFFIXES = (index.SUFFIX, index.SUFFIX + OPEN_SUFFIX)
-MERGE_WIDTH = 256  # segments that stay open while they are merged: well below the usual limit of 1024 open files
-BLOCKS_BYTES, BLOCK_MIN = 64 << 20, 16 << 10  # of all segments together where there are more, and of one
+# What is in memory of the segments that are merged: of all together, and of each.
+BLOCKS_BYTES, BLOCK_MIN, BLOCK_MAX = 64 << 20, 16 << 10, 64 << 10
 CHUNK_LINES = 500
 
 
@@ -83,14 +83,11 @@ class IndexReader:
             yield from (entry for entry in self._first_of_each(lines) if pruned or not entry.pruned)
 
     def _merged(self, sealed: list[str], names: list[str], stack: contextlib.ExitStack) -> Iterator[bytes]:
-        """All lines in byte order. Of more segments than may be open at once, blocks are in memory."""
+        """All lines in byte order."""
         opened = [n for n in names if n.endswith(OPEN_SUFFIX)]
         sources: list[Iterable[bytes]] = [self._sorted_copy(n, stack) for n in opened]
-        if len(sealed) > MERGE_WIDTH:
-            size = max(BLOCK_MIN, BLOCKS_BYTES // len(sealed))
-            sources += [self._in_blocks(n, size) for n in sealed]
-        else:
-            sources += [self._open(n, stack) for n in sealed]
+        size = min(BLOCK_MAX, max(BLOCK_MIN, BLOCKS_BYTES // (len(sealed) or 1)))
+        sources += [self._lines_of(n, size) for n in sealed]
         return heapq.merge(*sources)
 
     def _first_of_each(self, lines: Iterable[bytes]) -> Iterator[CommitEntry]:
@@ -115,37 +112,25 @@ class IndexReader:
         else:
             self._archives_missing[name] += 1
 
-    def _open(self, name: str, stack: contextlib.ExitStack) -> Iterable[bytes]:
-        try:
-            return self._whole_lines(name, stack.enter_context((self.folder.index / name).open("rb")))
-        except OSError as error:
-            self._report(name, error.strerror or "can't be read")
-            return ()
-
-    def _whole_lines(self, name: str, file: Iterable[bytes]) -> Iterator[bytes]:
-        check = index.SegmentCheck()
-        try:
-            yield from self._sound(name, file, check)
-        except OSError as error:
-            self._report(name, error.strerror or "can't be read to its end")
-        else:
-            if flaw := check.flaw():
-                self._report(name, flaw)
-
-    def _in_blocks(self, name: str, size: int) -> Iterator[bytes]:
-        """As `_whole_lines`, of a segment that is open only while a block is read. If it is replaced meanwhile, as by a
-        prune, its lines go on behind the last one.
+    def _lines_of(self, name: str, size: int) -> Iterator[bytes]:
+        """The lines of a sealed segment. It is open only while a block is read, because there may be more segments than
+        open files. If it is replaced meanwhile, as by a prune, its lines go on behind the last one.
         """
-        path, last = self.folder.index / name, b""
-        while True:
+        path, last, is_other = self.folder.index / name, b"", True
+        while is_other:
+            check, is_other = index.SegmentCheck(), False
             try:
-                for line in self._whole_lines(name, _blocks(path, size)):
+                for line in self._sound(name, _blocks(path, size), check):
                     if line > last:
                         yield line
                         last = line
+            except OSError as error:
+                self._report(name, error.strerror or "can't be read to its end")
             except _Replaced:
-                continue
-            return
+                is_other = True
+            else:
+                if flaw := check.flaw():
+                    self._report(name, flaw)
 
     def _sound(self, name: str, lines: Iterable[bytes], check: index.SegmentCheck) -> Iterator[bytes]:
         """The lines of a segment that have an entry; damaged ones are reported."""
@@ -166,7 +151,7 @@ class IndexReader:
             lines = index.written_lines(self.folder.index / name)
             return self._temporary(sorted(self._sound(name, lines, index.SegmentCheck())), stack)
         except FileNotFoundError:
-            return self._open(name.removesuffix(OPEN_SUFFIX), stack)
+            return self._lines_of(name.removesuffix(OPEN_SUFFIX), BLOCK_MAX)
         except OSError as error:
             self._report(name, error.strerror or "can't be read")
             return ()

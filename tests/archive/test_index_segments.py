@@ -181,14 +181,12 @@ def test_urls_that_share_a_sort_key_are_told_apart(tmp_path: Path) -> None:
 def test_more_segments_than_may_be_open_are_merged_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_reader, "MERGE_WIDTH", 3)
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11", lines_max=4)
     for number in range(50):
         index.add(entry(number % 40))
     index.close()
-    monkeypatch.setattr(index_reader, "BLOCK_MIN", 2)  # a line at a time
-    monkeypatch.setattr(index_reader, "BLOCKS_BYTES", 1)
+    monkeypatch.setattr(index_reader, "BLOCK_MAX", 2)  # a line at a time
     damaged = folder.index / "aa11-00002.cdxj"
     damaged.write_bytes(damaged.read_bytes()[:-5])
     reader = IndexReader(folder)
@@ -200,8 +198,7 @@ def test_more_segments_than_may_be_open_are_merged_all_the_same(
 def test_segments_that_are_replaced_while_many_are_read_are_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("MERGE_WIDTH", 1), ("BLOCK_MIN", 2), ("BLOCKS_BYTES", 1)):
-        monkeypatch.setattr(index_reader, name, value)
+    monkeypatch.setattr(index_reader, "BLOCK_MAX", 2)
     folder = folder_in(tmp_path)
     index = IndexWriter(folder, "aa11", lines_max=10)
     for number in range(30):
