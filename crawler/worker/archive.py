@@ -300,9 +300,17 @@ class ArchiveStage:
                 self._work.backlog.undrained.pop(partition, None)
             for entry in taken:
                 self._files.index.add(entry)
-        await _to_its_end(self._files.index.sync)
+        try:
+            await _to_its_end(self._files.index.sync)
+        except asyncio.CancelledError:
+            self._indexed(written)
+            raise
         reached("index.synced")
-        for partition, taken in written.items():  # after the sync: a line that was not written must stay in the log
+        self._indexed(written)
+
+    def _indexed(self, written: dict[int, list[CommitEntry]]) -> None:
+        """Noted after the sync, not before: a line that was not written must stay in the log."""
+        for partition, taken in written.items():
             self._work.backlog.indexed[partition] += taken
 
     async def _clear_log(self) -> None:
@@ -315,7 +323,7 @@ class ArchiveStage:
             if fenced:
                 await self._frontier.drain_log(fenced, activity)
                 reached("drain.answered")
-        except EngineError:
+        except (EngineError, asyncio.CancelledError):  # a loop that ends is cancelled, and `settle` drains the rest
             for fence, entries in fenced:
                 self._work.backlog.indexed[fence.partition] += entries
             raise

@@ -100,3 +100,57 @@ async def test_the_error_of_a_write_is_not_lost_when_its_loop_is_cancelled() -> 
     may_fail.set()
     with pytest.raises(ArchiveError, match="No space left"):
         await storing
+
+
+class HeldUp:
+    """A frontier and an index of which one step does not end before it is told to."""
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+        self.reached, self.may_go_on = threading.Event(), threading.Event()
+        self.lines, self.cleared = list[Any](), list[Any]()
+        self.add = self.lines.append
+
+    async def written(self, partitions: Any) -> set[int]:
+        await self._hold_up("written")
+        return {*partitions}
+
+    def sync(self) -> None:
+        if self._step == "sync":
+            self.reached.set()
+            self.may_go_on.wait(5)
+
+    async def drain_log(self, entries: Any, activity: Any) -> None:
+        await self._hold_up("drain_log")
+        self.cleared += [entry for _, some in entries for entry in some]
+
+    async def _hold_up(self, step: str) -> None:
+        if step == self._step:
+            self.reached.set()
+            while not self.may_go_on.is_set():
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("step", ["written", "sync", "drain_log"])
+async def test_a_drain_that_is_cancelled_leaves_its_entries_to_the_next_one(step: str) -> None:
+    """A crawl ends by cancelling its loops: commits would stay in the engine's log until the next crawl."""
+    held_up = HeldUp(step)
+    held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
+    work = work_of(backlog=CommitBacklog(), activity=Activity(1), held=held)
+    files: Any = SimpleNamespace(index=held_up)
+    frontier: Any = held_up
+    archive = ArchiveStage(frontier, work, files, content_steps(), ArchiveSettings(warc=False), log_entries_max=9)
+    entry: Any = SimpleNamespace(url="http://a.test/", title="", redirect_to="")
+    archive.committed(1, entry)
+
+    draining = asyncio.create_task(archive.drain())
+    assert await asyncio.to_thread(held_up.reached.wait, 5)
+    draining.cancel()
+    await asyncio.sleep(0)
+    held_up.may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+
+    await archive.settle(5)
+    assert held_up.lines == held_up.cleared == [entry]
+    assert not archive.wants_drain
