@@ -135,8 +135,8 @@ async def back_up(side: Side, path: Path, membership: MembershipSettings, meter:
         meter.begin("listing keys")
         names, spilled = await side.names(record), side.files_now(record)
         writer.add("crawl", side.keys.crawl_name, raw, time.time())
-        meter.begin("copying", "partition", record.partitions)
         groups = [*range(record.partitions), CRAWL_WIDE]
+        meter.begin("copying", "partition", len(groups))
         for i, group in enumerate(groups, 1):
             digest = Digest()
             async for entries in read_entries(side.engine, side.keys, group, names.of(group)):
@@ -149,8 +149,7 @@ async def back_up(side: Side, path: Path, membership: MembershipSettings, meter:
             digests[group] = digest.text
             keys += digest.keys
             meter.reached(i, i)
-        meter.begin("comparing")
-        if (await changed_since(side, record, digests))[1]:
+        if (await changed_since(side, record, digests, meter))[1]:
             raise ConflictError("the crawl changed while it was copied: stop what works on it, and try again")
         writer.add("end", len(groups))
         writer.finish()
@@ -177,7 +176,7 @@ async def restore(path: Path, target: Arrival, meter: Meter = SILENT) -> Copied:
     if await side.raw() is not None and await target.check(raw) is None:
         raise ConflictError(f"{side.place} has this crawl already: remove it there first ('crawler crawls rm {name}')")
     await target.begin(raw)
-    meter.begin("restoring", "partition", record.partitions)
+    meter.begin("restoring", "partition", record.partitions + 1)  # and what belongs to none
     for kind, group, *rest in payloads(path):
         if kind == "keys" and group not in target.done:
             entries = [Entry(*one) for one in rest[0]]

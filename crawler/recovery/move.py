@@ -125,11 +125,17 @@ async def check_stopped(side: Side, membership: MembershipSettings) -> None:
     await check_no_instance_runs(Members(side.engine, side.keys), is_lock_free, membership, may_seed=False)
 
 
-async def changed_since(side: Side, record: CrawlRecord, digests: Mapping[int, str]) -> tuple[KeyNames, list[int]]:
+async def changed_since(
+    side: Side, record: CrawlRecord, digests: Mapping[int, str], meter: Meter
+) -> tuple[KeyNames, list[int]]:
     """All names as they are now, and the groups whose digests are others. Raises as `names`."""
-    names = await side.names(record)
-    now = {group: (await digest_of(side.engine, side.keys, group, names.of(group))).text for group in digests}
-    return names, [group for group, text in now.items() if text != digests[group]]
+    meter.begin("comparing", "partition", len(digests))
+    names, changed = await side.names(record), list[int]()
+    for i, (group, before) in enumerate(digests.items(), 1):
+        if (await digest_of(side.engine, side.keys, group, names.of(group))).text != before:
+            changed.append(group)
+        meter.reached(i, i)
+    return names, changed
 
 
 class Arrival:
@@ -278,8 +284,7 @@ async def move(source: Departure, target: Arrival, meter: Meter = SILENT) -> Cop
         for i, group in enumerate(left, 1):
             files += await _copy(source.side, target, record, group, names.of(group))
             meter.reached(i, i)
-        meter.begin("comparing")
-        while (found := await changed_since(source.side, record, target.done))[1]:  # by a command that had it open
+        while (found := await changed_since(source.side, record, target.done, meter))[1]:  # a command had it open
             names, there = found[0], await target.side.names(record)
             for group in found[1]:
                 await target.drop(group, there.of(group))

@@ -24,6 +24,7 @@ from crawler.recovery.move import Arrival, Copied, Departure, Side, move, undo
 from crawler.rules.urls import Fingerprints, partition_of
 from crawler.settings import MembershipSettings, load
 from tests.frontier.door import CALL_S, HASH_KEY, found
+from tests.support.heard_meter import HeardMeter
 
 pytestmark = pytest.mark.cluster
 
@@ -148,6 +149,14 @@ async def test_all_that_an_engine_has_of_a_crawl_arrives_and_nobody_opens_the_ol
     await Crawls(lab.there.engine, lab.there.keys).counts(PARTITIONS)
     await OperatorLog(lab.there.engine, lab.there.keys).add(ANN, "more")
     assert len(await lab.there.engine.command("XRANGE", lab.there.keys.operator_log, "-", "+")) == 4
+
+
+async def test_a_move_tells_how_far_it_is(lab: Lab) -> None:
+    """Comparing reads as much as copying does: minutes on a large crawl."""
+    meter = HeardMeter()
+    await move(*lab.ends(), meter)
+    assert [part.what for part in meter.parts] == ["listing keys", "copying", "comparing"]
+    assert [part.share for part in meter.parts[1:]] == [1.0, 1.0]
 
 
 async def test_a_crawl_that_comes_back_leaves_nothing_of_the_time_before(lab: Lab) -> None:
@@ -342,6 +351,14 @@ async def test_urls_on_disk_stay_where_no_folder_is_known(lab: Lab) -> None:
 
 
 # Backups.
+
+
+async def test_a_backup_and_a_restore_tell_how_far_they_are(lab: Lab) -> None:
+    meter, file = HeardMeter(), lab.folder / "m.backup"
+    await back_up(lab.here, file, MEMBERSHIP, meter)
+    await restore(file, Arrival(lab.there, "m.backup"), meter)
+    assert [part.what for part in meter.parts] == ["listing keys", "copying", "comparing", "restoring"]
+    assert [part.share for part in meter.parts[1:]] == [1.0, 1.0, 1.0]
 
 
 async def test_a_backup_brings_a_crawl_back_on_another_engine(lab: Lab) -> None:
