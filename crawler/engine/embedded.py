@@ -217,9 +217,14 @@ class EmbeddedEngine:
 
     def stop(self) -> None:
         """Stop the server, if it runs, and wait until its files are complete."""
-        pid = self.pid()
-        if not pid:
-            return
+        if pid := self.pid():
+            self._shut_down(pid)
+        there = self.socket.parent
+        if there != self.folder:
+            with contextlib.suppress(OSError):
+                there.rmdir()  # made again when somebody asks for the socket
+
+    def _shut_down(self, pid: int) -> None:
         self._ask(b"SHUTDOWN NOSAVE")  # faster than a signal, which it checks ten times a second
         if self._is_server(pid):
             with contextlib.suppress(ProcessLookupError):
