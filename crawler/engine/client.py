@@ -25,7 +25,7 @@ SCHEMES = "redis://, rediss://, unix://, redis+cluster://, rediss+cluster:// or 
 LIBRARY_ERRORS = (rex.RedisError, OSError)
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
 SCAN_COUNT = 500  # keys that one call of a scan looks at
-PATIENCE_S, AGAIN_S = 5.0, 0.1  # of people for a cluster
+PATIENCE_S, AGAIN_S = 10.0, 0.1  # of people for a cluster: a failover with a node time-out of 5 s
 READS = frozenset(
     ("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HRANDFIELD", "HVALS", "LINDEX", "LRANGE",
      "SCAN", "SCARD", "SMEMBERS", "TIME", "ZCARD", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE",
@@ -158,6 +158,7 @@ class Engine:
         self.restarts = RestartSignal()
         self._library = library
         self.patience_s = PATIENCE_S
+        self._waited_in_vain = False  # by the last call: the next ones then don't wait as well
         self._touched: set[str] = set()  # a key of each shard that people's commands wrote to
         self._servers = servers_of(url, call_timeout_s, self.restarts, waits_for_replica=durability == "replicated")
         self.is_cluster = self._servers.is_cluster
@@ -387,7 +388,7 @@ class Engine:
             replies = await self._servers.replies_of(commands)
             if not (self.is_cluster and self.patience_s):
                 return replies
-            deadline_s = time.monotonic() + self.patience_s
+            deadline_s = time.monotonic() + (0.0 if self._waited_in_vain else self.patience_s)
             while not_run := [i for i, reply in enumerate(replies) if isinstance(reply, NotRun)]:
                 if time.monotonic() > deadline_s:
                     break
@@ -395,6 +396,7 @@ class Engine:
                 again = await self._servers.replies_of([commands[i] for i in not_run])
                 for i, reply in zip(not_run, again, strict=True):
                     replies[i] = reply
+            self._waited_in_vain = bool(not_run)
             return replies
 
     async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
