@@ -28,6 +28,7 @@ async def log_of(api: Served, token: dict[str, str], query: str = "") -> list[tu
     return [(one["who"], one["action"], one["target"]) for one in found["entries"]]
 
 
+@pytest.mark.slow(seconds=10)
 async def test_one_users_keys_push_out_no_answer_of_another(api: Served) -> None:
     ann, eves = await api.token(), [await api.token(user="eve") for _ in range(2)]
     assert (await api.send("POST", PAUSE, ann | {"Idempotency-Key": "k"}))[1]["is_changed"] is True
@@ -39,6 +40,7 @@ async def test_one_users_keys_push_out_no_answer_of_another(api: Served) -> None
     assert int(await api.crawl.engine.command("HLEN", api.crawl.keys.api_answers)) <= ANSWERS_MAX
 
 
+@pytest.mark.slow(seconds=10)
 async def test_one_users_commands_push_out_no_entry_of_another(api: Served) -> None:
     ann, eve = await api.token(), await api.token(user="eve")
     assert (await api.send("POST", PAUSE, ann))[0] == 200

@@ -154,6 +154,7 @@ async def test_urls_wait_for_a_proxy_that_fails_and_go_on(web: Web, kind: Kind, 
     assert b"proxy.failed" in log
 
 
+@pytest.mark.slow(seconds=10)
 async def test_a_proxy_that_is_not_there_yet_is_waited_for(web: Web) -> None:
     async with WebProxy("socks5") as gone:
         port = gone.port

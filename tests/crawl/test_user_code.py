@@ -165,6 +165,7 @@ async def test_what_a_hook_does_is_its_own_failure_and_counted(
     assert all(one["failures"] == number for number, one in enumerate((f for f in failed if f["hook"] == "exits"), 1))
 
 
+@pytest.mark.slow(seconds=10)
 async def test_hooks_of_all_kinds_that_live_through_cancellations_hold_up_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def dies(page):
 """
 
 
+@pytest.mark.slow(seconds=10)
 def test_a_hook_that_ends_the_process_costs_its_page(tmp_path: Path) -> None:
     app = tmp_path / "shop.py"
     app.write_text(READS_AND_DIES)

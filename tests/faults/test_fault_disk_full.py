@@ -61,6 +61,7 @@ def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(disk: Path, 
     assert_archive_whole(folder)
 
 
+@pytest.mark.slow(seconds=10)
 @pytest.mark.processes
 def test_a_crawl_waits_before_the_disk_is_full_and_goes_on_by_itself(disk: Path, engine: Engine) -> None:
     pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}

@@ -102,6 +102,7 @@ async def test_a_full_engine_rejects_only_adds_and_the_crawl_resumes_later(tmp_p
     assert [i.membership.heartbeat._liveness.lease_losses for i in done.instances] == [0, 0]
 
 
+@pytest.mark.slow(seconds=10)
 async def test_a_crawl_stopped_with_a_full_engine_returns_claims_and_leases(tmp_path: Path, engine: Engine) -> None:
     with contextlib.closing(engine.client()) as client:
 
