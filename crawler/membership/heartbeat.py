@@ -151,6 +151,8 @@ class Heartbeat:
         sent_ms = self._clock_ms()
         try:
             answer = await self._members.heartbeat(self.member)
+            if answer is BeatAnswer.COMMITTED and self._declared is DeclaredState.JOINING:  # its join was not answered
+                answer = BeatAnswer.GONE
             if answer is BeatAnswer.GONE:
                 await self._rejoin()
         except EngineError as error:

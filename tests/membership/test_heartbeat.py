@@ -126,6 +126,28 @@ async def test_a_removed_session_joins_again_without_leases() -> None:
     assert len(lease_losses) == 1
 
 
+@pytest.mark.parametrize("returns", [1, 9])
+async def test_a_session_whose_join_was_not_answered_joins_once_more(returns: int) -> None:
+    """Found by the simulation: in the list, but off the ring for ever, while all partitions waited for it."""
+    beat, members, _, lease_losses = joined()
+    members.answer, members.returns, join = BeatAnswer.GONE, returns, members.join
+
+    async def reply_lost(member: Member) -> int:
+        await join(member)
+        raise EngineDown("connection lost")
+
+    members.join = reply_lost  # type: ignore[method-assign]
+    await beat.beat()
+    assert beat.member.state == "joining"
+    members.join = join  # type: ignore[method-assign]
+    members.answer = BeatAnswer.COMMITTED
+    await beat.beat()
+    assert beat.member.state == ("alive" if returns == 1 else "quarantined")
+    assert len(lease_losses) == 1
+    await beat.beat()
+    assert members.joins == 2
+
+
 async def test_the_counter_grows_even_without_answers() -> None:
     beat, members, _, _ = joined()
     await beat.beat()
