@@ -190,7 +190,7 @@ class DomainsDone:
         asked = [(queue, partition) for queues in places.values() for queue, partition in queues.items()]
         try:
             found = await self._stats.domains(asked)
-        except EngineError:
+        except (EngineError, asyncio.CancelledError):  # when the crawl ends: the last check looks at them
             for domain, queues in places.items():
                 self._hooks.ended.add(domain, queues)
             raise

@@ -1,5 +1,7 @@
 """A domain is reported when none of its queues has anything left, and checked again until then."""
 
+import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +60,19 @@ async def test_no_domain_is_lost_while_the_engine_is_down() -> None:
     assert lab.hooks.ended.count == 2
     lab.is_down = False
     await lab.check()
+    assert lab.reported == ["a.test"]
+
+
+async def test_no_domain_is_lost_when_the_crawl_ends_during_a_check() -> None:
+    lab, domains = Lab(), Lab.domains
+    lab.hooks.ended.add("a.test", {"a.test": 1})
+    lab.domains = lambda _: asyncio.sleep(60, [])  # type: ignore[method-assign, assignment]
+    checking = asyncio.create_task(lab.check())
+    await asyncio.sleep(0)
+    checking.cancel()
+    await asyncio.wait([checking])
+    lab.domains = partial(domains, lab)  # type: ignore[method-assign]
+    await lab.done.check_all()
     assert lab.reported == ["a.test"]
 
 
