@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.operator import Overrides
 from tests.dashboard.dashboard_lab import HOSTILE, Dashboard, Watched
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(180)]
 SHOP = "shop0.test"
@@ -151,8 +151,13 @@ def test_one_url_is_explained(reader: Watched) -> None:
     page = reader.page
     reader.open("domains")
     page.get_by_label("URL", exact=True).fill("http://shop3.test/")
-    page.get_by_role("button", name="Explain").click()
-    expect(page.locator("#explain-verdict")).to_contain_text("Crawled: status 200", timeout=1000 * PATIENCE_S)
+    verdict = page.locator("#explain-verdict")
+
+    def is_crawled() -> bool:
+        page.get_by_role("button", name="Explain").click()
+        return verdict.is_visible() and "Crawled: status 200" in verdict.inner_text()
+
+    wait_until(is_crawled)
     expect(page.locator("#explain-facts")).to_contain_text("in: domain shop3.test of a seed")
     page.get_by_label("URL", exact=True).fill("http://elsewhere.test/")
     page.keyboard.press("Enter")
