@@ -357,14 +357,17 @@ class JobBooks:
         return [found.get(job, job) for job in ids]
 
     async def _one(self, partition: int, job: str) -> tuple[bool, JobBook | None]:
-        """Was it unchanged from the first command to the last? Each change of a job gives it another mark."""
+        """Was it unchanged from the first command to the last? Each change of a job gives it another mark; an engine
+        that was restarted meanwhile may have gone back to an earlier one.
+        """
+        run_id = self._engine.run_id_of(self._keys.meta(partition))
         jobs, runs = self._keys.of(partition, "jobs"), self._keys.of(partition, "runs")
         before, rows, revisions, active, closing, after = await self._engine.commands([
             ("HGET", jobs, job), ("ZRANGE", self._keys.of(partition, f"ledger:{job}"), 0, -1),
             ("HGETALL", self._keys.of(partition, f"revisions:{job}")), ("HKEYS", runs),
             ("SMEMBERS", self._keys.of(partition, "closing")), ("HGET", jobs, job),
         ])  # fmt: skip
-        if before != after:
+        if before != after or self._engine.run_id_of(self._keys.meta(partition)) != run_id:
             return False, None
         mine = frozenset(run for run in (raw.decode() for raw in active) if job_of(run) == job)
         if before is None:

@@ -530,7 +530,8 @@ class UrlState(enum.IntEnum):
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: the counters of the scripts, next to what was counted again.
 
-    `is_steady` is False when URLs came, went or moved during the count: some may be counted twice or not at all.
+    `is_steady` is False when URLs came, went or moved during the count: some may be counted twice or not at all. An
+    engine that was restarted meanwhile may have gone back to the numbers before.
     """
 
     partition: int
@@ -603,7 +604,7 @@ class BulkLookup:
         cost grows with their size.
         """
         meta, key = self._keys.meta(partition), partial(self._keys.of, partition)
-        before = dict(pairs_of(await self._engine.command("HGETALL", meta)))
+        before, run_id = dict(pairs_of(await self._engine.command("HGETALL", meta))), self._engine.run_id_of(meta)
         sets = [name[len(SEEN) :] for name in before if name.startswith(SEEN)]
         buckets = [(run.decode(), n) for run in sets for n in ("split", *range(int(before.get(b"buckets" + run, 1))))]
         sizes = await self._engine.commands([("SCARD", key(f"s{run}:{n}")) for run, n in buckets])
@@ -633,7 +634,7 @@ class BulkLookup:
             refused=sum(counters[name] for name in ended),
             log_entries=log_entries,
             runs=tuple(run.decode() for run in sets if name_of(run.decode())),
-            is_steady=all(before.get(name) == after.get(name) for name in moving),
+            is_steady=run_id == self._engine.run_id_of(meta) and all(before.get(n) == after.get(n) for n in moving),
         )
 
     async def undrained(self, partition: int) -> list[CommitEntry]:

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from crawler.engine.client import Engine
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup
@@ -20,6 +22,9 @@ class Interrupted:
     def __init__(self, engine: Engine, step: Step, *, is_counted: bool) -> None:
         self._engine, self._step, self._is_counted = engine, step, is_counted
         self.command = engine.command
+
+    def run_id_of(self, key: str) -> str:
+        return self._engine.run_id_of(key)
 
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         is_count = commands[0][0] == "ZCARD"
@@ -45,6 +50,18 @@ async def test_one_that_nothing_happens_to_is_steady(door: Door) -> None:
 
     await door.add(found(1), found(2))
     assert await tally_while(door, nothing) == (2, True)
+
+
+async def test_one_in_which_the_engine_may_have_gone_back_is_not_steady(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica without the last writes takes over, and an audit would call URLs lost."""
+    await door.add(found(1))
+
+    async def failover() -> None:
+        monkeypatch.setattr(door.engine, "run_id_of", lambda _: "another")
+
+    assert await tally_while(door, failover) == (1, False)
 
 
 async def test_a_claim_counts_its_url_twice(door: Door) -> None:

@@ -66,5 +66,11 @@ class Auditor:
             found += self._server.real.wire.ask([command])
         return found
 
+    def run_id_of(self, key: str) -> str:
+        if not self._server.shards:
+            return self._server.run_id
+        shard = self._server.shards[self._server.shard_of(key)]
+        return shard.run_id if shard.is_up else "nobody"  # its last writes are gone when it dies
+
     async def command(self, *command: Any) -> Any:
         return (await self.commands([command]))[0]

@@ -105,7 +105,7 @@ class Program:
         for reader in self._readers:
             reader.join(DRAIN_S)
 
-    def wait(self, timeout_s: float = 60.0) -> int:
+    def wait(self, timeout_s: float = 2 * PATIENCE_S) -> int:
         """Exit code (negative: the signal), after all output has been read."""
         try:
             code = self.process.wait(timeout_s)
