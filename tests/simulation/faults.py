@@ -98,7 +98,9 @@ class Faults:
     # --- processes ---
 
     def _come_back(self, node: Node) -> None:
-        """A killed node is started again soon, later, when all is over, or never; a person is not."""
+        """A killed node is started again soon, later, when all is over, or never; a person is not, and a node whose
+        cluster may lose writes always is.
+        """
         if node not in self._fleet.nodes:
             return
         luck = self._rng.random()
@@ -106,7 +108,7 @@ class Faults:
             self._loop.after(self._rng.uniform(0.05, 2.0), self._fleet.start, node)
         elif luck < 0.7:
             self._loop.after(self._rng.uniform(3.0, 15.0), self._fleet.start, node)
-        elif luck < 0.85:
+        elif luck < 0.85 and not self._server.shards:  # what a failover lost may be known on the dead one's disk alone
             node.comes_back = False
 
     def _kill(self, life: Life | None = None) -> None:
