@@ -193,7 +193,7 @@ async def test_chromium_sends_what_the_rows_say() -> None:
         page = await browser.new_page()
         for row in rows:
             found = await _sent_by(page, row)
-            if found != row.get("chromium", row["sent"]):
+            if found not in (row.get("chromium", row["sent"]), row.get("newer")):  # Chromium 156
                 differing.append({"note": row["note"], "chromium": found})
     assert not differing
 
