@@ -325,9 +325,14 @@ class Simulation:
         return bool(plan.faults or plan.held) or not plan.climate.is_calm
 
     def _is_late(self, url: str) -> bool:
-        """A host that comes back is given up when nobody asked it often enough in time, as while all are paused."""
-        dead = self.plan.web.dead.get(host_of(url))
-        return dead is not None and dead.silent_s >= GIVE_UP_S - 1
+        """A host that comes back is given up when nobody asked it often enough in time, as while all are paused. What
+        an attempt has found may be noted in the next turn of its site.
+        """
+        web = self.plan.web
+        dead, site = web.dead.get(host_of(url)), web.site_of(url)
+        if dead is None or site is None:
+            return False
+        return dead.silent_s + (web.delay_of(site) or 0) >= GIVE_UP_S - 1
 
     def _compare(self, what: str, found: dict[str, int], wanted: dict[str, int]) -> None:
         if lost := sorted(set(wanted) - set(found)):
