@@ -23,7 +23,13 @@ from tests.views.views_lab import give_up, seeded
 STREAMS = ("/v1/events", "/login")  # without an end; works once
 # 422: what a schema can't tell, like a reason that does not go with a command.
 ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "422"]
-CONFIG = {"checks": {"positive_data_acceptance": {"expected-statuses": ACCEPTED}}}
+REJECTED = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "422", "428", "429", "5xx"]
+CONFIG = {
+    "checks": {
+        "positive_data_acceptance": {"expected-statuses": ACCEPTED},
+        "negative_data_rejection": {"expected-statuses": REJECTED},
+    }
+}
 KNOWN = {"user": "ann", "name": "news"}  # instead of names of what there is not, in half of the requests to jobs
 JOB = {"name": "news", "executionInterval": "PT1H", "seeds": ["https://docs.example/"]}
 PATHS = sorted({route.path for route in ROUTES} - set(STREAMS))

@@ -93,7 +93,7 @@ def test_killed_at_any_point_and_resumed_each_item_is_there_once(tmp_path: Path,
         with nursery(QUICK | {"CRAWLER_DNS_NAMESERVERS": dns, "CRAWLER_INTERNALS_ARCHIVE_SYNC_S": "0.02"}) as programs:
             for setting in (f"{point}=kill", f"{point}=kill", ""):
                 program = programs.crawler(*command, **{VARIABLE: setting})
-                code = program.wait(60)
+                code = program.wait()
                 assert code == (-signal.SIGKILL if setting else 0), program.err
         assert_exact(site, folder, seeds)
 

@@ -364,6 +364,7 @@ def test_the_scripts_do_what_a_plain_model_does(engine: Any) -> None:
     run_machine(engine.url, [engine], EXAMPLES[profile()])
 
 
+@pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("share", [0.4, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_scripts_do_the_same_for_several_users(engine: Any, share: float) -> None:
     run_machine(engine.url, [engine], round(EXAMPLES[profile()] * share), SharedQueues)

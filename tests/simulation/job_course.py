@@ -23,7 +23,7 @@ SETTLE_S = 20.0  # until all partitions have owners again, and clocks were compa
 QUIET_S = 15.0  # in which jobs are triggered in time
 LATE_S = 3.0  # a look each second, and calls
 WAIT_S, FEW = 60.0, 5
-WIND_UP_S = 600.0
+WIND_UP_S = 900.0
 
 
 class JobCourse:
