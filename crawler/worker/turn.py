@@ -289,10 +289,12 @@ class Turn:
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
 
     def sent(self) -> None:
-        """The request is sent just now. The next one may follow after the queue's delay, if it is apart."""
+        """The request is sent just now. The next one may follow after the queue's delay, if it is apart and the delay
+        is known: what is requested may be the robots.txt that tells it.
+        """
         slot = self.slot
-        if self.is_apart and not self.is_request_over:
-            self.request_over(wait_ms=max(slot.delay_ms, slot.adaptive_delay.delay_ms, 0) + TICK_MS)
+        if self.is_apart and slot.delay_ms >= 0 and not self.is_request_over:
+            self.request_over(wait_ms=max(slot.delay_ms, slot.adaptive_delay.delay_ms) + TICK_MS)
 
     def request_over(self, *, wait_ms: int, started: bool = True) -> None:
         """The queue may go on from here, `wait_ms` from now; parsing does not hold it up. Once a turn."""

@@ -172,6 +172,18 @@ async def test_a_queue_goes_on_once_a_request_that_is_apart_is_sent() -> None:
     assert (scheduler.active, scheduler.wait_of("a.test")) == (0, pytest.approx(5_001, abs=100)), "it has ended before"
 
 
+async def test_a_request_that_is_apart_holds_a_queue_whose_delay_is_not_known() -> None:
+    """Found by the simulation: the engine had forgotten a delay, robots.txt was asked for, and a page 80 ms later."""
+    scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
+    scheduler.put(batch(1, 2, delay_ms=-1))
+    turn = turn_of(scheduler, *await scheduler.take())
+    turn.is_apart = True
+    turn.sent()
+    assert scheduler.active == 1
+    turn.request_over(wait_ms=5_000)
+    assert (scheduler.active, scheduler.wait_of("a.test")) == (0, pytest.approx(5_000, abs=100))
+
+
 async def test_a_request_that_is_not_apart_holds_its_queue_until_it_ends() -> None:
     scheduler = Scheduler(OpenClaims(1000), concurrency_per_queue=1)
     scheduler.put(batch(1, 2))
