@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import heapq
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -256,9 +256,14 @@ class JobStore:
     engine: Engine
 
 
-async def always(*_: object) -> bool:
+async def always() -> bool:
     """On an engine that is one server."""
     return True
+
+
+async def all_of(partitions: Collection[int]) -> Collection[int]:
+    """The same."""
+    return partitions
 
 
 class RunWatch:
@@ -274,15 +279,16 @@ class RunWatch:
         on_plan: Callable[[Plan], None],
         clock: ClockCheck,
         settings: JobSettings = DEFAULTS,
-        is_safe: Callable[[int], Awaitable[bool]] = always,
+        safe_of: Callable[[Collection[int]], Awaitable[Collection[int]]] = all_of,
         is_told: Callable[[], Awaitable[bool]] = always,
     ) -> None:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
-        nothing is decided. On a cluster, `is_safe` tells whether a failover keeps what is stored in a partition: the
-        record of a run before its seeds are added elsewhere, its end before others forget it. `is_told`: has each
-        shard what was sent there? Raise EngineError.
+        nothing is decided. On a cluster, `safe_of` tells in which of these partitions a failover keeps what is stored:
+        the record of a run before its seeds are added elsewhere, its pages before its end, and that before others
+        forget the run.
+        `is_told`: has each shard what was sent there? Raise EngineError.
         """
-        self._is_safe = is_safe
+        self._safe_of = safe_of
         self._is_told = is_told
         self._jobs = store.jobs
         self._runs = store.runs
@@ -348,7 +354,7 @@ class RunWatch:
             one = await self._to_seed.get()
             while self._is_ours(one):
                 try:
-                    while not await self._is_safe(one.partition):  # noqa: ASYNC110 - there is no event
+                    while not await self._safe_of([one.partition]):  # noqa: ASYNC110 - there is no event
                         await asyncio.sleep(ENGINE_PAUSE_S)
                     await self._seed_run(one)
                     break
@@ -430,11 +436,19 @@ class RunWatch:
                     ending.append(one)
                 else:
                     await self._stop_at_limit(one, total_of(counts.values()))
+            ending = await self._kept(ending)
             while ending:
                 ending = await self._end(ending)
         finally:
             for one in due:
                 self._look_later(one)  # for those that have ended, it is in vain
+
+    async def _kept(self, ending: Sequence[ActiveRun]) -> list[ActiveRun]:
+        """Those of which a failover keeps what was counted in the last look. Raises EngineError."""
+        passes = [(one, one.last) for one in ending if one.last is not None]
+        touched = {partition for _, last in passes for partition in last.counts}
+        safe = {*await self._safe_of(touched)} if touched else set[int]()
+        return [one for one, last in passes if last.engine_run_id == self._engine.run_id and last.counts.keys() <= safe]
 
     def _due_looks(self) -> list[ActiveRun]:
         found: dict[str, ActiveRun] = {}
@@ -504,7 +518,7 @@ class RunWatch:
                 closing = await self._runs.closing_in({partition for partition, _ in ours})
                 # An engine that fell back may have forgotten that a run had ended: then it goes on.
                 ended = [(partition, run) for partition, run in ours if run in closing[partition]]
-                safe = {partition for partition in {*dict(ended)} if await self._is_safe(partition)}
+                safe = await self._safe_of({*dict(ended)}) if ended else ()
                 now = [one for one in ended if one[0] in safe]
                 is_closed = await self._runs.close_everywhere([run for _, run in now])
                 late = [one for one in ended if one[0] not in safe or not is_closed]

@@ -1,7 +1,7 @@
 """Runs are followed to their ends, whatever fails on the way; by fakes of what is stored."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -92,6 +92,7 @@ class Lab:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stored, self.is_right, self.now_ms = Stored(), True, 0
+        self.safe = {0}
         monkeypatch.setattr(run_watch, "monotonic_ms", lambda: self.now_ms)
 
         async def seed(record: RunRecord, urls: Sequence[str]) -> int:
@@ -102,8 +103,11 @@ class Lab:
                 jobs=cast("Jobs", self.stored), runs=cast("Runs", self.stored), engine=cast("Engine", self.stored)
             ),
             cast("HeldPartitions", self.stored), seed=seed, read_sitemap=cast("Any", None), on_plan=lambda _: None,
-            clock=cast("ClockCheck", self),
+            clock=cast("ClockCheck", self), safe_of=self.safe_of,
         )  # fmt: skip
+
+    async def safe_of(self, partitions: Collection[int]) -> Collection[int]:
+        return self.safe & {*partitions}
 
     def engine_s(self) -> float:
         return NOW + 100
@@ -140,6 +144,29 @@ async def test_two_looks_that_find_nothing_pending_end_a_run(lab: Lab) -> None:
     await lab.begin(record)
     await lab.look(1)
     assert not lab.ended
+    await lab.look(1)
+    assert lab.ended == [record.run]
+
+
+async def test_a_run_ends_when_a_failover_keeps_its_pages(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by the simulation: the row of a run counted a page that its partition lost a second later."""
+    record = lab.stored.has("1")
+    await lab.begin(record)
+    lab.safe.clear()
+    await lab.look(5)
+    assert lab.ended == []
+    lab.safe.add(0)
+
+    async def failing_over(partitions: Collection[int]) -> Collection[int]:
+        lab.stored.run_id = "another"
+        return partitions
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lab.watch, "_safe_of", failing_over)
+        await lab.look(1)
+    assert lab.ended == [], "what was counted may be gone"
+    await lab.look(1)
+    assert lab.ended == [], "the first look at the new primary"
     await lab.look(1)
     assert lab.ended == [record.run]
 
