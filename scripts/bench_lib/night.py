@@ -4,6 +4,7 @@ Three jobs crawl a finite web again and again. One of the two instances is kille
 supervisor starts it again; the other one is never killed, and its memory is what is judged, with its descriptors, those
 of `crawler serve`, the files of the crawl folder, and the engine's keys and memory. Viewers ask for the overview, the
 metrics and the events. Old runs are pruned every five minutes. At the end, everything stops, and `crawler audit` runs.
+Caches of names and URLs have a tenth of their default size, so that they are full soon.
 
 A slope is the median of those between samples half the time apart, over the last two thirds; its error is that of five
 slopes, each without a fifth of the samples. A figure grows when its slope, less twice its error, is above --bound
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.bench_lib import arguments
-from scripts.bench_lib.observed_crawl import generated_web, slope
+from scripts.bench_lib.observed_crawl import SMALL_CACHES, generated_web, slope
 from scripts.bench_lib.peer_environments import CRAWLER, clean_environment
 from tests.crawl.lab import name_server
 from tests.support.engine import Engine, free_port, running_engine
@@ -101,8 +102,8 @@ class Night:
     def _start(self, command: str, *words: str) -> subprocess.Popen[bytes]:
         with (self.home / f"{command}.log").open("wb") as log:
             return subprocess.Popen(
-                [*CRAWLER, command, *self._where, *words], env=clean_environment(), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log,
+                [*CRAWLER, command, *self._where, *words], env=clean_environment() | SMALL_CACHES,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     def _ask(self, *words: str, may_fail: bool = False) -> bool:

@@ -21,11 +21,10 @@ from pathlib import Path
 
 from scripts.bench_lib import arguments, plots
 from scripts.bench_lib.measure import Sample, take_cores
-from scripts.bench_lib.observed_crawl import generated_web, observed, slope
+from scripts.bench_lib.observed_crawl import SMALL_CACHES, generated_web, observed, slope
 from scripts.bench_lib.peer_environments import CRAWLER, clean_environment
 from tests.crawl.lab import name_server
 
-CACHES = {"CRAWLER_DNS_CACHE_SIZE": "10000", "CRAWLER_FRONTIER_RECENT_URLS": "20000"}
 LITTLE_MIB = 4.0  # noise of the allocator
 URL_BYTES_MAX = 400.0  # of the engine, for a URL and its share of a site: docs/internals/frontier-layout.md, Memory
 HOUR_S = 3600.0
@@ -58,7 +57,7 @@ def main(words: Sequence[str]) -> int:
             crawl = [*web.crawl_of(options.sites, scratch), "--delay", f"{options.delay:g}"]
             run = observed(
                 web, [*crawl, "--time", f"{60 * options.minutes:g}"], dns=dns, scratch=scratch, cores=cores.client,
-                engine_cores=cores.client, concurrency=128, environment=CACHES,
+                engine_cores=cores.client, concurrency=128, environment=SMALL_CACHES,
                 timeout_s=60 * options.minutes + 300, every_s=options.every,
             )  # fmt: skip
         totals = stats(scratch / "crawl")
