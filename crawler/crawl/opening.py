@@ -502,8 +502,10 @@ def ensure_engine(
     folder: CrawlFolder, embedded: EmbeddedEngine | None, while_loading: Callable[[], None] = lambda: None
 ) -> None:
     """Start the folder's embedded engine if it does not run, under its lock. Raises EngineDown and UsageError."""
+    if embedded is None:
+        return
     deadline = time.monotonic() + ENGINE_LOCK_TIMEOUT_S
-    while embedded is not None:
+    while True:
         try:
             with folder.exclusive("engine", timeout_s=LOADING_LOOK_S):
                 embedded.ensure(while_loading)
