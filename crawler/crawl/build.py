@@ -321,7 +321,7 @@ def _build(
     )
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
-    runs, introductions = RunBook(crawl.runs, router, s.jobs), Introductions()
+    runs, introductions = RunBook(crawl.runs, router, work.traps, s.jobs), Introductions()
     stored = msgspec.structs.replace(s, scope=rules.scope)
     handlers = HandlerRuntime(app, stored, crawl.stats)
     ends = Ends(

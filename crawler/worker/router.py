@@ -127,6 +127,12 @@ class TrapMemory:
         if len(self._released) > self._domains_max:
             self._released.popitem(last=False)  # the engine tells it again when a URL is deferred for that reason
 
+    def forget(self, runs: Collection[str]) -> None:
+        """Forget what was learned for these."""
+        for states in (self._plain, self._suspect):
+            for key in [key for key in states if " " in key and key.partition(" ")[0] in runs]:
+                del states[key]
+
 
 def _key(domain: str, run: str) -> str:
     return f"{run} {domain}" if run else domain
@@ -406,7 +412,9 @@ def parent_of(
 # of an ended run are dropped when their partitions are touched, or by the partitions themselves.
 
 
-RUNS_MAX = 4096  # known at a time; the one that was used longest ago is forgotten. Some KB each
+RUNS_MAX = 4096  # known at a time; the one that was read longest ago is forgotten
+IDLE_MS = 600_000  # and those that were not read for so long: most have ended
+ROUTERS_MAX = 128  # at a time, with their recent URLs: some 100 KB each, 1 MB at most for URLs of usual length
 FRESH_MS = 1000
 LIMITED_MS = 100  # the same for a run that may reach a limit: it may exceed it by what is fetched in this time
 ENDED = "run_ended"
@@ -414,26 +422,28 @@ NO_LIMITS = JobSettings()
 
 
 class _Known(msgspec.Struct):
-    """`record`: None for a run that has ended. `roots`: those that were noted for it. `router`: made when it is needed,
-    by the crawl's scope at that time.
-    """
+    """`record`: None for a run that has ended. `roots`: those that were noted for it."""
 
     record: RunRecord | None
     roots: frozenset[str]
     read_ms: int
     touched: set[int]
-    router: Router | None = None
-    scope: ScopeRules | None = None
 
 
 class RunBook:
-    """The runs that this instance has met. `router`: that of the crawl. `jobs`: limits of runs without others."""
+    """The runs that this instance has met lately.
 
-    def __init__(self, runs: Runs, router: Router, jobs: JobSettings = NO_LIMITS) -> None:
+    `router`: that of the crawl. `traps`: what was learned for runs is forgotten with them. `jobs`: limits of runs
+    without others.
+    """
+
+    def __init__(self, runs: Runs, router: Router, traps: TrapMemory, jobs: JobSettings = NO_LIMITS) -> None:
         self._runs = runs
         self._jobs = jobs
         self._router = router
-        self._known: dict[str, _Known] = {}  # the one that was used last is the last
+        self._traps = traps
+        self._known: dict[str, _Known] = {}  # the one that was read last is the last
+        self._routers: OrderedDict[str, tuple[Router, ScopeRules]] = OrderedDict()  # with the crawl's scope at the time
         self._wanted: set[str] = set()
         self._reading = asyncio.Lock()
         self._engine_starts = 0
@@ -457,6 +467,7 @@ class RunBook:
                 read_ms = monotonic_ms()
                 for run, active in (await self._runs.look(asked)).items():
                     self._note(run, await self._with_roots(run, active), read_ms)
+                self._forget_old(read_ms)
 
     async def learn_again(self, run: str) -> None:
         """Read its record, however new what is known of it is. Raises EngineError."""
@@ -491,11 +502,22 @@ class RunBook:
         if before is None:
             before = _Known(record, roots, read_ms, set())
         elif (before.record, before.roots) != found:
-            before.record, before.roots, before.router = record, roots, None
+            before.record, before.roots = record, roots
+            self._routers.pop(run, None)
         before.read_ms = read_ms
         self._known[run] = before
-        while len(self._known) > RUNS_MAX:
-            del self._known[next(iter(self._known))]
+
+    def _forget_old(self, now_ms: int) -> None:
+        gone = set[str]()
+        for run, known in self._known.items():
+            if len(self._known) - len(gone) <= RUNS_MAX and now_ms - known.read_ms < IDLE_MS:
+                break
+            gone.add(run)
+        for run in gone:
+            del self._known[run]
+            self._routers.pop(run, None)
+        if gone:
+            self._traps.forget(gone)
 
     async def refusal_of(self, claim: Claim) -> str:
         """Why a claimed URL of a run is not to be fetched, "" if it is. Raises EngineError when that can't be read."""
@@ -508,6 +530,10 @@ class RunBook:
             return f"run_{record.stopped}"
         return "run_depth" if 0 <= record.spec.depth < claim.depth else ""
 
+    def is_known(self, run: str) -> bool:
+        """Is it known, now, whether this run is active?"""
+        return run in self._known
+
     def router_of(self, run: str) -> Router | None:
         """Routing for the links of a run, as far as it is known; None when it has ended, or is not known."""
         if not run:
@@ -515,9 +541,14 @@ class RunBook:
         known = self._known.get(run)
         if known is None or known.record is None:
             return None
-        if known.router is None or known.scope is not self._router.scope:
-            known.router, known.scope = self._router.of_run(with_roots(known.record, known.roots)), self._router.scope
-        return known.router
+        router, scope = self._routers.get(run, (None, None))
+        if router is None or scope is not self._router.scope:
+            router = self._router.of_run(with_roots(known.record, known.roots))
+            self._routers[run] = router, self._router.scope
+            if len(self._routers) > ROUTERS_MAX:
+                self._routers.popitem(last=False)
+        self._routers.move_to_end(run)
+        return router
 
     def asks_for_changes(self, run: str) -> bool:
         """Are sites to be asked whether pages of this run have changed since an earlier one?"""
@@ -555,7 +586,8 @@ class RunBook:
         if known is not None and is_active:
             known.touched.update(partitions)
         elif known is not None:
-            known.record = known.router = None
+            known.record = None
+            self._routers.pop(run, None)
 
     async def open(self, run: str, root: str) -> None:
         """Note a root of its scope in the engine, which a redirect of one of its seeds opens. Raises EngineError."""
@@ -565,4 +597,6 @@ class RunBook:
     def forget(self) -> None:
         """The engine restarted, and may have lost what this session knows of it."""
         self._engine_starts += 1
+        self._traps.forget(self._known)
         self._known.clear()
+        self._routers.clear()

@@ -289,10 +289,10 @@ class Judge:
 
     def check_handed_over(self, partitions: list[int], left_ns: int, due_s: float, who: str) -> None:
         """Called when a leaver has ended, at `due_s` or later: did its partitions have other owners by `due_s`?"""
-        before_ns = left_ns - round(
-            TAKEOVER_S * NS
-        )  # a session that died shortly before may be assigned the leaver's share
-        settled = self.disturbances.is_settled(left_ns + 1, self.loop.now_ns)
+        # A session that died shortly before may be assigned the leaver's share; one that has just joined takes its own.
+        before_ns, just_before_ns = left_ns - round(TAKEOVER_S * NS), left_ns - round(LEAVE_S * NS)
+        moved = self.disturbances
+        settled = moved.is_settled(just_before_ns, left_ns - 1) and moved.is_settled(left_ns + 1, self.loop.now_ns)
         if not (settled and self.disturbances.is_calm(before_ns, self.loop.now_ns) and self.is_witnessed(left_ns)):
             return
         self.stats["hand-overs measured"] += 1

@@ -72,7 +72,9 @@ class Lab:
             passed=lambda: None, queue_due=lambda *_: None, hint=lambda *_: None, store=self._store,
             have_room=self._have_room, committed=lambda *_: None, wants_drain=False, ack=self._ack,
         )  # fmt: skip
-        runs: Any = SimpleNamespace(router_of=self.runs.get, learn=self._learn, touch_all=self._touch_all)
+        runs: Any = SimpleNamespace(
+            router_of=self.runs.get, is_known=self.runs.__contains__, learn=self._learn, touch_all=self._touch_all
+        )
         self.router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
         frontier: Any = self.frontier
         traps = TrapMemory(TrapSettings())

@@ -462,9 +462,7 @@ async def out_of_scope(patch: pytest.MonkeyPatch) -> Filled:
     return Filled(len(found._young) + len(found._old), known(found.knows(f"{origin(n)}/", 0) for n in range(MANY)))
 
 
-async def runs(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(router, "RUNS_MAX", BOUND)
-
+async def book_of_runs() -> RunBook:
     async def look(asked: Iterable[str]) -> dict[str, ActiveRun]:
         return {run: ActiveRun(run_record(run), 0) for run in asked}
 
@@ -472,12 +470,26 @@ async def runs(patch: pytest.MonkeyPatch) -> Filled:
         return RunRecord(run=run, user="u", name="j", nominal=1, started_at=1.0, spec=RunSpec(depth=int(run)))
 
     store: Any = SimpleNamespace(look=look)
-    book = RunBook(store, router_of())
+    book = RunBook(store, router_of(), TrapMemory(TrapSettings()))
     for n in range(MANY):
         await book.learn([str(n)])
+    return book
+
+
+async def runs(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(router, "RUNS_MAX", BOUND)
+    book = await book_of_runs()
     found = [book._known.get(str(n)) for n in range(MANY)]
     depths = [one.record.spec.depth if one and one.record else None for one in found]
     return Filled(len(book._known), right(depths, lambda n: n))
+
+
+async def run_routers(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(router, "ROUTERS_MAX", BOUND)
+    book = await book_of_runs()
+    made = [book.router_of(str(n)) for n in range(MANY)]
+    assert [one._run.run for one in made if one is not None] == [str(n) for n in range(MANY)]
+    return Filled(len(book._routers), known(str(n) in book._routers for n in range(MANY)))
 
 
 async def run_fingerprints(patch: pytest.MonkeyPatch) -> Filled:
@@ -632,6 +644,7 @@ FILLS: dict[str, tuple[Fill, str]] = {
     "recent URLs": (recent_urls, OLDEST),
     "URLs out of scope": (out_of_scope, OLDEST),
     "runs": (runs, OLDEST),
+    "routers of runs": (run_routers, OLDEST),
     "fingerprints of runs": (run_fingerprints, ALL),
     "places of hosts": (places, OLDEST),
     "scope of hosts": (scope_verdicts, ALL),

@@ -2,19 +2,27 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import ActiveRun
 from crawler.model import Claim
 from crawler.rules.jobs import RunRecord, RunSpec
+from crawler.rules.order import Introductions
 from crawler.rules.scope import ScopeRules
+from crawler.rules.traps import NOTHING_LEARNED
+from crawler.settings import TrapSettings
 from crawler.worker import router as run_book
-from crawler.worker.router import RecentUrls, Router, RunBook
-from tests.worker.test_links_of_a_group import RECORD
+from crawler.worker.route import RouteStage
+from crawler.worker.router import RecentUrls, Router, RunBook, TrapMemory
+from crawler.worker.watch import Counters, OpenClaims
+from tests.worker.test_links_of_a_group import RECORD, FakeFrontier, page
+from tests.worker.turn_lab import content_steps, work_of
 
 URL = "http://a.test/"
 
@@ -73,9 +81,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def book(runs: FakeRuns, clock: list[int]) -> RunBook:
-    scope = msgspec.structs.replace(RECORD.scope, mode="domain", exclude=["/no/"], depth_max=5)
+    scope = replace(RECORD.scope, mode="domain", exclude=["/no/"], depth_max=5)
     router = Router(RECORD, ScopeRules.of(scope, ["domain:a.test", "domain:b.test"]), RecentUrls(100))
-    return RunBook(runs, router)  # type: ignore[arg-type]
+    return RunBook(runs, router, TrapMemory(TrapSettings()))  # type: ignore[arg-type]
 
 
 def claim(run: str, depth: int = 0) -> Claim:
@@ -225,7 +233,7 @@ async def test_an_ended_run_is_known_from_the_first_touch_that_fails(book: RunBo
     assert book.router_of("one") is None
 
 
-async def test_runs_that_were_not_met_lately_are_forgotten(
+async def test_of_too_many_runs_those_that_were_read_longest_ago_are_forgotten(
     book: RunBook, runs: FakeRuns, clock: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_book, "RUNS_MAX", 2)
@@ -234,3 +242,48 @@ async def test_runs_that_were_not_met_lately_are_forgotten(
         clock[0] += 1000
         await book.learn({run})
     assert [run for run in ("one", "two", "three") if book.router_of(run)] == ["one", "three"]
+
+
+async def test_runs_that_were_not_met_for_long_are_forgotten_with_what_was_learned_for_them(
+    runs: FakeRuns, clock: list[int]
+) -> None:
+    """A run that has ended is met no more; nobody tells those who only fetched some of its pages."""
+    traps = TrapMemory(TrapSettings())
+    book = RunBook(runs, Router(RECORD, ScopeRules.of(RECORD.scope, ()), RecentUrls(100)), traps)  # type: ignore[arg-type]
+    for run in ("", "ended", "slow"):
+        runs.start(run)
+        await book.learn({run})
+        traps.learn(claim(run), (), "digest")
+    for run in ("slow", "new"):
+        runs.start(run)
+        clock[0] += run_book.IDLE_MS // 2
+        await book.learn({run})
+    assert [run for run in ("ended", "slow", "new") if book.is_known(run)] == ["slow", "new"]
+    learned = traps.state_of("a.test")
+    assert learned != NOTHING_LEARNED
+    assert [traps.state_of("a.test", run) for run in ("ended", "slow")] == [NOTHING_LEARNED, learned]
+
+
+async def test_a_page_whose_run_is_forgotten_while_its_group_is_judged_keeps_its_links(
+    book: RunBook, runs: FakeRuns
+) -> None:
+    """The engine restarts while the run of another page of the group is read."""
+    runs.start("one")
+    runs.start("two")
+    look, reads = runs.look, count(1)
+
+    async def restarting(asked: Iterable[str]) -> dict[str, ActiveRun | None]:
+        if next(reads) == 2:
+            book.forget()
+        return await look(asked)
+
+    runs.look = restarting  # type: ignore[method-assign]
+    unused: Any = SimpleNamespace()
+    held: Any = SimpleNamespace(is_open=lambda _: False)
+    work = work_of(held=held, traps=TrapMemory(TrapSettings()), counters=Counters(OpenClaims(9)))
+    router = Router(RECORD, ScopeRules.of(RECORD.scope, frozenset()), RecentUrls(100))
+    stage = RouteStage(FakeFrontier(), unused, router, work, content_steps(), book, Introductions())  # type: ignore[arg-type]
+    inside, beyond = page(stage, URL, f"{URL}link"), page(stage, "http://c.test/")
+    inside.claim, beyond.claim = replace(inside.claim, run="one"), replace(beyond.claim, run="two")
+    own = await stage.route([inside, beyond])
+    assert [c.url for c in own[0]] == [f"{URL}link"]
