@@ -57,7 +57,7 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
-    raise_file_limit()
+    _prepare_process()
     session = CrawlSession(arguments, settings, plain=plain, files=files, targets=targets, stdout=stdout)
 
     def work() -> int:
@@ -71,6 +71,11 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     from crawler.cli.supervising import run_restarting
 
     return run_restarting(work)
+
+
+def _prepare_process() -> None:
+    raise_file_limit()
+    process_tuning.keep_freed_memory()  # before there are threads: one that exists keeps its own arena
 
 
 def _check_scope(settings: Settings) -> None:
@@ -94,7 +99,7 @@ def _until_stopped(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> i
     settings = permitted(settings_of(arguments, KEYS, in_folder=True))
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
-    raise_file_limit()
+    _prepare_process()
     return run_async(_run(arguments, settings, targets, stdout), has_users_code=bool(settings.handlers.app))
 
 
