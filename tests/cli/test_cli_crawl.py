@@ -229,6 +229,13 @@ def test_a_disk_without_room_is_told_at_once_even_when_quiet(
     assert crawling.wait() == 10
 
 
+def arenas(pid: int) -> list[str]:
+    """Where malloc keeps memory for some threads of a process apart from others (glibc: from multiples of 64 MiB)."""
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    heaps = [line for line in maps if len(line.split()) == len("address mode offset device inode".split())]
+    return [line for line in heaps if " rw-p " in line and int(line.partition("-")[0], 16) % (64 << 20) == 0]
+
+
 def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
         folder = str(tmp_path / "c")
@@ -243,6 +250,7 @@ def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nurse
         other = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", folder)
         assert other.code == 4
         assert f"an instance is running in {folder} (pid {waiting.pid}); use --dir, or 'crawler seed'" in other.err
+        assert arenas(waiting.pid) == [], "all threads share the heap: what one frees, the others take"
         waiting.terminate()
         assert waiting.wait() == 10
 
