@@ -334,7 +334,9 @@ def _build(
     # Stages, from the ack back to the claim.
     archive = ArchiveStage(frontier, work, files, ends.content, s.archive, log_entries_max=s.frontier.log_entries_max)
     policy = ResponsePolicy(s)
-    rebalance = PartitionRebalance(frontier, work, archive, overtaken=policy.overtaken)
+    plans = plans_of(app, s.sites, os.environ)
+    sessions = Sessions(frontier, held, seal_of(s.cookies, os.environ), s.sites, frozenset(plans), crawl=s.crawl.name)
+    rebalance = PartitionRebalance(frontier, work, archive, overtaken=policy.overtaken, store_sessions=sessions.store)
     restarts = EngineRestarts(engine, frontier.keys, held, partial(_forget, router, runs, rebalance, retelling))
     committer = Committer(
         archive,
@@ -363,8 +365,6 @@ def _build(
     addresses = AddressLimiter(
         scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
     )
-    plans = plans_of(app, s.sites, os.environ)
-    sessions = Sessions(frontier, held, seal_of(s.cookies, os.environ), s.sites, frozenset(plans), crawl=s.crawl.name)
     logins = Logins(plans, app, sessions, parser, handlers.threads, stop_site=partial(stop_site, crawl, node))
     fetching = FetchStage(
         turns,

@@ -51,7 +51,6 @@ class Session(msgspec.Struct, kw_only=True):
     login: int = 0
     is_in: bool = False
     answers: int = 0  # since that login
-    is_changed: bool = False  # and not stored yet
 
     @property
     def key(self) -> str:
@@ -141,6 +140,7 @@ class Sessions:
         self._files = cookies_of_files(sites)
         self._sites = logins | self._files.keys()
         self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._changed: dict[tuple[str, int], Session] = {}  # by key and epoch: not stored yet, but to be
         self._is_told = seal is not None
 
     def wants(self, claim: Claim) -> bool:
@@ -159,6 +159,8 @@ class Sessions:
             self._known.move_to_end(key)
             return known
         session = Session(site=key[0], name=key[1], partition=claim.partition, epoch=claim.epoch)
+        if (session.key, session.epoch) in self._changed:
+            await self.store(claim.partition)  # it was forgotten a moment ago
         stored = await self._stored(session)
         if stored is not None:
             session.jar, session.login, session.is_in = Jar(stored.cookies), stored.login, stored.login > 0
@@ -192,11 +194,16 @@ class Sessions:
     def take(self, session: Session, url: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep what a response sets."""
         if session.jar.take(url, headers, wall_s()):
-            session.is_changed = True
+            self._note_changed(session)
+
+    def _note_changed(self, session: Session) -> None:
+        if self._seal is not None:
+            self._changed[session.key, session.epoch] = session
 
     def logged_in(self, session: Session) -> None:
         """A login has succeeded."""
-        session.login, session.is_in, session.answers, session.is_changed = session.login + 1, True, 0, True
+        session.login, session.is_in, session.answers = session.login + 1, True, 0
+        self._note_changed(session)
         if not self._is_told:
             self._is_told = True
             log.warning(
@@ -216,23 +223,22 @@ class Sessions:
             except EngineError as error:
                 log.warning("session.not_stored", extra={"error": str(error)})
 
-    async def store(self) -> None:
-        """Store all that has changed. Raises EngineError."""
-        for session in list(self._known.values()):
-            if session.is_changed and self._seal is not None:
+    async def store(self, partition: int | None = None) -> None:
+        """Store all that has changed, or what is of a partition. Raises EngineError."""
+        for session in list(self._changed.values()):
+            if self._seal is not None and partition in (None, session.partition):
                 await self._store(session, self._seal)
 
     async def _store(self, session: Session, seal: Seal) -> None:
-        fence = self._held.fence_of(session.partition)
-        if fence is None or fence.epoch != session.epoch:
+        fence, place = self._held.fence_of(session.partition), (session.key, session.epoch)
+        if self._changed.pop(place, None) is None or fence is None or fence.epoch != session.epoch:
             return
-        session.is_changed = False
         stored = Stored(tuple(session.jar.cookies), session.login if session.is_in else 0)
         sealed = seal.close(msgspec.msgpack.encode(stored), self._about(session))
         try:
             outcome = await self._frontier.store_jar(fence, session.key, sealed)
         except EngineError:
-            session.is_changed = True
+            self._changed.setdefault(place, session)
             raise
         if outcome is AckOutcome.GONE:
             log.warning("session.no_room", extra={"site": session.site, "session": session.name})

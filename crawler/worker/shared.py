@@ -51,12 +51,16 @@ class PartitionRebalance:
         archive: ArchiveStage,
         *,
         overtaken: Callable[[Sequence[Claim], SetAside], Recall | None],
+        store_sessions: Callable[[int], Awaitable[None]],
     ) -> None:
-        """`overtaken`: what happened to an origin while claims of it were on their way into its row."""
+        """`overtaken`: what happened to an origin while claims of it were on their way into its row. `store_sessions`:
+        store what has changed in those of a partition; raises EngineError.
+        """
         self._frontier = frontier
         self._work = work
         self._archive = archive
         self._overtaken = overtaken
+        self._store_sessions = store_sessions
         self._recalls: dict[str, tuple[Claim, Recall]] = {}  # the last one of an origin, until the engine has taken it
         self._told: OrderedDict[str, tuple[Claim, Recall]] = OrderedDict()  # the last ones, kept for a while
         self._to_repeat: set[str] = set()  # origins whose last one the engine may not have
@@ -137,9 +141,10 @@ class PartitionRebalance:
         self._work.counters.set_back(pages)
 
     async def give_back(self, partition: int) -> None:
-        """Return the waiting claims of a partition and save its clocks. Raises EngineError if they can't be saved."""
+        """Return the waiting claims of a partition; save its clocks and sessions. Raises EngineError if that fails."""
         await self.return_claims(self._work.scheduler.remove([partition]))
         await self._save_clocks(partition)
+        await self._store_sessions(partition)
 
     async def set_aside(self, claims: list[Claim], end: SetAside) -> None:
         """Return claims of one origin into its row; repeated until the engine answers."""

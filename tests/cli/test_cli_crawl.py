@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -231,9 +232,9 @@ def test_a_disk_without_room_is_told_at_once_even_when_quiet(
 
 def arenas(pid: int) -> list[str]:
     """Where malloc keeps memory for some threads of a process apart from others (glibc: from multiples of 64 MiB)."""
-    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    heaps = [line for line in maps if len(line.split()) == len("address mode offset device inode".split())]
-    return [line for line in heaps if " rw-p " in line and int(line.partition("-")[0], 16) % (64 << 20) == 0]
+    nameless = r"^([0-9a-f]+)-[0-9a-f]+ rw-p .* 0 *$"  # nor of a file: its inode is 0
+    starts = re.findall(nameless, Path(f"/proc/{pid}/maps").read_text(), re.MULTILINE)
+    return [start for start in starts if int(start, 16) % (64 << 20) == 0]
 
 
 def test_run_waits_for_work_that_seed_adds_and_stops_on_a_signal(programs: Nursery, tmp_path: Path) -> None:

@@ -34,6 +34,10 @@ class FakeFrontier:
         self.given: list[tuple[str, int]] = []
         self.asides: list[Aside | None] = []
         self.recalled: list[tuple[str, bool]] = []
+        self.stored: list[int] = []
+
+    async def store_sessions(self, partition: int) -> None:
+        self.stored.append(partition)
 
     async def recall(self, fence: Fence, queue: str, origin: str, *, is_good: bool, due_ms: int) -> None:
         self.fails -= 1
@@ -70,7 +74,7 @@ def rebalance_of(frontier: Any, scheduler: Scheduler, due: Any) -> PartitionReba
     work = work_of(
         held=held, scheduler=scheduler, due=due, counters=Counters(open_claims), unsaved=unsaved, backlog=stages
     )
-    return PartitionRebalance(frontier, work, stages, overtaken=lambda *_: None)
+    return PartitionRebalance(frontier, work, stages, overtaken=lambda *_: None, store_sessions=frontier.store_sessions)
 
 
 async def test_a_returned_claims_queue_keeps_its_due_time() -> None:
@@ -200,6 +204,7 @@ async def test_queue_clocks_are_saved_before_a_restored_lease_is_released() -> N
     assert wait_ms == pytest.approx(20_000, abs=500)
     await rebalance.give_back(1)
     assert len(frontier.booked) == 1, "saved once"
+    assert frontier.stored == [1, 1], "sessions, too"
 
 
 async def test_a_partition_is_kept_while_its_clocks_can_not_be_saved() -> None:
