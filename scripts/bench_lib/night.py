@@ -2,8 +2,9 @@
 
 Three jobs crawl a finite web again and again. One of the two instances is killed every --kill-every seconds, and its
 supervisor starts it again; the other one is never killed, and its memory is what is judged, with its descriptors, those
-of `crawler serve`, the files of the crawl folder, and the engine's keys and memory. Viewers ask for the overview, the
-metrics and the events. Old runs are pruned every five minutes. At the end, everything stops, and `crawler audit` runs.
+of `crawler serve`, the files of the crawl folder (but for four of each killed session, which stay), and the engine's
+keys and memory. Viewers ask for the overview, the metrics and the events. Old runs are pruned every five minutes. At
+the end, everything stops, and `crawler audit` runs.
 Caches of names and URLs have a tenth of their default size, so that they are full soon.
 
 A slope is the median of those between samples half the time apart, over the last two thirds; its error is that of five
@@ -34,6 +35,7 @@ HOUR_S = 3600.0
 SITES, JOBS, EVERY_S, PAGES = 60, 3, 60, 250
 PRUNE_S, VIEW_S, RUNS_KEPT = 300.0, 2.0, 3
 BLOCKS = 5
+FILES_OF_A_SESSION = 4  # its WARC file, its segments of the index and of the history, and the number of the last one
 LITTLE = {"MiB": 4.0, "": 16.0}  # over the whole night: noise
 
 Sample = dict[str, float]
@@ -142,7 +144,8 @@ class Night:
             "at_s": at_s,
             "instance MiB": resident_mib(oldest), "instance descriptors": descriptors(oldest),
             "supervisor MiB": resident_mib(supervisor), "serve MiB": resident_mib(serve),
-            "serve descriptors": descriptors(serve), "files": float(len(files)), "engine keys": float(keys),
+            "serve descriptors": descriptors(serve), "files": float(len(files) - FILES_OF_A_SESSION * self.kills),
+            "engine keys": float(keys),
             "engine MiB": memory / 2**20,
         }  # fmt: skip
 
