@@ -35,7 +35,7 @@ HOUR_S = 3600.0
 SITES, JOBS, EVERY_S, PAGES = 60, 3, 60, 250
 PRUNE_S, VIEW_S, RUNS_KEPT = 300.0, 2.0, 3
 BLOCKS = 5
-FILES_OF_A_SESSION = 4  # its WARC file, its segments of the index and of the history, and the number of the last one
+FILES_OF_A_SESSION = 4  # its lock, a segment of the index and of the history, and the number of the last one
 LITTLE = {"MiB": 4.0, "": 16.0}  # over the whole night: noise
 
 Sample = dict[str, float]
