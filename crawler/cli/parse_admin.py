@@ -188,7 +188,8 @@ Stop all instances first. The crawl folder stays where it is. All that the engin
 crawl is copied by partition and compared; from the end of the move on the crawl can only be
 opened in the new engine. If it is interrupted, run the same command again: it goes on, or
 --undo takes it back. Delays, jobs, leases, pins and tokens go along; versions and products of
-the engines do not matter. The number of partitions stays: see docs/operate/cluster.md.
+the engines do not matter. The number of partitions stays: 'crawler rebuild --partitions N' makes
+the crawl with another one, see docs/operate/moving.md.
 
 exit codes: 0 done, 2 no such crawl or engine, 3 engine, 4 instances are running, or the other
 engine has another crawl of this name, 5 disk
