@@ -320,7 +320,7 @@ class RouteStage:
                 await until_answered(partial(self._runs.open, claim.run, root))
 
     async def _know_run_of(self, claim: Claim) -> None:
-        """Until something else is awaited: when the engine restarts, what is known of runs is forgotten."""
+        """Its run is known then, until something else is awaited: an engine that restarts has all runs forgotten."""
         while claim.run and not self._runs.is_known(claim.run):
             await until_answered(partial(self._runs.learn, {claim.run}))
 
