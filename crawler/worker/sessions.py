@@ -141,6 +141,7 @@ class Sessions:
         self._sites = logins | self._files.keys()
         self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
         self._changed: dict[tuple[str, int], Session] = {}  # by key and epoch: not stored yet, but to be
+        self._storing = asyncio.Lock()
         self._is_told = seal is not None
 
     def wants(self, claim: Claim) -> bool:
@@ -225,20 +226,22 @@ class Sessions:
 
     async def store(self, partition: int | None = None) -> None:
         """Store all that has changed, or what is of a partition. Raises EngineError."""
-        for session in list(self._changed.values()):
-            if self._seal is not None and partition in (None, session.partition):
-                await self._store(session, self._seal)
+        async with self._storing:  # who gives a partition back waits for what is on its way
+            for place, session in list(self._changed.items()):
+                if self._seal is not None and partition in (None, session.partition):
+                    del self._changed[place]
+                    try:
+                        await self._store(session, self._seal)
+                    except (EngineError, asyncio.CancelledError):  # when the crawl ends: it is stored with the last
+                        self._changed.setdefault(place, session)
+                        raise
 
     async def _store(self, session: Session, seal: Seal) -> None:
-        fence, place = self._held.fence_of(session.partition), (session.key, session.epoch)
-        if self._changed.pop(place, None) is None or fence is None or fence.epoch != session.epoch:
+        fence = self._held.fence_of(session.partition)
+        if fence is None or fence.epoch != session.epoch:
             return
         stored = Stored(tuple(session.jar.cookies), session.login if session.is_in else 0)
         sealed = seal.close(msgspec.msgpack.encode(stored), self._about(session))
-        try:
-            outcome = await self._frontier.store_jar(fence, session.key, sealed)
-        except EngineError:
-            self._changed.setdefault(place, session)
-            raise
+        outcome = await self._frontier.store_jar(fence, session.key, sealed)
         if outcome is AckOutcome.GONE:
             log.warning("session.no_room", extra={"site": session.site, "session": session.name})

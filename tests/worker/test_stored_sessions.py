@@ -1,6 +1,7 @@
 """Which changes of sessions the engine has when their owner gives a partition back, or forgets a session."""
 
-import msgspec
+import asyncio
+
 import pytest
 
 from crawler.errors import EngineDown
@@ -9,7 +10,8 @@ from crawler.model import AckOutcome, Claim, Request
 from crawler.rules.cookies import Jar
 from crawler.settings import CookieSettings
 from crawler.worker import sessions as module
-from crawler.worker.sessions import Session, Sessions, Stored, seal_of
+from crawler.worker.sessions import Session, Sessions, seal_of
+from tests.support.patience import others_run
 from tests.worker.turn_lab import held_with
 
 SITES = frozenset({"a.test", "b.test"})
@@ -17,11 +19,13 @@ PARTITIONS = {"a.test": 1, "b.test": 2}
 
 
 class FakeFrontier:
-    """Keeps jars, after `fails` errors."""
+    """Keeps jars, after `fails` errors, while it `may_answer`."""
 
     def __init__(self) -> None:
         self.jars: dict[tuple[int, str], bytes] = {}
         self.fails = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def jar(self, partition: int, key: str) -> bytes | None:
         return self.jars.get((partition, key))
@@ -30,6 +34,7 @@ class FakeFrontier:
         if self.fails:
             self.fails -= 1
             raise EngineDown("no answer")
+        await self.may_answer.wait()
         self.jars[fence.partition, key] = sealed
         return AckOutcome.COMMITTED
 
@@ -41,6 +46,10 @@ def frontier() -> FakeFrontier:
 
 @pytest.fixture
 def sessions(frontier: FakeFrontier) -> Sessions:
+    return sessions_of(frontier)
+
+
+def sessions_of(frontier: FakeFrontier) -> Sessions:
     seal = seal_of(CookieSettings(key_env="KEY"), {"KEY": "0123456789abcdef"})
     return Sessions(frontier, held_with(1, 2), seal, (), SITES, crawl="main")  # type: ignore[arg-type]
 
@@ -68,11 +77,8 @@ async def test_the_sessions_of_a_partition_are_stored_before_it_is_given_back(
         answer(sessions, await sessions.of(claim(site)), "new")
     await sessions.store(1)
     assert [*frontier.jars] == [(1, "a.test ")]
-    seal = sessions._seal
-    assert seal is not None
-    content = seal.open(frontier.jars[1, "a.test "], "main a.test ")
-    assert content is not None
-    assert [cookie.value for cookie in msgspec.msgpack.decode(content, type=Stored).cookies] == ["new"]
+    next_owner = sessions_of(frontier)
+    assert values((await next_owner.of(claim("a.test"))).jar) == ["new"]
     frontier.jars.clear()
     await sessions.store(1)
     assert frontier.jars == {}, "once"
@@ -84,6 +90,36 @@ async def test_a_session_that_could_not_be_stored_is_stored_later(sessions: Sess
     with pytest.raises(EngineDown):
         await sessions.store(1)
     await sessions.store(1)
+    assert len(frontier.jars) == 1
+
+
+async def test_a_session_whose_storing_is_cancelled_is_stored_at_the_end(
+    sessions: Sessions, frontier: FakeFrontier
+) -> None:
+    """A stop cancels the loop that stores, and gives the partitions back then."""
+    answer(sessions, await sessions.of(claim("a.test")), "new")
+    frontier.may_answer.clear()
+    storing = asyncio.create_task(sessions.store())
+    await others_run()
+    storing.cancel()
+    await asyncio.wait([storing])
+    frontier.may_answer.set()
+    await sessions.store(1)
+    assert len(frontier.jars) == 1
+
+
+async def test_who_gives_a_partition_back_waits_for_what_is_being_stored(
+    sessions: Sessions, frontier: FakeFrontier
+) -> None:
+    answer(sessions, await sessions.of(claim("a.test")), "new")
+    frontier.may_answer.clear()
+    storing = asyncio.create_task(sessions.store())
+    await others_run()
+    giving_back = asyncio.create_task(sessions.store(1))
+    await others_run()
+    assert not giving_back.done(), "the lease must not be released before"
+    frontier.may_answer.set()
+    await asyncio.gather(storing, giving_back)
     assert len(frontier.jars) == 1
 
 
