@@ -200,7 +200,8 @@ class RouteStage:
         if of_runs:
             await self._open_scopes_of_runs(of_runs)
         for number, outcome in enumerate(group, 1):
-            await self._know_run_of(outcome.claim)
+            if outcome.claim.run:
+                await self._know(outcome.claim.run)
             candidates = self._content.attempt(outcome, self._candidates, outcome) if outcome.error is None else None
             if candidates is not None:
                 queue = outcome.claim.queue
@@ -312,17 +313,17 @@ class RouteStage:
         await until_answered(partial(self._runs.learn, {outcome.claim.run for outcome in group}))
         for outcome in group:
             claim = outcome.claim
-            await self._know_run_of(claim)
+            await self._know(claim.run)
             if self._content.attempt(outcome, self._is_beyond, claim):
                 await until_answered(partial(self._runs.learn_again, claim.run))
-                await self._know_run_of(claim)
+                await self._know(claim.run)
             if claim.seed and (root := self._opened_by(outcome)):
                 await until_answered(partial(self._runs.open, claim.run, root))
 
-    async def _know_run_of(self, claim: Claim) -> None:
-        """Its run is known then, until something else is awaited: an engine that restarts has all runs forgotten."""
-        while claim.run and not self._runs.is_known(claim.run):
-            await until_answered(partial(self._runs.learn, {claim.run}))
+    async def _know(self, run: str) -> None:
+        """It is known then, until something else is awaited: an engine that restarts has all runs forgotten."""
+        while not self._runs.is_known(run):
+            await until_answered(partial(self._runs.learn, {run}))
 
     async def _touch(self, pages: Sequence[Committable], away: dict[int, list[Candidate]]) -> None:
         """Note the partitions that are to get URLs of runs. Those of runs that have ended are dropped."""

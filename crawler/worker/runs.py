@@ -262,7 +262,7 @@ async def always() -> bool:
 
 
 async def all_of(partitions: Collection[int]) -> Collection[int]:
-    """The same."""
+    """On an engine that is one server."""
     return partitions
 
 
@@ -285,8 +285,7 @@ class RunWatch:
         """`on_plan`: called with what was stored here: it may start further runs. While `clock` is wrong, runs end, and
         nothing is decided. On a cluster, `safe_of` tells in which of these partitions a failover keeps what is stored:
         the record of a run before its seeds are added elsewhere, its pages before its end, and that before others
-        forget the run.
-        `is_told`: has each shard what was sent there? Raise EngineError.
+        forget the run. `is_told`: has each shard what was sent there? Both raise EngineError.
         """
         self._safe_of = safe_of
         self._is_told = is_told

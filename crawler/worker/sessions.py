@@ -160,20 +160,25 @@ class Sessions:
             self._known.move_to_end(key)
             return known
         session = Session(site=key[0], name=key[1], partition=claim.partition, epoch=claim.epoch)
-        if (session.key, session.epoch) in self._changed:
-            await self.store(claim.partition)  # it was forgotten a moment ago
-        stored = await self._stored(session)
-        if stored is not None:
-            session.jar, session.login, session.is_in = Jar(stored.cookies), stored.login, stored.login > 0
+        forgotten = self._changed.get((session.key, session.epoch))  # a moment ago, and not stored yet
+        if forgotten is not None:
+            session = forgotten
         else:
-            session.jar = Jar(self._files.get(key[0], ()))
-        known = self._known.get(key)
-        if known is not None and known.epoch == claim.epoch:
-            return known  # another turn was faster
+            await self._fill(session)
+            known = self._known.get(key)
+            if known is not None and known.epoch == claim.epoch:
+                return known  # another turn was faster
         self._known[key] = session
         if len(self._known) > SESSIONS_MAX:
             self._known.popitem(last=False)
         return session
+
+    async def _fill(self, session: Session) -> None:
+        stored = await self._stored(session)
+        if stored is not None:
+            session.jar, session.login, session.is_in = Jar(stored.cookies), stored.login, stored.login > 0
+        else:
+            session.jar = Jar(self._files.get(session.site, ()))
 
     async def _stored(self, session: Session) -> Stored | None:
         if self._seal is None:

@@ -4,8 +4,8 @@ Three jobs crawl a finite web again and again. One of the two instances is kille
 supervisor starts it again; the other one is never killed, and its memory is what is judged, with its descriptors, those
 of `crawler serve`, the files of the crawl folder (but for four of each killed session, which stay), and the engine's
 keys and memory. Viewers ask for the overview, the metrics and the events. Old runs are pruned every five minutes. At
-the end, everything stops, and `crawler audit` runs.
-Caches of names and URLs have a tenth of their default size, so that they are full soon.
+the end, everything stops, and `crawler audit` runs. Caches of names and URLs have a tenth of their default size, so
+that they are full soon.
 
 A slope is the median of those between samples half the time apart, over the last two thirds; its error is that of five
 slopes, each without a fifth of the samples. A figure grows when its slope, less twice its error, is above --bound
@@ -145,8 +145,7 @@ class Night:
             "instance MiB": resident_mib(oldest), "instance descriptors": descriptors(oldest),
             "supervisor MiB": resident_mib(supervisor), "serve MiB": resident_mib(serve),
             "serve descriptors": descriptors(serve), "files": float(len(files) - FILES_OF_A_SESSION * self.kills),
-            "engine keys": float(keys),
-            "engine MiB": memory / 2**20,
+            "engine keys": float(keys), "engine MiB": memory / 2**20,
         }  # fmt: skip
 
 

@@ -291,9 +291,9 @@ class Judge:
         """Called when a leaver has ended, at `due_s` or later: did its partitions have other owners by `due_s`?"""
         # A session that died shortly before may be assigned the leaver's share; one that has just joined takes its own.
         before_ns, just_before_ns = left_ns - round(TAKEOVER_S * NS), left_ns - round(LEAVE_S * NS)
-        moved = self.disturbances
-        settled = moved.is_settled(just_before_ns, left_ns - 1) and moved.is_settled(left_ns + 1, self.loop.now_ns)
-        if not (settled and self.disturbances.is_calm(before_ns, self.loop.now_ns) and self.is_witnessed(left_ns)):
+        now_ns, what = self.loop.now_ns, self.disturbances
+        settled = what.is_settled(just_before_ns, left_ns - 1) and what.is_settled(left_ns + 1, now_ns)
+        if not (settled and what.is_calm(before_ns, now_ns) and self.is_witnessed(left_ns)):
             return
         self.stats["hand-overs measured"] += 1
         due_ns = round(due_s * NS)
