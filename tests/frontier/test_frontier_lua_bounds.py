@@ -7,7 +7,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+from redis.exceptions import ResponseError
+
 import crawler.frontier
+from tests.support.engine import Engine
 
 FOLDER = Path(crawler.frontier.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
@@ -110,3 +114,22 @@ def test_no_operation_is_of_two_names() -> None:
     from crawler.frontier.scripts import NAMES, SHARED
 
     assert sorted(SOURCES) == sorted([*NAMES, *SHARED])
+
+
+def test_thirty_more_local_names_have_room_in_the_shared_files(engine: Engine) -> None:
+    """Lua allows 200 in one scope: with one more, no script loads."""
+    from crawler.frontier.scripts import library
+
+    def load(more: int) -> bytes:
+        head, _, text = library().text.partition("\n")
+        names = "".join(f"local room_{i}\n" for i in range(more))
+        with engine.client() as client:
+            found: bytes = client.execute_command("FUNCTION", "LOAD", "REPLACE", f"{head}\n{names}{text}")
+        return found
+
+    try:
+        assert load(30) == library().name.encode()
+        with pytest.raises(ResponseError, match="local variables"):
+            load(200)
+    finally:
+        load(0)

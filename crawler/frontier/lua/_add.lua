@@ -16,27 +16,30 @@ local function push(list, a, b)
   list[n + 1], list[n + 2] = a, b
 end
 
--- Give a host the boost of its domain. The boost is stored under the domain's name, which need not be a queue; when the
--- operator set it, the host was unknown or had no URLs.
-local function follow_boost(r, domain)
-  local boost = domain ~= r.queue and meta().boosts and call('ZSCORE', ctx.prefix .. 'boosts', domain)
-  if boost and not r[MORE].boost then change_boost(r, tonumber(boost)) end
-end
+local meet
+do
+  -- Give a host the boost of its domain. The boost is stored under the domain's name, which need not be a queue; when the
+  -- operator set it, the host was unknown or had no URLs.
+  local function follow_boost(r, domain)
+    local boost = domain ~= r.queue and meta().boosts and call('ZSCORE', ctx.prefix .. 'boosts', domain)
+    if boost and not r[MORE].boost then change_boost(r, tonumber(boost)) end
+  end
 
--- Count n URLs of a queue that are new to the crawl.
-local function meet(r, domain, n)
-  if r[URLS] == 0 then
-    count(ctx.total, 'queues', 1)
-    list_name(r.queue)
-    if domain ~= r.queue then set_more(r, 'domain', domain) end
-    if call('ZCARD', ctx.prefix .. 'top') < TOP_MAX then call('ZADD', ctx.prefix .. 'top', 'NX', 0, r.queue) end
+  -- Count n URLs of a queue that are new to the crawl.
+  function meet(r, domain, n)
+    if r[URLS] == 0 then
+      count(ctx.total, 'queues', 1)
+      list_name(r.queue)
+      if domain ~= r.queue then set_more(r, 'domain', domain) end
+      if call('ZCARD', ctx.prefix .. 'top') < TOP_MAX then call('ZADD', ctx.prefix .. 'top', 'NX', 0, r.queue) end
+    end
+    add_to(r, URLS, n)
+    if ctx.has_runs then
+      count_in(r, 'run_urls', n)
+      count(ctx.total, 'run_urls', n)
+    end
+    follow_boost(r, domain)
   end
-  add_to(r, URLS, n)
-  if ctx.has_runs then
-    count_in(r, 'run_urls', n)
-    count(ctx.total, 'run_urls', n)
-  end
-  follow_boost(r, domain)
 end
 
 local function enter(r, entries, default_delay_ms, quota)
@@ -52,111 +55,114 @@ local function enter(r, entries, default_delay_ms, quota)
   if room > 0 then put_pending(r, ctx.user, entries, default_delay_ms) end
 end
 
--- The wall time (ms, text) that a URL is scheduled for; nil for most.
-local function scheduled_for(items, at)
-  local reason = items[at + UrlItem.reason]
-  return reason ~= '' and string.match(reason, '^at:(%d+)$') or nil
-end
-
--- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no quota.
-local function defer_reason(items, at, hosts_max)
-  local reason = scheduled_for(items, at) and '' or items[at + UrlItem.reason]
-  if hosts_max == 0 or reason ~= '' then return reason end
-  local host = host_in(items[at + UrlItem.queue], items[at + UrlItem.member], items[at + UrlItem.origin])
-  local is_seed = is_given(tonumber(items[at + UrlItem.score]))
-  return takes_host(items[at + UrlItem.domain], host, hosts_max, is_seed) and '' or HOSTS
-end
-
--- Is a queue's quota of URLs used up, with those that arrived in this call?
-local function is_full(r, quota)
-  local arrived = ctx.arrived[r.queue]
-  local urls = Users.own_urls(r) + (arrived and #arrived / 2 or 0)
-  return quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota)
-end
-
--- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
-local function refusal_of(r, reason)
-  if reason ~= '' then return reason end
-  return Stops.deferring(r, Stops.RUNS) or ''
-end
-
--- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
-local function arrive(items, at, run, quota)
-  local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
-  local member, origin, at_ms = items[at + UrlItem.member], items[at + UrlItem.origin], scheduled_for(items, at)
-  local reason = defer_reason(items, at, is_run(run) and 0 or quota[AddQuotaArgs.hosts]) -- quotas are not for runs
-  count_seed(items[at + UrlItem.seed], ADDED, 1)
-  if is_run(run) then
-    local r = record_of(queue)
-    reason = refusal_of(r, reason)
-    if reason ~= '' then
-      meet(r, domain, 1)
-      refuse_of_run(r, run, reason)
-      r.has_refused = true
-      return false
-    end
+local add_items
+do
+  -- The wall time (ms, text) that a URL is scheduled for; nil for most.
+  local function scheduled_for(items, at)
+    local reason = items[at + UrlItem.reason]
+    return reason ~= '' and string.match(reason, '^at:(%d+)$') or nil
   end
-  if origin ~= '' then member = listed_member(queue, origin, member) end
-  if at_ms and reason == '' and is_full(record_of(queue), quota) then reason = 'urls' end
-  if at_ms and reason == '' then
-    meet(record_of(queue), domain, 1)
-    schedule(record_of(queue), score, member, at_ms)
-  elseif reason ~= '' then
-    meet(record_of(queue), domain, 1)
-    defer_one(queue, reason, score, member, items[at + UrlItem.fingerprint], items[at + UrlItem.depth])
-  elseif ctx.arrived[queue] then
-    push(ctx.arrived[queue], score, member)
-  else
-    ctx.arrivals[#ctx.arrivals + 1], ctx.domain_of[queue], ctx.arrived[queue] = queue, domain, {score, member}
+
+  -- Why a URL is deferred at once; '' for most. hosts_max: 0 when hosts have no quota.
+  local function defer_reason(items, at, hosts_max)
+    local reason = scheduled_for(items, at) and '' or items[at + UrlItem.reason]
+    if hosts_max == 0 or reason ~= '' then return reason end
+    local host = host_in(items[at + UrlItem.queue], items[at + UrlItem.member], items[at + UrlItem.origin])
+    local is_seed = is_given(tonumber(items[at + UrlItem.score]))
+    return takes_host(items[at + UrlItem.domain], host, hosts_max, is_seed) and '' or HOSTS
   end
-  return true
-end
 
--- A shorter path to a URL known at this depth was found. The URL keeps its member, which has the seed it descends from.
-local function lift(items, at, depth, default_delay_ms, hosts_max)
-  local fp, queue, score = items[at + UrlItem.fingerprint], items[at + UrlItem.queue], items[at + UrlItem.score]
-  local member = take_deep(queue, depth, fp)
-  if not member then return end
-  local reason = defer_reason(items, at, hosts_max)
-  if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[at + UrlItem.depth]) end
-  local at_ms = scheduled_for(items, at)
-  if at_ms then return schedule(record_of(queue), score, member, at_ms) end
-  put_pending(record_of(queue), ctx.user, {score, member}, default_delay_ms)
-end
+  -- Is a queue's quota of URLs used up, with those that arrived in this call?
+  local function is_full(r, quota)
+    local arrived = ctx.arrived[r.queue]
+    local urls = Users.own_urls(r) + (arrived and #arrived / 2 or 0)
+    return quota[AddQuotaArgs.urls] > 0 and urls >= urls_max_of(r, quota)
+  end
 
--- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered, 3 its run is
--- closed).
-local function add_items(items, first, run, default_delay_ms, is_limited, quota)
-  local size = quota[AddQuotaArgs.urls_per_linking_domain] > 0 and UrlItem.size + 1 or UrlItem.size
-  if is_closed(run) then return string.rep('3', (#items - first + 1) / size) end
-  ctx.has_runs = is_run(run)
-  local seen, hosts_max = seen_set(run), quota[AddQuotaArgs.hosts]
-  local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
-  local outcome, n, added = {}, 0, 0
-  for at = first - 1, #items - 1, size do
-    local fp, depth = items[at + UrlItem.fingerprint], items[at + UrlItem.depth]
-    local digit = '0'
-    if is_counting then note_link(items[at + UrlItem.queue], items[at + UrlItem.size + 1]) end
-    if see(seen, fp) then
-      digit, added = '1', added + 1
-      if arrive(items, at, run, quota) and is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
-    else
-      local depths = is_limited and depths_of(seen, fp)
-      local before = depths and tonumber(call('HGET', depths, fp) or nil) or 0
-      if depth < before then
-        digit = '2'
-        call('HSET', depths, fp, depth)
-        lift(items, at, before, default_delay_ms, hosts_max)
+  -- A URL of a run is not kept for later, because the run ends: what would be deferred is refused. Why; '' for most.
+  local function refusal_of(r, reason)
+    if reason ~= '' then return reason end
+    return Stops.deferring(r, Stops.RUNS) or ''
+  end
+
+  -- Take in a URL that is new to the run. Returns whether it waits: false for one that was refused.
+  local function arrive(items, at, run, quota)
+    local queue, domain, score = items[at + UrlItem.queue], items[at + UrlItem.domain], items[at + UrlItem.score]
+    local member, origin, at_ms = items[at + UrlItem.member], items[at + UrlItem.origin], scheduled_for(items, at)
+    local reason = defer_reason(items, at, is_run(run) and 0 or quota[AddQuotaArgs.hosts]) -- quotas are not for runs
+    count_seed(items[at + UrlItem.seed], ADDED, 1)
+    if is_run(run) then
+      local r = record_of(queue)
+      reason = refusal_of(r, reason)
+      if reason ~= '' then
+        meet(r, domain, 1)
+        refuse_of_run(r, run, reason)
+        r.has_refused = true
+        return false
       end
     end
-    n = n + 1
-    outcome[n] = digit
+    if origin ~= '' then member = listed_member(queue, origin, member) end
+    if at_ms and reason == '' and is_full(record_of(queue), quota) then reason = 'urls' end
+    if at_ms and reason == '' then
+      meet(record_of(queue), domain, 1)
+      schedule(record_of(queue), score, member, at_ms)
+    elseif reason ~= '' then
+      meet(record_of(queue), domain, 1)
+      defer_one(queue, reason, score, member, items[at + UrlItem.fingerprint], items[at + UrlItem.depth])
+    elseif ctx.arrived[queue] then
+      push(ctx.arrived[queue], score, member)
+    else
+      ctx.arrivals[#ctx.arrivals + 1], ctx.domain_of[queue], ctx.arrived[queue] = queue, domain, {score, member}
+    end
+    return true
   end
-  if added > 0 then
-    count(ctx.total, 'added', added)
-    count(ctx.total, 'seen' .. run, added)
+
+  -- A shorter path to a URL known at this depth was found. The URL keeps its member, which has the seed it descends from.
+  local function lift(items, at, depth, default_delay_ms, hosts_max)
+    local fp, queue, score = items[at + UrlItem.fingerprint], items[at + UrlItem.queue], items[at + UrlItem.score]
+    local member = take_deep(queue, depth, fp)
+    if not member then return end
+    local reason = defer_reason(items, at, hosts_max)
+    if reason ~= '' then return defer_one(queue, reason, score, member, fp, items[at + UrlItem.depth]) end
+    local at_ms = scheduled_for(items, at)
+    if at_ms then return schedule(record_of(queue), score, member, at_ms) end
+    put_pending(record_of(queue), ctx.user, {score, member}, default_delay_ms)
   end
-  return table.concat(outcome)
+
+  -- Returns a string with one digit for each URL, from value number `first` on (1 new, 0 seen, 2 depth lowered, 3 its run is
+  -- closed).
+  function add_items(items, first, run, default_delay_ms, is_limited, quota)
+    local size = quota[AddQuotaArgs.urls_per_linking_domain] > 0 and UrlItem.size + 1 or UrlItem.size
+    if is_closed(run) then return string.rep('3', (#items - first + 1) / size) end
+    ctx.has_runs = is_run(run)
+    local seen, hosts_max = seen_set(run), quota[AddQuotaArgs.hosts]
+    local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
+    local outcome, n, added = {}, 0, 0
+    for at = first - 1, #items - 1, size do
+      local fp, depth = items[at + UrlItem.fingerprint], items[at + UrlItem.depth]
+      local digit = '0'
+      if is_counting then note_link(items[at + UrlItem.queue], items[at + UrlItem.size + 1]) end
+      if see(seen, fp) then
+        digit, added = '1', added + 1
+        if arrive(items, at, run, quota) and is_limited then call('HSET', depths_of(seen, fp), fp, depth) end
+      else
+        local depths = is_limited and depths_of(seen, fp)
+        local before = depths and tonumber(call('HGET', depths, fp) or nil) or 0
+        if depth < before then
+          digit = '2'
+          call('HSET', depths, fp, depth)
+          lift(items, at, before, default_delay_ms, hosts_max)
+        end
+      end
+      n = n + 1
+      outcome[n] = digit
+    end
+    if added > 0 then
+      count(ctx.total, 'added', added)
+      count(ctx.total, 'seen' .. run, added)
+    end
+    return table.concat(outcome)
+  end
 end
 
 -- Put all collected URLs into their queues.

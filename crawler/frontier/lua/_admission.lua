@@ -8,29 +8,31 @@ local function host_in(queue, member, origin)
   return (letter == '#' or letter == '$') and 'www.' .. queue or queue
 end
 
-local function label_of(domain, host)
-  if host == domain then return '@' end
-  local behind = '.' .. domain
-  return string.sub(host, -#behind) == behind and string.sub(host, 1, -#behind - 1) or host
-end
-
--- Is this host admitted, before or by this call? Hosts of seeds always are.
-local function takes_host(domain, host, hosts_max, is_given)
-  local name = domain .. ' ' .. label_of(domain, host)
-  if not ctx.taken_labels[name] and not compact_get('n', name) then
-    local n = tonumber(compact_get('n', domain) or nil) or 0
-    if n >= hosts_max and not is_given then return false end
-    compact_put('n', name, '')
-    compact_put('n', domain, n + 1)
+local takes_host
+do
+  local function label_of(domain, host)
+    if host == domain then return '@' end
+    local behind = '.' .. domain
+    return string.sub(host, -#behind) == behind and string.sub(host, 1, -#behind - 1) or host
   end
-  ctx.taken_labels[name] = true
-  return true
+
+  -- Is this host admitted, before or by this call? Hosts of seeds always are.
+  function takes_host(domain, host, hosts_max, is_given)
+    local name = domain .. ' ' .. label_of(domain, host)
+    if not ctx.taken_labels[name] and not compact_get('n', name) then
+      local n = tonumber(compact_get('n', domain) or nil) or 0
+      if n >= hosts_max and not is_given then return false end
+      compact_put('n', name, '')
+      compact_put('n', domain, n + 1)
+    end
+    ctx.taken_labels[name] = true
+    return true
+  end
 end
 
 -- A quota of URLs that grows as other domains link to a queue: LINK_PLACES bits in its record (links), seven to a character,
 -- one for each linking domain by its hash. So two domains may count as one, and no more than LINK_PLACES ever count.
 local LINK_PLACES = 224
-local RELEASE_MAX = 256 -- URLs a call
 
 -- Note that a domain links to a queue, whose quota may grow. place: that of the domain, 0 to LINK_PLACES - 1, or -1 for none.
 local function note_link(queue, place)
@@ -69,13 +71,18 @@ local function urls_max_of(r, quota)
   return quota[AddQuotaArgs.urls] + n * more
 end
 
--- Release deferred URLs that grown quotas admit now.
-local function follow_links(quota, default_delay_ms)
-  local left = RELEASE_MAX
-  for queue in pairs(ctx.linked) do
-    local r = record_of(queue)
-    local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, quota)))
-    if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end
-    if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes back to its store
+local follow_links
+do
+  local RELEASE_MAX = 256 -- URLs a call
+
+  -- Release deferred URLs that grown quotas admit now.
+  function follow_links(quota, default_delay_ms)
+    local left = RELEASE_MAX
+    for queue in pairs(ctx.linked) do
+      local r = record_of(queue)
+      local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, quota)))
+      if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end
+      if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes back to its store
+    end
   end
 end

@@ -6,8 +6,7 @@
 -- (see _deferred.lua), which are spilled first; short: zset of queues whose next block has to be brought back from its file
 -- -> since when (ms). meta's spilled and spilled_parked: URLs of queues, and of rows, that are in files.
 local BLOCK = 128 -- the engine's zset-max-listpack-entries
-local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory
-local LAST_ID, ID_LENGTH = 999999999, 9
+local ID_LENGTH = 9
 
 local function head_of(queue) return ctx.prefix .. 'q:' .. queue end
 local function index_of(queue) return ctx.prefix .. 't:' .. queue end
@@ -17,24 +16,28 @@ local function is_stub(id) return #id > ID_LENGTH end
 -- Is this the name of a row of deferred URLs? Rows of users, and of URLs that are set aside, are queues in all that concerns
 -- blocks.
 local function is_row(queue) return string.find(queue, '|[^@!]') end
-local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
 
 -- Rows with two reasons, 'depth:N' and 'hosts', stay in memory: single URLs are looked up in them.
 local DEPTH, HOSTS = 'depth', 'hosts'
 local function is_deep(reason) return string.sub(reason, 1, 6) == DEPTH .. ':' end
 
-local function stays(queue)
-  local reason = string.match(queue, '|(.*)$')
-  return reason and (reason == HOSTS or is_deep(reason))
-end
+local lengthen, shorten
+do
+  local function long_of(queue) return ctx.prefix .. (is_row(queue) and 'long:parked' or 'long') end
 
-local function lengthen(queue)
-  if not stays(queue) then call('ZINCRBY', long_of(queue), 1, queue) end
-end
+  local function stays(queue)
+    local reason = string.match(queue, '|(.*)$')
+    return reason and (reason == HOSTS or is_deep(reason))
+  end
 
-local function shorten(queue)
-  if stays(queue) then return end
-  if tonumber(call('ZINCRBY', long_of(queue), -1, queue)) <= 0 then call('ZREM', long_of(queue), queue) end
+  function lengthen(queue)
+    if not stays(queue) then call('ZINCRBY', long_of(queue), 1, queue) end
+  end
+
+  function shorten(queue)
+    if stays(queue) then return end
+    if tonumber(call('ZINCRBY', long_of(queue), -1, queue)) <= 0 then call('ZREM', long_of(queue), queue) end
+  end
 end
 
 local function count_spilled(queue, n)
@@ -42,9 +45,14 @@ local function count_spilled(queue, n)
   call('HINCRBY', ctx.meta_key, 'moves', 1)
 end
 
-local function next_id(r)
-  add_to(r, BLOCKS, 1)
-  return string.format('%09d', LAST_ID - r[BLOCKS])
+local next_id
+do
+  local LAST_ID = 999999999
+
+  function next_id(r)
+    add_to(r, BLOCKS, 1)
+    return string.format('%09d', LAST_ID - r[BLOCKS])
+  end
 end
 
 local function new_block(r, highest)
@@ -133,16 +141,21 @@ local function take(r, n)
   return taken
 end
 
--- Note whether the next block has to be brought back from its file; true when it has. Not for rows, which nobody waits for.
-local function look_ahead(queue, now)
-  if is_row(queue) then return false end
-  if call('ZCARD', head_of(queue)) < SHORT then
-    local best = call('ZREVRANGE', index_of(queue), 0, 0)[1]
-    if best and is_stub(best) then
-      call('ZADD', ctx.prefix .. 'short', 'NX', now, queue)
-      return true
+local look_ahead
+do
+  local SHORT = BLOCK / 2 -- with fewer URLs left, the next block should be in memory
+
+  -- Note whether the next block has to be brought back from its file; true when it has. Not for rows, which nobody waits for.
+  function look_ahead(queue, now)
+    if is_row(queue) then return false end
+    if call('ZCARD', head_of(queue)) < SHORT then
+      local best = call('ZREVRANGE', index_of(queue), 0, 0)[1]
+      if best and is_stub(best) then
+        call('ZADD', ctx.prefix .. 'short', 'NX', now, queue)
+        return true
+      end
     end
+    call('ZREM', ctx.prefix .. 'short', queue)
+    return false
   end
-  call('ZREM', ctx.prefix .. 'short', queue)
-  return false
 end

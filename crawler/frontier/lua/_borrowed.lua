@@ -20,17 +20,20 @@ local function borrowed_until(r, now, delay_ms)
   return now + (has_ended and 1 or 1000)
 end
 
-local LEFT_MS = 2500 -- the owner leaves a due queue this long to a waiting borrower; borrowers try once a second
+local left_until
+do
+  local LEFT_MS = 2500 -- the owner leaves a due queue this long to a waiting borrower; borrowers try once a second
 
--- When the owner may start a request on a due queue that a borrower waits for (ms). Without this, a borrower would never get
--- a slot of a queue that has URLs.
-local function left_until(r, now)
-  local seen = r[MORE].borrower_seen
-  if seen and now - seen >= LEFT_MS then
-    set_more(r, 'waiter', nil)
-    set_more(r, 'borrower_seen', nil)
-    return now
+  -- When the owner may start a request on a due queue that a borrower waits for (ms). Without this, a borrower would never get
+  -- a slot of a queue that has URLs.
+  function left_until(r, now)
+    local seen = r[MORE].borrower_seen
+    if seen and now - seen >= LEFT_MS then
+      set_more(r, 'waiter', nil)
+      set_more(r, 'borrower_seen', nil)
+      return now
+    end
+    if not seen then set_more(r, 'borrower_seen', now) end
+    return (seen or now) + LEFT_MS
   end
-  if not seen then set_more(r, 'borrower_seen', now) end
-  return (seen or now) + LEFT_MS
 end

@@ -3,41 +3,44 @@
 -- at most MOVES_MAX in one call. So a bucket may hold any number, and no call is long.
 -- Everything is written before it is deleted: an error in a script rolls nothing back.
 
--- low, the largest power of two that is not above the number of buckets. A value is in the bucket of its number modulo
--- 2 * low, or modulo low while that bucket does not exist. So a new bucket takes its values from the bucket `low` places
--- before it, and no other value moves.
-local function level_of(buckets)
-  local low = 1
-  while low * 2 <= buckets do low = low * 2 end
-  return low
-end
+local bucket_at, buckets_named, is_moving, begin_split
+do
+  -- low, the largest power of two that is not above the number of buckets. A value is in the bucket of its number modulo
+  -- 2 * low, or modulo low while that bucket does not exist. So a new bucket takes its values from the bucket `low` places
+  -- before it, and no other value moves.
+  local function level_of(buckets)
+    local low = 1
+    while low * 2 <= buckets do low = low * 2 end
+    return low
+  end
 
-local function bucket_at(number, buckets, low)
-  local index = number % (low * 2)
-  return index < buckets and index or number % low
-end
+  function bucket_at(number, buckets, low)
+    local index = number % (low * 2)
+    return index < buckets and index or number % low
+  end
 
--- Set the number of buckets to n. While it is splitting, the last bucket takes values from bucket b.from.
-local function set_buckets(b, n, is_splitting)
-  b.n, b.low, b.is_splitting = n, level_of(n), is_splitting
-  b.to, b.from = n - 1, n - 1 - level_of(n - 1)
-  return b
-end
+  -- Set the number of buckets to n. While it is splitting, the last bucket takes values from bucket b.from.
+  local function set_buckets(b, n, is_splitting)
+    b.n, b.low, b.is_splitting = n, level_of(n), is_splitting
+    b.to, b.from = n - 1, n - 1 - level_of(n - 1)
+    return b
+  end
 
--- The buckets with a name. field: their number in meta.
-local function buckets_named(name, field, n, split)
-  return set_buckets({field = field, split = 'split' .. name}, tonumber(n or nil) or 1, split ~= false)
-end
+  -- The buckets with a name. field: their number in meta.
+  function buckets_named(name, field, n, split)
+    return set_buckets({field = field, split = 'split' .. name}, tonumber(n or nil) or 1, split ~= false)
+  end
 
--- May a value of this bucket still wait to be moved?
-local function is_moving(b, index) return b.is_splitting and (index == b.from or index == b.to) end
+  -- May a value of this bucket still wait to be moved?
+  function is_moving(b, index) return b.is_splitting and (index == b.from or index == b.to) end
 
--- Add a bucket. The values of the one that splits are under 'split' from now on.
-local function begin_split(b, prefixes)
-  set_buckets(b, b.n + 1, true)
-  call('HSET', ctx.meta_key, b.field, b.n, b.split, 1)
-  for _, prefix in ipairs(prefixes) do
-    if call('EXISTS', prefix .. b.from) == 1 then call('RENAME', prefix .. b.from, prefix .. 'split') end
+  -- Add a bucket. The values of the one that splits are under 'split' from now on.
+  function begin_split(b, prefixes)
+    set_buckets(b, b.n + 1, true)
+    call('HSET', ctx.meta_key, b.field, b.n, b.split, 1)
+    for _, prefix in ipairs(prefixes) do
+      if call('EXISTS', prefix .. b.from) == 1 then call('RENAME', prefix .. b.from, prefix .. 'split') end
+    end
   end
 end
 

@@ -1,7 +1,6 @@
 -- Compact stores: very many small values by name, in hashes small enough for the engine's packed encoding: <kind>:<bucket>,
 -- and <kind>:split while one splits (see _buckets.lua). meta's <kind>n and <kind>b count values and buckets.
 -- Kinds: h, the records of idle queues; y, robots.txt by origin; n, admitted hosts; e, counts of seeds.
--- What only these functions use is local to them: Lua allows 200 locals in a chunk.
 local compact_get, compact_drop, compact_put, compact_neighbours
 do
   local PER_STORE = 64

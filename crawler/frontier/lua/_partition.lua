@@ -31,8 +31,7 @@ local function new_call(KEYS)
   }
 end
 
-local VALUES_MAX = 7000 -- of a list: they pass over Lua's stack, which holds 8,000
-local AT_ONCE = 1000 -- values that one command gets from a list of any length, for the same reason
+local AT_ONCE = 1000 -- values that one command gets from a list of any length: they pass over Lua's stack, which holds 8,000
 
 -- Run a command on a key with all values of a list, some at a time; the sum of the answers. An even number goes at once, so
 -- that pairs stay together.
@@ -86,15 +85,20 @@ local function fence(args)
   return true
 end
 
--- The values of a msgpack list behind its header of so many bytes. A table of them all is made at once, where
--- cmsgpack.unpack would let one grow value by value.
-local function values_of(packed, header) return select(2, cmsgpack.unpack_limit(packed, VALUES_MAX, header)) end
+local list_of, values_of
+do
+  local VALUES_MAX = 7000 -- of a list, for the reason of AT_ONCE
 
-local function list_of(packed)
-  local kind, high = string.byte(packed, 1, 2)
-  if kind < 0xdc then return {values_of(packed, 1)} end -- up to 15 values
-  if kind == 0xdc and high * 256 < VALUES_MAX - 256 then return {values_of(packed, 3)} end -- two bytes say how many
-  return cmsgpack.unpack(packed)
+  -- The values of a msgpack list behind its header of so many bytes. A table of them all is made at once, where
+  -- cmsgpack.unpack would let one grow value by value.
+  function values_of(packed, header) return select(2, cmsgpack.unpack_limit(packed, VALUES_MAX, header)) end
+
+  function list_of(packed)
+    local kind, high = string.byte(packed, 1, 2)
+    if kind < 0xdc then return {values_of(packed, 1)} end -- up to 15 values
+    if kind == 0xdc and high * 256 < VALUES_MAX - 256 then return {values_of(packed, 3)} end -- two bytes say how many
+    return cmsgpack.unpack(packed)
+  end
 end
 
 -- Add to counters of a hash, given as {field = n, ...}; the new values, by field.

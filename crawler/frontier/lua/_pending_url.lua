@@ -5,17 +5,20 @@
 -- What its request carries is JSON at the end of the stamp, behind a quotation mark (see codec.py).
 -- score = order * 2^21 + (255 - depth) * 2^13 + seed * 2^12 + redirects * 2^8 + attempts * 2^4 + deliveries: the highest is
 -- first, and the low bits have what else is known of the URL. Integers below 2^53, so doubles are exact.
-local ATTEMPT, COUNT_MAX = 16, 15
-local ORIGINS_MAX, FIRST_LETTER = 90, 37
-
 local function text_of(score) return string.format('%d', score) end
 
-local function with_delivery(score)
-  return score % ATTEMPT < COUNT_MAX and score + 1 or score
-end
+local ATTEMPT = 16
+local with_delivery, with_attempt
+do
+  local COUNT_MAX = 15
 
-local function with_attempt(score)
-  return math.floor(score / ATTEMPT) % ATTEMPT < COUNT_MAX and score + ATTEMPT or score
+  function with_delivery(score)
+    return score % ATTEMPT < COUNT_MAX and score + 1 or score
+  end
+
+  function with_attempt(score)
+    return math.floor(score / ATTEMPT) % ATTEMPT < COUNT_MAX and score + ATTEMPT or score
+  end
 end
 
 local function is_given(score) return math.floor(score / 4096) % 2 == 1 end -- a seed
@@ -43,24 +46,29 @@ local function unpack_record(packed)
   return string.match(packed, '^(%S+) (%S+) (%S+) (.*)$')
 end
 
--- The member of a URL whose origin has no fixed letter.
-local function listed_member(queue, origin, path)
-  local key = ctx.prefix .. 'g:' .. queue
-  local letter = call('HGET', key, origin)
-  if not letter then
-    local n = call('HLEN', key) / 2
-    if n >= ORIGINS_MAX then
-      local stamp, rest = string.match(path, '^([^/]*)(.*)$')
-      return ' ' .. stamp .. ' ' .. origin .. rest
-    end
-    letter = string.char(FIRST_LETTER + n)
-    call('HSET', key, origin, letter, letter, origin)
-  end
-  return letter .. path
-end
+local listed_member, listed_origin
+do
+  local ORIGINS_MAX, FIRST_LETTER = 90, 37
 
--- The origin of a member if it is listed; '' for others, whose origin is in the member.
-local function listed_origin(queue, member)
-  if string.byte(member) < FIRST_LETTER then return '' end
-  return call('HGET', ctx.prefix .. 'g:' .. queue, string.sub(member, 1, 1)) or ''
+  -- The member of a URL whose origin has no fixed letter.
+  function listed_member(queue, origin, path)
+    local key = ctx.prefix .. 'g:' .. queue
+    local letter = call('HGET', key, origin)
+    if not letter then
+      local n = call('HLEN', key) / 2
+      if n >= ORIGINS_MAX then
+        local stamp, rest = string.match(path, '^([^/]*)(.*)$')
+        return ' ' .. stamp .. ' ' .. origin .. rest
+      end
+      letter = string.char(FIRST_LETTER + n)
+      call('HSET', key, origin, letter, letter, origin)
+    end
+    return letter .. path
+  end
+
+  -- The origin of a member if it is listed; '' for others, whose origin is in the member.
+  function listed_origin(queue, member)
+    if string.byte(member) < FIRST_LETTER then return '' end
+    return call('HGET', ctx.prefix .. 'g:' .. queue, string.sub(member, 1, 1)) or ''
+  end
 end

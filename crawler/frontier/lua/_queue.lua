@@ -19,48 +19,46 @@
 -- idle: zset of queues that may be idle, by when their clock runs out.
 -- A script reads a record once, changes it here, and writes it once, in close_queues.
 local NEXT, DELAY, OUT, N, RETRYING, BLOCKS, URLS, S2, BYTES, FETCH_MS, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
 local IDLE_MS = 60000 -- from the end of its clock until an idle queue's record goes to a store
 local GRANTED = '-'
 
-local function record_from(queue, key, packed)
-  if not packed then
-    packed = compact_get('h', queue)
-    if packed then
-      call('SET', key, packed)
-      compact_drop('h', queue)
+local read_queues, record_of
+do
+  local function record_from(queue, key, packed)
+    if not packed then
+      packed = compact_get('h', queue)
+      if packed then
+        call('SET', key, packed)
+        compact_drop('h', queue)
+      end
+    end
+    if not packed then return {queue = queue, key = key, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, {}} end
+    -- is_changed and settled_from are named here to give the table room for them.
+    return {queue = queue, key = key, is_changed = false, settled_from = nil, values_of(packed, 1)}
+  end
+
+  -- Read the records of several queues at once.
+  function read_queues(queues)
+    local names, keys, n = {}, {}, 0
+    for _, queue in ipairs(queues) do
+      if not ctx.records[queue] then
+        n = n + 1
+        names[n], keys[n], ctx.records[queue] = queue, ctx.prefix .. 'w:' .. queue, true
+      end
+    end
+    for from = 1, n, AT_ONCE do
+      local packed = call('MGET', unpack(keys, from, math.min(from + AT_ONCE - 1, n)))
+      for i, value in ipairs(packed) do
+        local queue = names[from + i - 1]
+        ctx.records[queue] = record_from(queue, keys[from + i - 1], value)
+      end
     end
   end
-  if not packed then return {queue = queue, key = key, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, {}} end
-  -- is_changed and settled_from are named here to give the table room for them.
-  return {queue = queue, key = key, is_changed = false, settled_from = nil, values_of(packed, 1)}
-end
 
--- Read the records of several queues at once.
-local function read_queues(queues)
-  local names, keys, n = {}, {}, 0
-  for _, queue in ipairs(queues) do
-    if not ctx.records[queue] then
-      n = n + 1
-      names[n], keys[n], ctx.records[queue] = queue, ctx.prefix .. 'w:' .. queue, true
-    end
+  function record_of(queue)
+    if not ctx.records[queue] then read_queues({queue}) end
+    return ctx.records[queue]
   end
-  for from = 1, n, AT_ONCE do
-    local packed = call('MGET', unpack(keys, from, math.min(from + AT_ONCE - 1, n)))
-    for i, value in ipairs(packed) do
-      local queue = names[from + i - 1]
-      ctx.records[queue] = record_from(queue, keys[from + i - 1], value)
-    end
-  end
-end
-
-local function record_of(queue)
-  if not ctx.records[queue] then read_queues({queue}) end
-  return ctx.records[queue]
-end
-
-local function pack_record_of(r)
-  return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]})
 end
 
 -- The users of a queue, and their rows. A row stands for a record where only URLs and blocks matter; `parent` is its queue's.
@@ -187,10 +185,13 @@ local function ready_at(boost, user)
   return user == '' and key or key .. '@' .. user
 end
 
--- The set of a row, and for a queue that of ''.
-local function ready_of(r) return ready_at((r.parent or r)[MORE].boost, r.user or '') end
+local leave_ready
+do
+  -- The set of a row, and for a queue that of ''.
+  local function ready_of(r) return ready_at((r.parent or r)[MORE].boost, r.user or '') end
 
-local function leave_ready(r) call('ZREM', ready_of(r), (r.parent or r).queue) end
+  function leave_ready(r) call('ZREM', ready_of(r), (r.parent or r).queue) end
+end
 
 local function delay_of(r) -- nil: no robots.txt was read for it
   local delay = r[DELAY]
@@ -230,10 +231,15 @@ local function change_boost(r, n)
   count(ctx.total, 'moves', 1)
 end
 
--- Add n to a counter by name.
-local function count_in(r, name, n)
-  local word = WORD_OF[name]
-  if word then add_to(r, word, n) else set_more(r, name, (r[MORE][name] or 0) + n) end
+local count_in
+do
+  local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
+
+  -- Add n to a counter by name.
+  function count_in(r, name, n)
+    local word = WORD_OF[name]
+    if word then add_to(r, word, n) else set_more(r, name, (r[MORE][name] or 0) + n) end
+  end
 end
 
 -- Count a page of a run; n: -1 to take it back. run_pages counts those of all runs, also of closed ones; run_fetched (without
@@ -272,100 +278,110 @@ local function settle(r, n, next_ms, delay_ms)
   r.is_changed = true
 end
 
--- A claim of this queue has ended without an answer (a name that does not exist, a closed port): the next call hands out one
--- more, twice as many after a batch of such, so that those that are behind them do not wait. Each answer takes one off.
-local QUICK_MAX = 64
+local note_unanswered, note_answered
+do
+  -- A claim of this queue has ended without an answer (a name that does not exist, a closed port): the next call hands out one
+  -- more, twice as many after a batch of such, so that those that are behind them do not wait. Each answer takes one off.
+  local QUICK_MAX = 64
 
-local function note_unanswered(r) set_more(r, 'quick', math.min(QUICK_MAX, (r[MORE].quick or 1) + 1)) end
+  function note_unanswered(r) set_more(r, 'quick', math.min(QUICK_MAX, (r[MORE].quick or 1) + 1)) end
 
-local function note_answered(r)
-  local quick = r[MORE].quick
-  if quick then set_more(r, 'quick', quick > 2 and quick - 1 or nil) end
-end
-
--- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is. A queue that woke
--- is due now at the earliest: it goes behind those that have been due for longer.
-local function place_of(r, hold)
-  if Stops.hold(r, Users.are_in(r) and Stops.RUNS or '') then return 'asleep' end
-  local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from
-  if settled_from and is_out and delay ~= 0 then
-    return settled_from == 0 and 'asleep' or nil -- it had no delay until now
-  end
-  if r[N] == 0 then return nil end
-  if settled_from then return 'due', due_of(r[NEXT], delay or 0, hold) end
-  if r.wakes then
-    delay = delay or r.wakes
-    if not is_out or delay == 0 then return 'woken', math.max(due_of(r[NEXT], delay, hold), meta().clock) end
+  function note_answered(r)
+    local quick = r[MORE].quick
+    if quick then set_more(r, 'quick', quick > 2 and quick - 1 or nil) end
   end
 end
 
--- Does it have no URLs and no open request?
-local function is_idle(r)
-  if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 or r[MORE].aside then return false end
-  return not r[MORE].borrower and (not r[MORE].waiter or r[MORE].waiter == GRANTED)
-end
-
-local function write_queues()
-  local changed, n = {}, 0
-  for _, r in pairs(ctx.records) do
-    if r.is_changed then
-      if r.rows then Users.pack_rows(r) elseif r[N] == 0 then r[MORE].turns = nil end
-      if r.is_row and r[N] == 0 then
-        call('DEL', r.key)
-      else
-        changed[n + 1], changed[n + 2] = r.key, pack_record_of(r)
-        n = n + 2
-      end
-      r.is_changed = false
+local write_queues, compact, close_queues
+do
+  -- Where a changed queue goes: 'due' or 'woken' with its time, 'asleep', or nil when it stays where it is. A queue that woke
+  -- is due now at the earliest: it goes behind those that have been due for longer.
+  local function place_of(r, hold)
+    if Stops.hold(r, Users.are_in(r) and Stops.RUNS or '') then return 'asleep' end
+    local delay, is_out, settled_from = delay_of(r), r[OUT] ~= 0, r.settled_from
+    if settled_from and is_out and delay ~= 0 then
+      return settled_from == 0 and 'asleep' or nil -- it had no delay until now
+    end
+    if r[N] == 0 then return nil end
+    if settled_from then return 'due', due_of(r[NEXT], delay or 0, hold) end
+    if r.wakes then
+      delay = delay or r.wakes
+      if not is_out or delay == 0 then return 'woken', math.max(due_of(r[NEXT], delay, hold), meta().clock) end
     end
   end
-  for i = 1, n, AT_ONCE do call('MSET', unpack(changed, i, math.min(i + AT_ONCE - 1, n))) end
-  if next(ctx.user_urls) then Users.write_counts() end
-end
 
--- Move the record of a queue whose clock ran out long ago to a store, if it is still idle.
-local function compact(queue)
-  call('ZREM', ctx.prefix .. 'idle', queue)
-  local r = record_of(queue)
-  if not is_idle(r) then return end
-  r[NEXT] = 0
-  compact_put('h', queue, pack_record_of(r))
-  call('DEL', r.key)
-  ctx.records[queue] = nil
-end
+  -- Does it have no URLs and no open request?
+  local function is_idle(r)
+    if r[N] ~= 0 or r[OUT] ~= 0 or r[RETRYING] ~= 0 or r[URLS] == 0 or r[MORE].aside then return false end
+    return not r[MORE].borrower and (not r[MORE].waiter or r[MORE].waiter == GRANTED)
+  end
 
-local function note_move(moves, ready, place, at, queue)
-  moves[ready] = moves[ready] or {due = {}, woken = {}, asleep = {}}
-  local list = moves[ready][place]
-  if at then list[#list + 1] = at end
-  list[#list + 1] = queue
-end
+  local function pack_record_of(r)
+    return cmsgpack.pack({r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]})
+  end
 
--- Write changed records, and move the queues in `ready`. Returns how many sleeping queues woke, for each of their users.
-local function close_queues()
-  local moves, idle, n = {}, {}, 0
-  local hold = next(ctx.records) and meta().hold
-  for queue, r in pairs(ctx.records) do
-    local place, at = place_of(r, hold)
-    if place and not Users.are_in(r) then
-      local boost = r[MORE].boost
-      note_move(moves, boost and ready_at(boost, '') or ctx.ready_key, place, at, queue)
-    elseif place or r[MORE].stop then
-      for _, user in ipairs(Users.waiting_in(r)) do
-        local ready = ready_at(r[MORE].boost, user)
-        if Stops.hold(r, user) then note_move(moves, ready, 'asleep', nil, queue)
-        elseif place then note_move(moves, ready, place, at, queue) end
+  function write_queues()
+    local changed, n = {}, 0
+    for _, r in pairs(ctx.records) do
+      if r.is_changed then
+        if r.rows then Users.pack_rows(r) elseif r[N] == 0 then r[MORE].turns = nil end
+        if r.is_row and r[N] == 0 then
+          call('DEL', r.key)
+        else
+          changed[n + 1], changed[n + 2] = r.key, pack_record_of(r)
+          n = n + 2
+        end
+        r.is_changed = false
       end
     end
-    if (r.settled_from or r.may_be_idle) and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
-    r.settled_from, r.wakes, r.may_be_idle = nil, nil, nil
+    for i = 1, n, AT_ONCE do call('MSET', unpack(changed, i, math.min(i + AT_ONCE - 1, n))) end
+    if next(ctx.user_urls) then Users.write_counts() end
   end
-  write_queues()
-  run_many(idle, 'ZADD', ctx.prefix .. 'idle')
-  for ready, of in pairs(moves) do
-    run_many(of.asleep, 'ZREM', ready)
-    run_many(of.due, 'ZADD', ready)
-    n = n + run_many(of.woken, 'ZADD', ready, 'NX')
+
+  -- Move the record of a queue whose clock ran out long ago to a store, if it is still idle.
+  function compact(queue)
+    call('ZREM', ctx.prefix .. 'idle', queue)
+    local r = record_of(queue)
+    if not is_idle(r) then return end
+    r[NEXT] = 0
+    compact_put('h', queue, pack_record_of(r))
+    call('DEL', r.key)
+    ctx.records[queue] = nil
   end
-  return n
+
+  local function note_move(moves, ready, place, at, queue)
+    moves[ready] = moves[ready] or {due = {}, woken = {}, asleep = {}}
+    local list = moves[ready][place]
+    if at then list[#list + 1] = at end
+    list[#list + 1] = queue
+  end
+
+  -- Write changed records, and move the queues in `ready`. Returns how many sleeping queues woke, for each of their users.
+  function close_queues()
+    local moves, idle, n = {}, {}, 0
+    local hold = next(ctx.records) and meta().hold
+    for queue, r in pairs(ctx.records) do
+      local place, at = place_of(r, hold)
+      if place and not Users.are_in(r) then
+        local boost = r[MORE].boost
+        note_move(moves, boost and ready_at(boost, '') or ctx.ready_key, place, at, queue)
+      elseif place or r[MORE].stop then
+        for _, user in ipairs(Users.waiting_in(r)) do
+          local ready = ready_at(r[MORE].boost, user)
+          if Stops.hold(r, user) then note_move(moves, ready, 'asleep', nil, queue)
+          elseif place then note_move(moves, ready, place, at, queue) end
+        end
+      end
+      if (r.settled_from or r.may_be_idle) and is_idle(r) then idle[#idle + 1], idle[#idle + 2] = r[NEXT], queue end
+      r.settled_from, r.wakes, r.may_be_idle = nil, nil, nil
+    end
+    write_queues()
+    run_many(idle, 'ZADD', ctx.prefix .. 'idle')
+    for ready, of in pairs(moves) do
+      run_many(of.asleep, 'ZREM', ready)
+      run_many(of.due, 'ZADD', ready)
+      n = n + run_many(of.woken, 'ZADD', ready, 'NX')
+    end
+    return n
+  end
 end

@@ -2,9 +2,6 @@
 -- stays under the engine's set-max-intset-entries and no call moves more than a thousand members.
 -- Fingerprints are decimal strings: a Lua number has 53 bits; the bucket comes from the last nine digits.
 -- s<run>:<bucket>: the members; z<run>:<bucket>: hash fingerprint -> depth of those that are pending (see _add.lua).
-local SEEN_PER_BUCKET = 200
-local SPLITS_MAX = 8 -- a call
-
 local function seen_set(run)
   local seen = ctx.seen_sets[run]
   if not seen then
@@ -50,19 +47,25 @@ local function depths_of(seen, fingerprint)
   return seen.depths .. (is_old and 'split' or index)
 end
 
--- A run's seen-set has `count` members now: split buckets until their load is right, within the limits of one call. The last
--- step of a script.
-local function seen_grow(run, count)
-  local seen = seen_set(run)
-  local function index_of(fingerprint) return seen_index(seen, fingerprint) end
-  local function move(prefix, ...) return ctx.moves_left > 0 and move_some(seen, prefix, ctx.moves_left, index_of, ...) end
-  for _ = 1, SPLITS_MAX do
-    if not seen.is_splitting then
-      if count <= SEEN_PER_BUCKET * seen.n or ctx.moves_left < MOVES_MAX / 2 then return end
-      begin_split(seen, {seen.members, seen.depths})
+local seen_grow
+do
+  local SEEN_PER_BUCKET = 200
+  local SPLITS_MAX = 8 -- a call
+
+  -- A run's seen-set has `count` members now: split buckets until their load is right, within the limits of one call. The last
+  -- step of a script.
+  function seen_grow(run, count)
+    local seen = seen_set(run)
+    local function index_of(fingerprint) return seen_index(seen, fingerprint) end
+    local function move(prefix, ...) return ctx.moves_left > 0 and move_some(seen, prefix, ctx.moves_left, index_of, ...) end
+    for _ = 1, SPLITS_MAX do
+      if not seen.is_splitting then
+        if count <= SEEN_PER_BUCKET * seen.n or ctx.moves_left < MOVES_MAX / 2 then return end
+        begin_split(seen, {seen.members, seen.depths})
+      end
+      if not move(seen.members, 'SRANDMEMBER', nil, 'SADD', 'SREM') then return end
+      if not move(seen.depths, 'HRANDFIELD', 'WITHVALUES', 'HSET', 'HDEL') then return end
+      end_split(seen)
     end
-    if not move(seen.members, 'SRANDMEMBER', nil, 'SADD', 'SREM') then return end
-    if not move(seen.depths, 'HRANDFIELD', 'WITHVALUES', 'HSET', 'HDEL') then return end
-    end_split(seen)
   end
 end
