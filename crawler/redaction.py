@@ -7,10 +7,11 @@ wherever they stand. Each pattern begins with literal text and has a bound, so t
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
 HIDDEN = "***"
 SHORTEST = 4  # characters: to hide a shorter secret wherever it stands would tear words apart
+UNMISTAKABLE = 8  # characters of a login's secret: wherever it stands in a URL, it is no word of the site's
 PASSWORD_MAX = 1000  # characters, in a URL
 
 # Of engines and databases, up to the last @: people forget to encode a slash or an @ in a password.
@@ -30,6 +31,7 @@ HEADER_MIN = 12  # characters of another header's value: so long that it is no w
 _SENT = ("--header", "--cookie", "--data")  # options whose values may be secret, however short they are
 
 _known: set[str] = set()  # of this process: what its settings have
+_of_logins: set[str] = set()  # passwords that forms get
 
 
 def shown(text: str) -> str:
@@ -67,15 +69,61 @@ def _without_value(option: str, text: str) -> str:
 
 
 def learn(secrets: Iterable[str]) -> None:
-    """These are not to be shown from here on, nor percent-encoded, nor as Python or JSON write them."""
+    """These are not to be shown from here on, in any spelling of theirs."""
     for secret in secrets:
         if len(secret) >= SHORTEST:
-            _known.update({secret, quote(secret, safe=""), quote(secret), repr(secret)[1:-1], _in_json(secret)})
+            _known.update(spellings(secret))
+
+
+def spellings(secret: str) -> set[str]:
+    """As it is, percent-encoded, and as Python, JSON, forms and base64 write it."""
+    coded = b64encode(secret.encode("utf-8", "replace")).decode()
+    quoted = {quote(secret, safe="", errors="replace"), quote(secret, errors="replace"), in_form(secret)}
+    return {secret, repr(secret)[1:-1], _in_json(secret), coded} | quoted
+
+
+def has_any(text: str, secrets: Iterable[str]) -> bool:
+    """Is one of these in a text, in some spelling?"""
+    texts = (text, unquote(text), unquote_plus(text))
+    return any(one in some for secret in secrets if secret for one in spellings(secret) for some in texts)
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """A text without these; of one with few characters only what is in quotes, or between other marks than letters."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        for one in sorted(spellings(secret), key=len, reverse=True) if secret else ():
+            is_short = len(one) < SHORTEST
+            text = re.sub(rf"(?<!\w){re.escape(one)}(?!\w)", HIDDEN, text) if is_short else text.replace(one, HIDDEN)
+    return text
+
+
+def learn_login(user: str, password: str) -> None:
+    """The password of a login: not to be shown, nor to be part of a URL that is kept."""
+    learn(secrets_of_login(user, password))
+    if password:
+        _of_logins.add(password)
+
+
+def bears_login(url: str) -> bool:
+    """Has a URL the password of a login in it? A short one counts as the value of a parameter only."""
+    if not _of_logins:
+        return False
+    texts, values = {url, unquote(url), unquote_plus(url)}, {value for _, value in parse_qsl(url.partition("?")[2])}
+    return any(
+        secret in values or (len(secret) >= UNMISTAKABLE and any(secret in text for text in texts))
+        for secret in _of_logins
+    )
 
 
 def forget() -> None:
     """For tests."""
     _known.clear()
+    _of_logins.clear()
+
+
+def in_form(text: str) -> str:
+    """As a form sends it (WHATWG URL, 5.2)."""
+    return quote_plus(text, safe="*", errors="replace").replace("~", "%7E")
 
 
 def shown_server(url: str) -> str:

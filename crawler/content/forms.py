@@ -44,12 +44,15 @@ Given = Mapping[str, str | int | float | Sequence[str | int | float] | None]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as a form makes it. `body` and `content_type` are empty for GET, whose data are in the URL."""
+    """A request as a form makes it. `body` and `content_type` are empty for GET, whose data are in the URL; of such a
+    one, `has_password` is told.
+    """
 
     method: str
     url: str  # canonical
     body: bytes = b""
     content_type: str = ""
+    has_password: bool = False  # was a field for one set?
 
 
 def filled(
@@ -82,7 +85,8 @@ def filled(
     target = _action(node, pressed, url, base, charset)
     pairs = [(form_bytes(codec, _lines(one.name)), form_bytes(codec, _lines(one.value))) for one in entries]
     if method == "get":
-        return Submission(method="GET", url=_with_query(target, _urlencoded(pairs)))
+        has_password = any(one.kind == "password" and any(given.get(one.node.mem_id, ())) for one in fields)
+        return Submission(method="GET", url=_with_query(target, _urlencoded(pairs)), has_password=has_password)
     encoding = _keyword(node, pressed, "enctype", (URLENCODED, MULTIPART, PLAIN))
     if encoding == MULTIPART:
         body, encoding = _multipart(pairs, [entry.is_file for entry in entries])

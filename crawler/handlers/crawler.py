@@ -18,6 +18,7 @@ from crawler.errors import UsageError
 from crawler.handlers.item_encoding import Packer, packer_of
 from crawler.handlers.tasks import Stream, check_callable, is_plain, name_of, stream_of
 from crawler.model import LABEL, Followed
+from crawler.redaction import bears_login
 from crawler.rules.requests import form_in_url, request_of
 from crawler.rules.scope import UrlPattern
 from crawler.rules.urls import canonicalize
@@ -57,6 +58,14 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
         return any(pattern.matches(url) for pattern in self.patterns)
 
 
+class LoginFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that fills the form of a login page, and where the form may be sent."""
+
+    function: Callable[..., Any]
+    action_hosts: tuple[str, ...]
+    allow_get: bool
+
+
 class ItemFunction(msgspec.Struct, frozen=True, kw_only=True):
     """A function that items go through, and how it is called."""
 
@@ -81,7 +90,7 @@ class Crawler:
         self.listeners: dict[Event, list[Callable[..., Any]]] = {event: [] for event in get_args(Event)}
         self.starts: list[Callable[..., Any]] = []
         self.request_functions: list[Callable[..., Any]] = []
-        self.logins: dict[str, Callable[..., Any]] = {}
+        self.logins: dict[str, LoginFunction] = {}
         self.logged_in_functions: list[Callable[..., Any]] = []
 
     def page(
@@ -139,24 +148,32 @@ class Crawler:
         self.request_functions.append(function)
         return function
 
-    def login(self, where: str) -> Callable[[Function], Function]:
+    def login(
+        self, where: str, *, action_hosts: Iterable[str] = (), allow_get: bool = False
+    ) -> Callable[[Function], Function]:
         """Decorator: called with the login page of a site before the first page of it, and when its session is lost; it
         submits the form (`page.submit`). `where`: "shop.example", for https://shop.example/login, or that page's URL.
 
-        Raises UsageError for a second one of a site.
+        The form may be sent to the host of that page, and to `action_hosts` of the site. With `allow_get` it may be
+        sent by GET, which puts the password into a URL. Raises UsageError for a second one of a site.
         """
+        if isinstance(action_hosts, str):
+            raise UsageError(f"@app.login({where!r}): action_hosts is a list of hosts")
+        hosts = tuple(action_hosts)
 
         def register(function: Function) -> Function:
             check_callable(function, "page")
             if where in self.logins:
                 raise UsageError(f"@app.login({where!r}): there is another")
-            self.logins[where] = function
+            self.logins[where] = LoginFunction(function=function, action_hosts=hosts, allow_get=allow_get)
             return function
 
         return register
 
     def logged_in(self, function: Function) -> Function:
-        """Decorator: whether a page of a site with a login shows that it holds. Called with each page of it."""
+        """Decorator: whether a page of a site with a login shows that it holds: True, False, or None for a page that
+        can't tell. Called with each page of the site, also its errors, and with the one behind the login.
+        """
         check_callable(function, "page")
         self.logged_in_functions.append(function)
         return function
@@ -170,6 +187,8 @@ class Crawler:
         if not _LABEL.match(label):
             raise ValueError(f"label={label[:40]!r}: expected at most 32 letters, digits, dots, dashes or underscores")
         url, carried["form"] = form_in_url(url, str(carried.get("method", "")), carried.get("form"))
+        if bears_login(url):
+            raise ValueError("a URL with the password of a login is not requested: it would be in every file and log")
         return Followed(canonicalize(url), label, float(priority), request_of(**carried))
 
     def _add(self, handler: Handler) -> None:

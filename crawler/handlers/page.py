@@ -17,6 +17,7 @@ from crawler.errors import InvalidUrl
 from crawler.handlers.tasks import storable
 from crawler.media_type import declared_type, is_html, is_xml
 from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response
+from crawler.redaction import bears_login
 from crawler.rules.requests import bytes_of, form_of, request_of, with_fields
 from crawler.rules.urls import canonicalize, join
 
@@ -51,6 +52,8 @@ class Headers(Mapping[str, str]):
 
 class Page:
     """One page of the crawl, in the hands of its handler."""
+
+    _may_have_secret_urls = False  # of what is followed
 
     def __init__(
         self, response: Response, parsed: ParsedPage, *, domain: str, depth: int = 0, label: str = "",
@@ -236,8 +239,8 @@ class Page:
         repeated when their answer is lost, unless they are `idempotent`. `cross_origin`: a redirect may take the body
         to another origin; `secret`: the body is not archived.
 
-        Raises ValueError for a priority beyond +-1,000, a label that no handler has, too many URLs, and what can't be
-        sent or stored; TypeError for what is of the wrong type.
+        Raises ValueError for a priority beyond +-1,000, a label that no handler has, too many URLs, a URL with the
+        password of a login, and what can't be sent or stored; TypeError for what is of the wrong type.
         """
         if again and key:
             raise ValueError("page.follow: give key= or again=True")
@@ -265,6 +268,8 @@ class Page:
 
     def _add(self, urls: Sequence[str | None], label: str, priority: float, request: Request | None) -> int:
         found = list(dict.fromkeys(url for url in urls if url))
+        if not self._may_have_secret_urls and any(map(bears_login, found)):
+            raise ValueError("a URL with the password of a login is not followed: it would be in every file and log")
         if len(self._followed) + len(found) > self._follow_max:
             raise ValueError(f"more than {self._follow_max} URLs are followed from one page (fetch.links_max)")
         self._followed_bytes += sum(map(len, found))
@@ -289,12 +294,14 @@ class Page:
         to press. `carried`: `meta`, `headers`, `key`, `again`, `session` ... as of `follow`.
 
         Raises LookupError for a form, field or button that there is not, ValueError and TypeError for what can't be
-        chosen or sent, and what `follow` raises.
+        chosen or sent, and for a password that would be part of a URL (GET), and what `follow` raises.
         """
         found = filled(
             self.html, form, values or {}, url=self.url, base=self._base, charset=self.charset, button=button,
             extra=extra,
         )  # fmt: skip
+        if found.has_password and not self._may_have_secret_urls:
+            raise ValueError("this form puts the password into a URL (GET), which would be in every file and log")
         if found.method != GET:
             carried |= {
                 "body": found.body,

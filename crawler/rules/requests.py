@@ -53,6 +53,8 @@ def request_of(
     """
     named = _headers_of(headers or {})
     content, content_type = _body_of(body, form, json)
+    if secret and content is None:
+        raise ValueError("secret=True hides a body, and there is none: a URL is in every file and log")
     if content_type and CONTENT_TYPE not in map(str.lower, named):
         named["Content-Type"] = content_type
     found = Request(

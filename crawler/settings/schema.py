@@ -279,6 +279,9 @@ class LoginSettings(_Section, frozen=True):
     password_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # the variable that has the password
     form: str = ""  # CSS selector of the form, where the first one with a password is not meant
     ignore_robots: bool = False  # of the login's own requests, where robots.txt forbids them
+    # Hosts of the site ("sso.shop.example", with another port "sso.shop.example:8443") that may get the password, too.
+    action_hosts: tuple[str, ...] = ()
+    allow_get: bool = False  # may a form be sent that puts the password into a URL?
 
 
 class SiteSettings(_Section, frozen=True):

@@ -26,7 +26,7 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import AttemptNotes
 from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
-from crawler.worker.login import LoginPlan, Logins
+from crawler.worker.login import Attempt, LoginPlan, Logins
 from crawler.worker.outcomes import NotEntitledError
 from crawler.worker.process import HandlerStage, PageParser
 from crawler.worker.response_policy import Recall, ResponsePolicy
@@ -238,15 +238,16 @@ class LoginTurns:
         attempt = logins.begin(session, plan)
         if attempt is None:
             return Requeue(wait_ms=LOGIN_WAIT_MS)
-        claim = replace(turn.claim, url=attempt.url, request=None)
+        # What is noted of the request has no more of its URL than the origin: the rest may bear the password.
+        claim = replace(turn.claim, url=f"{attempt.origin}/", request=None)
         worker = self._work.requests.add(turn.claim, is_quick=False)
         try:
-            if not plan.ignores_robots and (end := await self._why_no_login(turn, claim, session)) is not None:
+            if not plan.ignores_robots and (end := await self._why_no_login(turn, claim, session, attempt)) is not None:
                 return end
             sent = list[int]()
 
             def before_send() -> None:
-                self._before_send(turn.claim, attempt.url)
+                self._before_send(turn.claim, claim.url)
                 sent.append(monotonic_ms())
                 self._on_sent(slot, sent[-1])
                 turn.sent()
@@ -282,7 +283,9 @@ class LoginTurns:
             self._work.requests.remove(worker)
             logins.end(session)
 
-    async def _why_no_login(self, turn: Turn, claim: Claim, session: Session) -> TurnEnd | None:
+    async def _why_no_login(
+        self, turn: Turn, claim: Claim, session: Session, attempt: Attempt
+    ) -> TurnEnd | None:  # fmt: skip
         """How a turn ends instead of a login's request: robots.txt has to be read first, or forbids it."""
         if self._robots is None:
             return None
@@ -292,7 +295,10 @@ class LoginTurns:
             if isinstance(read, RobotsResult) and read.of_proxy is not None:
                 return self._proxies.awaited(turn.claim, read.of_proxy, read.wait_ms)
             return read if isinstance(read, Requeue) else Requeue()
-        if entry.rules is not None and entry.rules.allows(claim.url):
+        if entry.rules is None:
+            wait_ms = await self._means.logins.unreadable(session, attempt, entry.detail)
+            return self._hosts.policy.set_aside(turn.claim, monotonic_ms() + wait_ms) if wait_ms else ReturnToEngine()
+        if entry.rules.allows(attempt.url):
             return None
-        await self._means.logins.refused(session, claim.url)
+        await self._means.logins.refused(session, attempt)
         return ReturnToEngine()

@@ -1,8 +1,11 @@
 """Logins: before the first page of a site, and after its session is lost, some turns of a queue go to its login page.
 
 Each request takes a turn, with the queue's delay, as one for robots.txt does. Other claims of the session wait. What is
-requested belongs to no page: it is not committed, and stands in no archive and no log. A login that fails stops the
-site, for somebody to look at it: the same password again could lock the account.
+requested belongs to no page: it is not committed, and is in no archive and no log. A login that fails stops the site,
+for somebody to look at it: the same password again could lock the account.
+
+From the moment in which a form is filled, what is requested bears the password, with its URL: of that, and of where it
+is redirected to, messages and functions see no more than the origin, or a URL without the values (`Attempt.shown`).
 """
 
 import logging
@@ -10,16 +13,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+from selectolax.lexbor import LexborNode
 
 from crawler.content.html import redirect_target
 from crawler.errors import InvalidUrl, UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
 from crawler.handlers.run import call_asynchronous, call_plain
-from crawler.handlers.tasks import CodeFailure, Threads, is_plain, stream_of
-from crawler.model import REDIRECTS, Claim, FetchResult, Followed, Request, Response
-from crawler.rules.requests import redirected
-from crawler.rules.urls import canonicalize, host_of, origin_of, registrable_domain
+from crawler.handlers.tasks import CodeFailure, Threads, is_plain, name_of, stream_of
+from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
+from crawler.redaction import has_any, learn_login, redact, without
+from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
+from crawler.rules.requests import becomes_get, redirected
+from crawler.rules.urls import authority_of, canonicalize, host_of, origin_of, registrable_domain
 from crawler.runtime.process import monotonic_ms, reached
 from crawler.settings import LoginSettings, SiteSettings
 from crawler.worker.process import PageParser, ParseKilledError
@@ -33,6 +40,7 @@ TRY_AGAIN_MS = 5_000
 WAIT_MS = 250  # of others of the session, while somebody logs in
 STOPPED_MS = 3_000  # until every instance knows that a site is stopped
 TIMEOUT_S = 30.0  # of the functions
+GIVEN_MAX = 1000  # values that a function puts into a form
 FRESH_ANSWERS = 16  # a session that is lost within these, for the second time with one URL, is not the URL's session
 
 
@@ -44,14 +52,16 @@ class LoginPlan(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Any] | None = None
     settings: LoginSettings | None = None
     password: str = ""
+    action_hosts: frozenset[str] = frozenset()  # that may get it besides the page's own, some with their port
+    allow_get: bool = False
 
     @property
     def ignores_robots(self) -> bool:
         return self.settings is not None and self.settings.ignore_robots
 
     def is_login_page(self, url: str) -> bool:
-        """Does this URL lead to the login page, whatever its query?"""
-        return url.partition("?")[0] == self.url.partition("?")[0]
+        """Does this URL lead to the login page?"""
+        return is_login_page(url, self.url)
 
 
 def plans_of(
@@ -59,10 +69,13 @@ def plans_of(
 ) -> dict[str, LoginPlan]:
     """By site: those of the app, and of [[sites]]. Raises UsageError."""
     found: dict[str, LoginPlan] = {}
-    for where, function in app.logins.items() if app is not None else ():
-        url = where if "://" in where else f"https://{where}/login"
-        plan = LoginPlan(site=_site_of(url, f"@app.login({where!r})"), url=canonicalize(url), function=function)
-        found[plan.site] = plan
+    for where, given in app.logins.items() if app is not None else ():
+        url, name = where if "://" in where else f"https://{where}/login", f"@app.login({where!r})"
+        domain = _site_of(url, name)
+        found[domain] = LoginPlan(
+            site=domain, url=canonicalize(url), function=given.function, allow_get=given.allow_get,
+            action_hosts=_hosts_of(given.action_hosts, domain, name),
+        )  # fmt: skip
     for number, site in enumerate(sites):
         login = site.login
         if login is None:
@@ -74,8 +87,25 @@ def plans_of(
         domain = _site_of(login.url, f"{name}.url")
         if domain in found:
             raise UsageError(f"{name}: {domain} has a login already")
-        found[domain] = LoginPlan(site=domain, url=canonicalize(login.url), settings=login, password=password)
+        learn_login(login.user, password)
+        found[domain] = LoginPlan(
+            site=domain, url=canonicalize(login.url), settings=login, password=password, allow_get=login.allow_get,
+            action_hosts=_hosts_of(login.action_hosts, domain, name),
+        )  # fmt: skip
     return found
+
+
+def _hosts_of(hosts: Sequence[str], site: str, name: str) -> frozenset[str]:
+    found = set[str]()
+    for host in hosts:
+        where = f"{name}: action_hosts: {host!r}"
+        if not host or set(host) & set("/?#@\\ "):
+            raise UsageError(f"{where} is not a host, like sso.{site} or sso.{site}:8443")
+        domain = _site_of(f"https://{host}/", where)
+        if domain != site:
+            raise UsageError(f"{where} is not a host of {site}: a login stays in its site")
+        found.add(authority_of(canonicalize(f"https://{host}/")))
+    return frozenset(found)
 
 
 def _site_of(url: str, name: str) -> str:
@@ -92,6 +122,69 @@ class Attempt(msgspec.Struct):
     request: Request | None = None
     is_sent: bool = False  # the form was
     hops: int = 0
+    passwords: tuple[str, ...] = ()  # that were put into it
+    is_in_url: bool = False  # it was sent by GET
+
+    @property
+    def origin(self) -> str:
+        return origin_of(self.url)
+
+    def shown(self, url: str) -> str:
+        """A URL of this login, without what was put into the form."""
+        if not self.is_sent or not (self.is_in_url or has_any(url, self.passwords)):
+            return url
+        path = url.partition("?")[0]
+        return f"{origin_of(url)}/" if has_any(path, self.passwords) else path
+
+
+class LoginPage(Page):
+    """A login page. It notes what its form is filled with; `passwords`: what came into fields for these."""
+
+    _may_have_secret_urls = True
+
+    def __init__(self, *response: Any, **more: Any) -> None:
+        super().__init__(*response, **more)
+        self.given: list[str] = []
+        self.passwords: list[str] = []
+
+    def submit(
+        self, form: str | LexborNode = "form", values: Mapping[str, Any] | None = None, **more: Any
+    ) -> int:  # fmt: skip
+        self._note(values)
+        names = {node.attributes.get("name") for node in self.css('input[type="password" i]')}
+        self.passwords += _texts_in([value for name, value in (values or {}).items() if name in names])
+        return super().submit(form, values, **more)
+
+    def follow(
+        self, target: str, *, form: Mapping[str, Any] | None = None, json: Any = None,
+        body: bytes | str | None = None, headers: Mapping[str, str] | None = None, **more: Any,
+    ) -> int:  # fmt: skip
+        given = [form, json, None if self.passwords else body]  # that of a form that was submitted is known already
+        self._note(*given, headers)
+        self.passwords += _texts_in(given)
+        return super().follow(target, form=form, json=json, body=body, headers=headers, **more)
+
+    def _note(self, *given: Any) -> None:
+        self.given += _texts_in(given)
+        del self.given[GIVEN_MAX:]
+
+
+def _texts_in(value: Any, depth: int = 5) -> list[str]:
+    """The texts in what a user's function gives."""
+    if isinstance(value, str | bytes):
+        return [value if isinstance(value, str) else value.decode("utf-8", "replace")]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, list | tuple) or not depth:
+        return []
+    return [text for one in value[:GIVEN_MAX] for text in _texts_in(one, depth - 1)]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the functions of @app.logged_in say of a page. `is_in`: None if none can tell; `why` they say no."""
+
+    is_in: bool | None = None
+    why: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -140,10 +233,18 @@ class Logins:
             attempt = self._attempts[session.key] = Attempt(plan.url)
         return attempt
 
-    async def refused(self, session: Session, url: str) -> None:
+    async def refused(self, session: Session, attempt: Attempt) -> None:
         """robots.txt forbids a request of the login."""
-        why = f"robots.txt forbids {url}; if its owner lets you, set ignore_robots of [[sites]] login"
+        what = f"the address of the form, on {attempt.origin}" if attempt.is_sent else attempt.url
+        why = f"robots.txt forbids {what}; if its owner lets you, set ignore_robots of [[sites]] login"
         await self._fail(session, why)
+
+    async def unreadable(self, session: Session, attempt: Attempt, why: str) -> int:
+        """The robots.txt of a request of the login can't be read; ms until the next attempt, 0 if there is none."""
+        outcome = self._again_later(session, f"{attempt.origin}/robots.txt: {why}")
+        if outcome.failure:
+            await self._fail(session, outcome.failure)
+        return outcome.wait_ms
 
     def begins_again(self, session: Session) -> None:
         """Nothing is known of its last request, for no fault of the site."""
@@ -163,48 +264,63 @@ class Logins:
         self._attempts.pop(session.key, None)
         self._tries.pop(session.key, None)
         self._stopped_ms[session.site] = monotonic_ms()
+        why = redact(why)
         log.warning("login.failed", extra={"site": session.site, "why": why})
         await self._stop_site(session.site, f"login failed: {why}")
 
     async def _judged(self, session: Session, plan: LoginPlan, attempt: Attempt, result: FetchResult) -> Outcome:
         response = result.response
         if response is None or response.status >= 500 or response.status == 429:
-            return self._failed_for_now(session, result)
+            said = without(result.failure.detail, attempt.passwords) if result.failure else ""
+            return self._again_later(session, said or f"status {response.status if response else 0}", result)
         self._sessions.take(session, response.url, response.headers)
         if response.status in REDIRECTS:
             return self._redirected(plan, attempt, response)
+        url = response.url
         try:
-            page = await self._page_of(session, response)
+            page = await self._page_of(session, replace(response, url=attempt.shown(url)))
         except ParseKilledError as error:
             return Outcome(failure=str(error))
-        if attempt.is_sent or not plan.is_login_page(response.url):
-            failure = await self._why_not_in(plan, page)
+        if attempt.is_sent or not plan.is_login_page(url):
+            failure = await self._why_not_in(plan, attempt, page, url)
             if not failure:
+                page.close()
                 return await self._is_in(session)
             if attempt.is_sent:
+                page.close()
                 return Outcome(failure=failure)
         if response.status >= 400:
+            page.close()
             return Outcome(failure=f"status {response.status} for {plan.url}")
         return await self._fill(plan, attempt, page)
 
-    def _failed_for_now(self, session: Session, result: FetchResult) -> Outcome:
+    def _again_later(self, session: Session, said: str, result: FetchResult | None = None) -> Outcome:
         """The site does not answer: begin again in a while."""
-        del self._attempts[session.key]
+        self._attempts.pop(session.key, None)
         tries = self._tries[session.key] = self._tries.get(session.key, 0) + 1
-        said = result.failure.detail if result.failure else f"status {result.response.status if result.response else 0}"
         if tries >= TRIES_MAX:
             return Outcome(failure=f"no answer after {tries} attempts ({said})")
-        return Outcome(wait_ms=max(TRY_AGAIN_MS * tries, result.retry_after_ms))
+        return Outcome(wait_ms=max(TRY_AGAIN_MS * tries, result.retry_after_ms if result else 0))
 
     def _redirected(self, plan: LoginPlan, attempt: Attempt, response: Response) -> Outcome:
         target = redirect_target(response.url, response.header("location"))
         if not target or attempt.hops >= HOPS_MAX:
             return Outcome(failure="its redirects lead nowhere")
         if registrable_domain(host_of(target)) != plan.site:
-            return Outcome(failure=f"it redirects to another site ({origin_of(target)})")
+            return Outcome(failure=f"it redirects to another site ({_named(target, attempt)})")
         if response.url.startswith("https:") and not target.startswith("https:"):
-            return Outcome(failure=f"it redirects from https to {origin_of(target)}")
-        attempt.request = redirected(attempt.request, response.status, response.url, target)
+            return Outcome(failure=f"it redirects from https to {_named(target, attempt)}")
+        request, status = attempt.request, response.status
+        has_body = request is not None and bool(request.digest) and not becomes_get(request.method, status)
+        if attempt.is_sent and (has_body or has_any(target, attempt.passwords)):
+            why = why_no_redirect(status, response.url, target)
+            why = why or why_no_password(plan.url, target, plan.action_hosts)
+            if why:
+                return Outcome(failure=f"it redirects with the password to {_named(target, attempt)}: {why}")
+        if has_body and request is not None:  # also from http to https, which is another origin
+            request = replace(request, goes_anywhere=True)
+        following = redirected(request, status, response.url, target)
+        attempt.request = replace(following, goes_anywhere=False) if following is not None else None
         attempt.url, attempt.hops = target, attempt.hops + 1
         return Outcome()
 
@@ -217,30 +333,37 @@ class Logins:
         await self._sessions.store()
         return Outcome()
 
-    async def _page_of(self, session: Session, response: Response) -> Page:
+    async def _page_of(self, session: Session, response: Response) -> LoginPage:
         parsed, tree = await self._parser.parse_with_tree(response)
         request = Request(session=session.name) if session.name else None
-        return Page(response, parsed, domain=session.site, tree=tree, request=request, may_parse=tree is not None)
+        return LoginPage(response, parsed, domain=session.site, tree=tree, request=request, may_parse=tree is not None)
 
-    async def _why_not_in(self, plan: LoginPlan, page: Page) -> str:
-        """Why this page does not show that the login holds; "" if it does."""
+    async def _why_not_in(self, plan: LoginPlan, attempt: Attempt, page: Page, url: str) -> str:
+        """Why this page, of a URL that `page` may not have, does not show that the login holds; "" if it does."""
         if page.status >= 400:
             return f"status {page.status} after the form was sent"
-        if not self._judges:
-            return "the login page came again" if plan.is_login_page(page.url) else ""
-        judged = await self._is_logged_in(page)
-        if isinstance(judged, CodeFailure):
-            return f"@app.logged_in: {judged.detail}"
-        return "" if judged else "the page after it does not look logged in (@app.logged_in)"
+        verdict = await self._verdict(page)
+        if isinstance(verdict, CodeFailure):
+            return f"@app.logged_in: {without(verdict.detail, attempt.passwords)}"
+        if verdict.is_in is not None:
+            return verdict.why
+        if plan.is_login_page(url):
+            return "the login page came again"
+        has_form = not attempt.is_sent and page.css('input[type="password" i]')
+        return "it redirects to another login page" if has_form else ""
 
-    async def _is_logged_in(self, page: Page) -> bool | CodeFailure:
+    async def _verdict(self, page: Page) -> Verdict | CodeFailure:
+        """The first that says no wins; else one that says yes."""
+        is_in: bool | None = None
         for function in self._judges:
             found = await self._called(function, page)
             if isinstance(found, CodeFailure):
                 return found
-            if not any(found):
-                return False
-        return True
+            if found and not any(found):
+                why = f"@app.logged_in: {name_of(function)} says no to {page.url} (status {page.status})"
+                return Verdict(is_in=False, why=why)
+            is_in = is_in or bool(found) or None
+        return Verdict(is_in=is_in)
 
     async def _called(self, function: Callable[..., Any], page: Page) -> list[Any] | CodeFailure:
         found: list[Any] = []
@@ -250,28 +373,44 @@ class Logins:
             failure = await call_asynchronous(stream_of(function), (page,), found.append, TIMEOUT_S)
         return failure or found
 
-    async def _fill(self, plan: LoginPlan, attempt: Attempt, page: Page) -> Outcome:
+    async def _fill(self, plan: LoginPlan, attempt: Attempt, page: LoginPage) -> Outcome:
         """Fill the form of a login page, which is sent next."""
+        why = ""
         try:
             if plan.function is not None:
                 failure = await self._called(plan.function, page)
-                if isinstance(failure, CodeFailure):
-                    return Outcome(failure=failure.detail)
+                why = failure.detail if isinstance(failure, CodeFailure) else ""
             else:
                 _fill_by(plan, page)
         except (LookupError, ValueError) as error:
-            return Outcome(failure=f"{plan.url}: {error}")
+            why = f"{plan.url}: {error}"
         finally:
             followed = page.followed
             page.close()
+        for password in page.passwords:
+            learn_login("", password)
+        if why:
+            return Outcome(failure=without(why, page.given))
         if not followed:
             return Outcome(failure="the function of @app.login submits nothing (page.submit)")
-        return self._sent_next(plan, attempt, followed[0])
+        return self._sent_next(plan, attempt, followed[0], page.passwords)
 
-    def _sent_next(self, plan: LoginPlan, attempt: Attempt, followed: Followed) -> Outcome:
+    def _sent_next(self, plan: LoginPlan, attempt: Attempt, followed: Followed, passwords: Sequence[str]) -> Outcome:
+        request = followed.request or PLAIN
+        if request.method in (GET, "HEAD") and not plan.allow_get:
+            return Outcome(
+                failure="its form puts the password into a URL (GET), which servers and proxies log; "
+                "allow_get of the login permits that"
+            )
+        where = origin_of(followed.url)
         if registrable_domain(host_of(followed.url)) != plan.site:
-            return Outcome(failure=f"its form leads to another site ({origin_of(followed.url)})")
+            return Outcome(failure=f"its form leads to another site ({where})")
+        if why := why_no_password(plan.url, followed.url, plan.action_hosts):
+            return Outcome(failure=f"its form leads to {where}: {why}")
         attempt.url, attempt.request, attempt.is_sent, attempt.hops = followed.url, followed.request, True, 0
+        attempt.passwords, attempt.is_in_url = tuple(passwords), request.method in (GET, "HEAD")
+        if attempt.request is not None:
+            attempt.request = replace(attempt.request, goes_anywhere=False)
         return Outcome()
 
     # --- the pages of a session ---
@@ -287,9 +426,10 @@ class Logins:
             return False
         page = await self._page_of(session, response)
         try:
-            return await self._is_logged_in(page) is False
+            verdict = await self._verdict(page)
         finally:
             page.close()
+        return isinstance(verdict, Verdict) and verdict.is_in is False
 
     def lose(self, claim: Claim, session: Session, login: int) -> bool:
         """A page of the session that this login began shows that it has ended; False: the page wants more than a login,
@@ -310,6 +450,11 @@ class Logins:
         """A page of a session came as it should."""
         if self._lost_with:
             self._lost_with.pop(claim.fingerprint, None)
+
+
+def _named(target: str, attempt: Attempt) -> str:
+    """Where a redirect leads to, without what was put into the form: a host may have it in its name."""
+    return without(origin_of(target), attempt.passwords)
 
 
 def _fill_by(plan: LoginPlan, page: Page) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -126,6 +127,8 @@ class Treacherous(MembersSite):
         if "evil.test" in asked.url or asked.url.partition("?")[0].endswith("/login"):
             self.asked.append(asked)
             return self.login_page
+        if asked.url.endswith("/sign/in"):
+            return html(FORM.format("/in").replace("post", "get"))
         return super().respond(asked)
 
 
@@ -138,7 +141,10 @@ TREACHERY = {
     "no such button": (html("<form id=in><input name=name></form>"), "LookupError: no button 'go'"),
     "forbidden": (Answer(status=403, body=b"<p>no"), "status 403 for http://club.test/login"),
     "too many fields": (html(FORM.format("").replace("</form>", "<input name=x>" * 10_001)), "more than 10,000 fields"),
-    "it never lets anybody in": (html(FORM.format("")), "does not look logged in"),
+    "it never lets anybody in": (html(FORM.format("")), "logged_in says no to http://club.test/login (status 200)"),
+    "its form goes elsewhere": (html(FORM.format("//www.club.test/")), "to http://www.club.test: it is another host"),
+    "its form is sent by GET": (html(FORM.format("").replace("post", "get")), "puts the password into a URL (GET)"),
+    "it redirects to a form that is sent by GET": (redirect("/sign/in"), "puts the password into a URL (GET)"),
     "overloaded": (Answer(status=503), "no answer after 3 attempts (status 503)"),
 }  # fmt: skip
 
@@ -157,6 +163,66 @@ def test_a_login_gone_wrong_stops_the_site_and_tells_nobody_the_password(
     assert (found.items, found.dead, site.logins) == ([], {}, 0)
     assert not [asked for asked in site.asked if "evil.test" in asked.url and asked.method == "POST"]
     assert len(site.asked) < 20
+
+
+class RoutedByQuery(MembersSite):
+    """Each page is /index.php, and its query says which."""
+
+    def respond(self, asked: Asked) -> Answer | None:
+        route = dict(parse_qsl(asked.url.partition("?")[2])).get("route", "")
+        path = "/login" if route == "account/login" else f"/{route}"
+        if asked.url.endswith("/robots.txt"):
+            return None
+        inner = Asked(method=asked.method, url=f"http://club.test{path}", headers=asked.headers, body=asked.body)
+        answer = super().respond(inner)
+        assert answer is not None
+        target = b"/index.php?back=1&route=account%2Flogin" if path != "/login" else b"/index.php?route=p/0"
+        headers = [(name, target if name == b"Location" else value) for name, value in answer.headers]
+        body = answer.body.replace(b"href=/", b"href=/index.php?route=")
+        return Answer(status=answer.status, headers=headers, body=body)
+
+
+def test_a_site_that_routes_by_the_query_is_crawled_whole() -> None:
+    site = RoutedByQuery(pages=8, lasts=5)
+    app = Crawler()
+
+    @app.login("http://club.test/index.php?route=account/login")
+    def fill_in(page: Page) -> None:
+        page.submit("#in", {"user": "me", "pass": PASSWORD}, button="go")
+
+    @app.page()
+    def every(page: Page) -> Iterator[Any]:
+        yield {"path": page.url.rpartition("=")[2]}
+
+    with serve(site) as web:
+        found = crawl(app, START, web=web)
+    assert paths(found.items) == sorted(["http://club.test/", "", *(f"p/{n}" for n in range(8))])
+    assert (found.dead, site.refused, site.logins) == ({}, 0, 1 + site.ended)
+
+
+@pytest.mark.parametrize("says", [None, True])
+def test_a_function_may_say_of_a_page_that_it_can_not_tell(says: bool | None) -> None:
+    site = MembersSite(pages=3)
+    app = app_of(judged=False)
+    app.logged_in(lambda page: says if b"member" in page.body else None)
+    with serve(site) as web:
+        found = crawl(app, START, web=web)
+    assert (paths(found.items), found.dead, site.logins) == (wanted(site), {}, 1)
+
+
+def test_one_that_says_no_stops_the_site_whatever_others_say(caplog: pytest.LogCaptureFixture) -> None:
+    app = app_of(judged=False)
+    app.logged_in(lambda page: True)
+
+    @app.logged_in
+    def is_mine(page: Page) -> bool:
+        return "me" in page.title
+
+    with serve(MembersSite()) as web:
+        found = crawl(app, START, web=web)
+    (failed,) = [record for record in caplog.records if record.getMessage() == "login.failed"]
+    assert failed.__dict__["why"] == "@app.logged_in: is_mine says no to http://club.test/ (status 200)"
+    assert (found.items, found.dead) == ([], {})
 
 
 def test_a_flood_of_cookies_is_bounded_and_the_session_goes_on() -> None:
