@@ -1,10 +1,7 @@
 """What a browser sends for a form: its fields by the HTML standard, without scripts and files. Pure.
 
-The standard's "constructing the entry list" goes through the fields whose owner is the form, in the order of the
-document. Who owns a field: the form that its `form` attribute names, else the one that is open where it begins
-(form_owners.py), else the form around it.
-
-A tree may hold 100,000 fields in any nesting: what lies around them is read once for each element, not for each field.
+The standard's "constructing the entry list" goes through the fields whose owner is the form (form_fields.py), in the
+order of the document.
 """
 
 import unicodedata
@@ -13,27 +10,30 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.charset import CODECS, form_bytes, is_unicode, name_of, with_query_in
-from crawler.content.form_owners import NUMBER, with_owners
+from crawler.content.form_fields import (
+    BOXES,
+    FIELDS_MAX,
+    PRESSED,
+    SHOWN_CHARS,
+    Field,
+    default_button,
+    fields_of,
+    matching,
+    numbered,
+    shown,
+    told,
+)
 from crawler.content.form_values import BLANKS, CLEANED
-from crawler.content.html import NO_EVENTS
 from crawler.errors import InvalidUrl
 from crawler.rules.text import one_line
 from crawler.rules.urls import canonicalize, join, scalar
 
-FIELDS_MAX = 10_000
 BYTES_MAX = 64 * 1024  # of what is sent: it waits in the queue with its URL
-SHOWN = 20  # names in a message
-SHOWN_CHARS = 60  # of each
 
 URLENCODED, MULTIPART, PLAIN = "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"
-_CONTROLS = "input,button,select,textarea"
-_FOREIGN, _HTML_IN_FOREIGN = frozenset(("svg", "math")), frozenset(("foreignObject", "desc", "title"))
-_BUTTONS = frozenset(("submit", "image", "reset", "button"))
-_PRESSED = frozenset(("submit", "image"))
-_BOXES = frozenset(("checkbox", "radio"))
 _CHOICES = frozenset(("checkbox", "radio", "select"))
 _DIRECTED = frozenset(("hidden", "text", "search", "tel", "url", "email", "password", "submit", "textarea"))
 _SUBMIT_LABEL = "Submit"  # value of a submit button without one, in an English browser; the standard has "" there
@@ -55,39 +55,58 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     has_password: bool = False  # was a field for one set?
 
 
+class Entry(NamedTuple):
+    """One field as it is sent."""
+
+    name: str
+    value: str
+    is_file: bool = False
+
+
 def filled(
     tree: LexborHTMLParser, form: str | LexborNode, values: Given, *, url: str, base: str, charset: str,
-    button: str = "", extra: bool = False,
+    button: str | None = "", extra: bool = False,
 ) -> Submission:  # fmt: skip
     """What is sent when these fields of a form are set, and a button is pressed.
 
     `form`: a CSS selector that one form matches ("form": the only one), or its node. `values` by the names of fields:
     a text, several for fields with one name, or None to leave them out. Boxes are ticked and options chosen by their
-    value, or the first box by True. `button`: name or selector of the one that is pressed; "": none, and none is sent.
-    `url`, `base` and `charset` (a codec) of the page. `extra`: the form may lack the fields and options that are named.
+    value, or the first box by True. `button`: name or selector of the one that is pressed; "": the one that Enter
+    presses; None: no button is sent. `url`, `base` and `charset` (a codec) of the page. `extra`: the form may lack the
+    fields and options that are named.
 
     Raises LookupError for what the form does not have, ValueError for what can't be sent, each in one line.
     """
-    tree, node = _numbered(tree, _form_in(tree, form))
-    fields = _fields_of(tree, node)
-    pressed = _button_in(tree, fields, button) if button else None
-    codec = _codec_of(node, charset)
-    given, beyond = _set(_told(node), fields, values, extra=extra)
+    tree, node = numbered(tree, _form_in(tree, form))
+    fields = fields_of(tree, node)
+    pressed = None if button is None else _button_in(tree, fields, button) if button else default_button(fields)
+    given, beyond = _set(told(node), fields, values, extra=extra)
+    return sent(node, fields, pressed, given, beyond, url=url, base=base, charset=charset)
+
+
+def sent(
+    form: LexborNode, fields: list[Field], pressed: Field | None, given: Mapping[int, list[str]],
+    beyond: Iterable[Entry] = (), *, url: str, base: str, charset: str,
+) -> Submission:  # fmt: skip
+    """What a form sends. `given`: the values of fields that were set, by the `mem_id` of their nodes; `beyond`: what is
+    sent besides. Raises ValueError for what can't be sent.
+    """
+    codec = _codec_of(form, charset)
     entries = [*_entries(fields, pressed, given, codec), *beyond]
     if len(entries) > FIELDS_MAX:
-        raise ValueError(f"{_told(node)} sends more than {FIELDS_MAX:,} fields")
+        raise ValueError(f"{told(form)} sends more than {FIELDS_MAX:,} fields")
     if sum(len(entry.name) + len(entry.value) for entry in entries) > BYTES_MAX:
         raise ValueError(_TOO_LONG)
 
-    method = _keyword(node, pressed, "method", ("get", "post", "dialog")) or "get"
+    method = _keyword(form, pressed, "method", ("get", "post", "dialog")) or "get"
     if method == "dialog":
-        raise ValueError(f"{_told(node)} has method=dialog: it closes a dialog, and sends nothing")
-    target = _action(node, pressed, url, base, charset)
+        raise ValueError(f"{told(form)} has method=dialog: it closes a dialog, and sends nothing")
+    target = _action(form, pressed, url, base, charset)
     pairs = [(form_bytes(codec, _lines(one.name)), form_bytes(codec, _lines(one.value))) for one in entries]
     if method == "get":
         has_password = any(one.kind == "password" and any(given.get(one.node.mem_id, ())) for one in fields)
         return Submission(method="GET", url=_with_query(target, _urlencoded(pairs)), has_password=has_password)
-    encoding = _keyword(node, pressed, "enctype", (URLENCODED, MULTIPART, PLAIN))
+    encoding = _keyword(form, pressed, "enctype", (URLENCODED, MULTIPART, PLAIN))
     if encoding == MULTIPART:
         body, encoding = _multipart(pairs, [entry.is_file for entry in entries])
     elif encoding == PLAIN:
@@ -110,194 +129,40 @@ def _form_in(tree: LexborHTMLParser, form: str | LexborNode) -> LexborNode:
         if form.tag != "form":
             raise ValueError(f"a {form.tag} is not a form")
         return form
-    found = _matching(tree, form)
+    found = matching(tree, form)
     if len(found) == 1:
         if found[0].tag != "form":
             raise ValueError(f"{form!r} matches a {found[0].tag}, not a form")
         return found[0]
     if found:
-        raise ValueError(f"{len(found)} elements match {form!r} ({_shown(map(_told, found))}): name one form")
+        raise ValueError(f"{len(found)} elements match {form!r} ({shown(map(told, found))}): name one form")
     forms = tree.css("form")
-    there_are = f"there are: {_shown(map(_told, forms))}" if forms else "the page has no form"
+    there_are = f"there are: {shown(map(told, forms))}" if forms else "the page has no form"
     raise LookupError(f"no form matches {form!r} ({there_are})")
 
 
-def _numbered(tree: LexborHTMLParser, form: LexborNode) -> tuple[LexborHTMLParser, LexborNode]:
-    """The same page and form, with the numbers of forms; as it is if the tree was changed after it was parsed."""
-    forms = tree.css("form")
-    numbered = LexborHTMLParser(with_owners(tree.raw_html), options=NO_EVENTS)
-    same = numbered.css("form")
-    at = next((n for n, one in enumerate(forms) if one.mem_id == form.mem_id), len(forms))
-    return (numbered, same[at]) if len(same) == len(forms) > at else (tree, form)
-
-
-def _matching(tree: LexborHTMLParser, selector: str) -> list[LexborNode]:
-    try:
-        return tree.css(selector)
-    except SelectolaxError:
-        raise ValueError(f"{selector!r} is not a valid selector") from None
-
-
-class _Field(NamedTuple):
-    """`kind`: the type of an input or a button, else "select" or "textarea"."""
-
-    node: LexborNode
-    kind: str
-    name: str
-    is_disabled: bool
-    direction: str  # of the text around it
-
-    @property
-    def value(self) -> str:
-        return self.node.attrs.sget("value") or ""
-
-    @property
-    def is_button(self) -> bool:
-        return self.kind in _BUTTONS
-
-    def has(self, attribute: str) -> bool:
-        return attribute in self.node.attrs
-
-
-class _Place(NamedTuple):
-    """What the elements around a field make of it."""
-
-    form: int = 0  # the nearest
-    is_disabled: bool = False
-    is_suggestion: bool = False  # in a datalist
-    is_foreign: bool = False  # in a picture or a formula: not a field at all
-    direction: str = "ltr"
-
-
-_OUTSIDE = _Place()
-
-
-class _Places:
-    """The place that each element is for what it holds."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, _Place] = {}
-        self._legends: dict[int, int] = {}
-
-    def around(self, node: LexborNode) -> _Place:
-        path, above = list[LexborNode](), node.parent
-        while above is not None and above.is_element_node and above.mem_id not in self._known:
-            path.append(above)
-            above = above.parent
-        place = self._known.get(above.mem_id, _OUTSIDE) if above is not None else _OUTSIDE
-        for one in reversed(path):
-            self._known[one.mem_id] = place = self._within(one, place)
-        return place
-
-    def _within(self, node: LexborNode, place: _Place) -> _Place:
-        tag = node.tag
-        if tag == "form":
-            place = place._replace(form=node.mem_id)
-        elif tag == "fieldset" and "disabled" in node.attrs:
-            place = place._replace(is_disabled=True)
-        elif tag == "legend" and (fieldset := node.parent) is not None and fieldset.tag == "fieldset":
-            if self._first_legend(fieldset) == node.mem_id:
-                place = place._replace(is_disabled=self.around(fieldset).is_disabled)
-        elif tag == "datalist":
-            place = place._replace(is_suggestion=True)
-        elif tag in _FOREIGN or tag in _HTML_IN_FOREIGN:
-            place = place._replace(is_foreign=tag in _FOREIGN)
-        direction = (node.attrs.sget("dir") or "").lower()
-        return place._replace(direction=direction) if direction in ("ltr", "rtl") else place
-
-    def _first_legend(self, fieldset: LexborNode) -> int:
-        if fieldset.mem_id not in self._legends:
-            found = next((child.mem_id for child in fieldset.iter() if child.tag == "legend"), 0)
-            self._legends[fieldset.mem_id] = found
-        return self._legends[fieldset.mem_id]
-
-
-def _fields_of(tree: LexborHTMLParser, form: LexborNode) -> list[_Field]:
-    """The fields that a form owns. Raises ValueError for too many."""
-    places, number = _Places(), form.attrs.sget(NUMBER)
-    named: set[str] | None = None  # what `form` attributes call it, once there is one
-    found = list[_Field]()
-    for node in tree.css(_CONTROLS):
-        place = places.around(node)
-        if "form" in node.attrs:
-            if named is None:
-                named = _first_with_id(tree, form)
-            is_ours = (node.attrs.sget("form") or "") in named
-        else:
-            owner = node.attrs.sget(NUMBER)
-            is_ours = owner == number if owner else place.form == form.mem_id
-        if not is_ours or place.is_suggestion or place.is_foreign:
-            continue
-        if len(found) == FIELDS_MAX:
-            raise ValueError(f"{_told(form)} has more than {FIELDS_MAX:,} fields")
-        is_disabled = place.is_disabled or "disabled" in node.attrs
-        name = node.attrs.sget("name") or ""
-        found.append(_Field(node, _kind_of(node), name, is_disabled, place.direction))
-    return found
-
-
-def _first_with_id(tree: LexborHTMLParser, form: LexborNode) -> set[str]:
-    """The id of a form if it leads to it, being the first element that has it."""
-    wanted = form.attrs.sget("id") or ""
-    if not wanted:
-        return set()
-    first = next(node for node in tree.css("[id]") if node.attrs.sget("id") == wanted)
-    return {wanted} if first.mem_id == form.mem_id else set()
-
-
-def _kind_of(node: LexborNode) -> str:
-    tag = node.tag or ""
-    if tag in ("select", "textarea"):
-        return tag
-    kind = (node.attrs.sget("type") or "").lower()
-    if tag == "button":
-        return kind if kind in ("reset", "button") else "submit"
-    return kind if kind in _BUTTONS or kind in _BOXES or kind in CLEANED or kind in ("hidden", "file") else "text"
-
-
-def _button_in(tree: LexborHTMLParser, fields: list[_Field], wanted: str) -> _Field:
+def _button_in(tree: LexborHTMLParser, fields: list[Field], wanted: str) -> Field:
     """The button that is pressed, by its name or a selector."""
-    buttons = [field for field in fields if field.kind in _PRESSED]
+    buttons = [field for field in fields if field.kind in PRESSED]
     found = [field for field in buttons if field.name == wanted]
     if not found:
-        matching = {node.mem_id for node in _matching(tree, wanted)}
-        found = [field for field in buttons if field.node.mem_id in matching]
+        fitting = {node.mem_id for node in matching(tree, wanted)}
+        found = [field for field in buttons if field.node.mem_id in fitting]
     if len(found) == 1:
         return found[0]
     if found:
-        those = _shown(f'[name="{one.name}"][value="{one.value}"]' for one in found)
+        those = shown(f'[name="{one.name}"][value="{one.value}"]' for one in found)
         raise ValueError(f"{len(found)} buttons match {wanted!r} ({those}): name one by a selector")
-    raise LookupError(f"no button {wanted!r} (there are: {_shown(one.name or '(without a name)' for one in buttons)})")
-
-
-def _told(node: LexborNode) -> str:
-    """A form as a selector."""
-    for attribute in ("id", "name", "action"):
-        if value := node.attrs.sget(attribute):
-            return f'{node.tag}[{attribute}="{value[:SHOWN_CHARS]}"]'
-    return str(node.tag)
-
-
-def _shown(names: Iterable[str]) -> str:
-    """Names for a message: each once, in one line, not too many."""
-    distinct = list(dict.fromkeys(one_line(name[: 2 * SHOWN_CHARS]) for name in names))
-    more = f" and {len(distinct) - SHOWN:,} more" if len(distinct) > SHOWN else ""
-    return (", ".join(distinct[:SHOWN]) or "none") + more
+    raise LookupError(f"no button {wanted!r} (there are: {shown(one.name or '(without a name)' for one in buttons)})")
 
 
 # --- what they send ---
 
 
-class _Entry(NamedTuple):
-    name: str
-    value: str
-    is_file: bool = False
-
-
-def _entries(fields: list[_Field], pressed: _Field | None, given: Mapping[int, list[str]], codec: str) -> list[_Entry]:
+def _entries(fields: list[Field], pressed: Field | None, given: Mapping[int, list[str]], codec: str) -> list[Entry]:
     """`given`: values of fields that were set."""
     ticked = {field.name: field.node.mem_id for field in fields if field.kind == "radio" and field.has("checked")}
-    entries = list[_Entry]()
+    entries = list[Entry]()
     for field in fields:
         if field.is_button:
             if pressed is not None and field.node.mem_id == pressed.node.mem_id:
@@ -309,23 +174,23 @@ def _entries(fields: list[_Field], pressed: _Field | None, given: Mapping[int, l
         if values is None:
             is_charset = field.kind == "hidden" and field.name.lower() == "_charset_"
             values = [name_of(codec)] if is_charset else _default(field, ticked)
-        entries += [_Entry(field.name, value, field.kind == "file") for value in values]
+        entries += [Entry(field.name, value, field.kind == "file") for value in values]
         entries += _direction(field, values)
     return entries
 
 
-def _of_button(field: _Field) -> list[_Entry]:
+def _of_button(field: Field) -> list[Entry]:
     if field.kind == "image":  # where it was clicked
         prefix = f"{field.name}." if field.name else ""
-        return [_Entry(f"{prefix}x", "0"), _Entry(f"{prefix}y", "0")]
+        return [Entry(f"{prefix}x", "0"), Entry(f"{prefix}y", "0")]
     if not field.name:
         return []
     is_plain_input = field.node.tag == "input" and not field.has("value")
     value = _SUBMIT_LABEL if is_plain_input else field.value
-    return [_Entry(field.name, value), *_direction(field, [value])]
+    return [Entry(field.name, value), *_direction(field, [value])]
 
 
-def _direction(field: _Field, values: list[str]) -> list[_Entry]:
+def _direction(field: Field, values: list[str]) -> list[Entry]:
     """For `dirname`: the direction of the text."""
     name = field.node.attrs.sget("dirname") or ""
     if not name or not values or field.kind not in _DIRECTED:
@@ -336,10 +201,10 @@ def _direction(field: _Field, values: list[str]) -> list[_Entry]:
         own = "rtl" if next((kind for kind in strong if kind in ("L", "R", "AL")), "L") != "L" else "ltr"
     elif own not in ("ltr", "rtl"):
         own = "ltr" if field.kind == "tel" else field.direction
-    return [_Entry(name, own)]
+    return [Entry(name, own)]
 
 
-def _default(field: _Field, ticked: Mapping[str, int]) -> list[str]:
+def _default(field: Field, ticked: Mapping[str, int]) -> list[str]:
     if field.kind == "select":
         return _chosen(field)
     if field.kind == "textarea":
@@ -354,7 +219,7 @@ def _default(field: _Field, ticked: Mapping[str, int]) -> list[str]:
     return [clean(field.value, field.node) if clean else field.value]
 
 
-def _box_value(field: _Field) -> str:
+def _box_value(field: Field) -> str:
     return field.value if field.has("value") else "on"
 
 
@@ -364,7 +229,7 @@ class _Option(NamedTuple):
     is_disabled: bool
 
 
-def _options(field: _Field) -> Iterator[_Option]:
+def _options(field: Field) -> Iterator[_Option]:
     for node in field.node.css("option"):
         above = node.parent
         group = [above] if above is not None and above.tag == "optgroup" else []
@@ -380,7 +245,7 @@ def _label(option: LexborNode) -> str:
 _TO_BLANK = str.maketrans(dict.fromkeys(BLANKS, " "))
 
 
-def _chosen(field: _Field) -> list[str]:
+def _chosen(field: Field) -> list[str]:
     options = list(_options(field))
     chosen = [option for option in options if option.is_selected]
     if not field.has("multiple"):
@@ -398,12 +263,12 @@ def _integer(text: str) -> int:
 # --- what was set ---
 
 
-def _set(form: str, fields: list[_Field], values: Given, *, extra: bool) -> tuple[dict[int, list[str]], list[_Entry]]:
+def _set(form: str, fields: list[Field], values: Given, *, extra: bool) -> tuple[dict[int, list[str]], list[Entry]]:
     """The values of each field that is named, and those for which there is none."""
-    by_name = dict[str, list[_Field]]()
+    by_name = dict[str, list[Field]]()
     for field in fields:
         by_name.setdefault(field.name, []).append(field)
-    found, beyond = dict[int, list[str]](), list[_Entry]()
+    found, beyond = dict[int, list[str]](), list[Entry]()
     for name, value in values.items():
         named = by_name.get(name, [])
         usable = [field for field in named if not field.is_button]
@@ -411,7 +276,7 @@ def _set(form: str, fields: list[_Field], values: Given, *, extra: bool) -> tupl
         if named and not usable:
             raise ValueError(f"{name!r} is a button of {form}: name it with button=")
         if not usable and not extra:
-            names = _shown(one for one, those in by_name.items() if one and not all(field.is_button for field in those))
+            names = shown(one for one, those in by_name.items() if one and not all(field.is_button for field in those))
             raise LookupError(f"{form} has no field {name!r} (there are: {names})")
         if wanted is None:
             found |= {field.node.mem_id: [] for field in usable}
@@ -419,14 +284,14 @@ def _set(form: str, fields: list[_Field], values: Given, *, extra: bool) -> tupl
         assigned, rest, choices = _assigned(name, usable, wanted)
         if rest and not extra:
             is_known = not choices or rest[0] in choices
-            why = f"it takes {len(wanted) - len(rest)} in all" if is_known else f"there are: {_shown(choices)}"
+            why = f"it takes {len(wanted) - len(rest)} in all" if is_known else f"there are: {shown(choices)}"
             raise LookupError(f"the field {name!r} of {form} can't have the value {rest[0]!r} ({why})")
         found |= assigned
-        beyond += [_Entry(name, one) for one in rest]
+        beyond += [Entry(name, one) for one in rest]
     return found, beyond
 
 
-def _assigned(name: str, fields: list[_Field], wanted: list[str]) -> tuple[dict[int, list[str]], list[str], list[str]]:
+def _assigned(name: str, fields: list[Field], wanted: list[str]) -> tuple[dict[int, list[str]], list[str], list[str]]:
     """The values of fields with one name, the values that none of them can have, and the choices that there are.
 
     Boxes and options take the values that they have. The fields for text get the others in order, those that are not
@@ -437,7 +302,7 @@ def _assigned(name: str, fields: list[_Field], wanted: list[str]) -> tuple[dict[
     found, rest, choices, is_ticked = dict[int, list[str]](), list(wanted), list[str](), False
     for field in fields:
         key = field.node.mem_id
-        if field.kind in _BOXES:
+        if field.kind in BOXES:
             is_open = field.kind == "checkbox" or not is_ticked
             found[key] = _common([_box_value(field)] if is_open else [], rest)
             is_ticked |= field.kind == "radio" and bool(found[key])
@@ -467,12 +332,12 @@ def _common(values: list[str], rest: list[str]) -> list[str]:
     return found
 
 
-def _wanted(name: str, value: Any, fields: list[_Field]) -> list[str] | None:
+def _wanted(name: str, value: Any, fields: list[Field]) -> list[str] | None:
     """Raises TypeError for what is no text, number, list of these, or answer to whether a box is ticked."""
     if value is None:
         return None
     if isinstance(value, bool):
-        boxes = [field for field in fields if field.kind in _BOXES]
+        boxes = [field for field in fields if field.kind in BOXES]
         if fields and not boxes:
             raise TypeError(f"the field {name!r} is no box that is ticked or not: it takes a text")
         return [_box_value(boxes[0]) if boxes else "on"] if value else []
@@ -485,7 +350,7 @@ def _wanted(name: str, value: Any, fields: list[_Field]) -> list[str] | None:
 # --- the request ---
 
 
-def _keyword(form: LexborNode, pressed: _Field | None, name: str, known: tuple[str, ...]) -> str:
+def _keyword(form: LexborNode, pressed: Field | None, name: str, known: tuple[str, ...]) -> str:
     """An attribute of the form, which the button's may replace; "" for what is not known."""
     value = form.attrs.sget(name)
     if pressed is not None and pressed.has(f"form{name}"):
@@ -503,7 +368,7 @@ def _codec_of(form: LexborNode, charset: str) -> str:
     return "utf-8" if is_unicode(codec) else codec
 
 
-def _action(form: LexborNode, pressed: _Field | None, url: str, base: str, charset: str) -> str:
+def _action(form: LexborNode, pressed: Field | None, url: str, base: str, charset: str) -> str:
     """Where it is sent. Raises ValueError for what can't be fetched."""
     action = form.attrs.sget("action") or ""
     if pressed is not None and pressed.has("formaction"):
@@ -512,7 +377,7 @@ def _action(form: LexborNode, pressed: _Field | None, url: str, base: str, chars
         return url
     target = join(base, action if is_unicode(charset) else with_query_in(charset, action))
     if target is None:
-        raise ValueError(f"{_told(form)} leads to {one_line(action[: 2 * SHOWN_CHARS])!r}, which is not an http URL")
+        raise ValueError(f"{told(form)} leads to {one_line(action[: 2 * SHOWN_CHARS])!r}, which is not an http URL")
     return target
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import with_query_in
-from crawler.content.forms import filled
+from crawler.content.forms import Submission, filled
 from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, extract_text
 from crawler.content.json_text import json_of, jsonld_of
 from crawler.content.sniff import decode, detect_charset
@@ -283,15 +283,16 @@ class Page:
         return len(found)
 
     def submit(
-        self, form: str | LexborNode = "form", values: Mapping[str, Any] | None = None, *, button: str = "",
-        label: str = "", priority: float = 0.0, extra: bool = False, **carried: Any,
+        self, form: str | LexborNode = "form", values: Mapping[str, Any] | None = None, *,
+        button: str | None = "", label: str = "", priority: float = 0.0, extra: bool = False, **carried: Any,
     ) -> int:  # fmt: skip
         """Send a form of the page, as a browser would: with its method, action, hidden fields and defaults.
 
         `form`: a CSS selector that one form matches, or its node; without one the only form. `values`: what to put into
         its fields, by name: a text, a list for several, True or False for a box, None to leave it out; `extra`: also
         into fields and options that it does not have, as a script would add them. `button`: name or selector of the one
-        to press. `carried`: `meta`, `headers`, `key`, `again`, `session` ... as of `follow`.
+        to press; "": the one that Enter presses; None: none. `carried`: `meta`, `headers`, `key`, `session` ... as of
+        `follow`.
 
         Raises LookupError for a form, field or button that there is not, ValueError and TypeError for what can't be
         chosen or sent, and for a password that would be part of a URL (GET), and what `follow` raises.
@@ -300,6 +301,9 @@ class Page:
             self.html, form, values or {}, url=self.url, base=self._base, charset=self.charset, button=button,
             extra=extra,
         )  # fmt: skip
+        return self._send(found, label=label, priority=priority, **carried)
+
+    def _send(self, found: Submission, **carried: Any) -> int:
         if found.has_password and not self._may_have_secret_urls:
             raise ValueError("this form puts the password into a URL (GET), which would be in every file and log")
         if found.method != GET:
@@ -307,7 +311,7 @@ class Page:
                 "body": found.body,
                 "headers": {"Content-Type": found.content_type, **carried.pop("headers", {})},
             }
-        return self.follow(found.url, label=label, priority=priority, **carried)
+        return self.follow(found.url, **carried)
 
     def retry(self, delay: float = 0.0) -> None:
         """Have this page requested again, in `delay` seconds at the earliest, as a failed attempt: items and links of

@@ -129,7 +129,7 @@ class Answers:
         self._notes.cut_off(claim, page_request.started_at)
         if logins.lose(claim, session, page_request.login):
             return Requeue()
-        detail = "it leads to the login again, right after one that holds"
+        detail = "it leads to the login again, right after one whose last page looked right"
         return attempt_failed(
             page_request, self._hosts.policy.failed(claim, FailureKind.LOGIN_REQUIRED, detail, settled)
         )

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from selectolax.lexbor import LexborNode
 
 from crawler.content.html import redirect_target
+from crawler.content.login_forms import filled_login
 from crawler.errors import InvalidUrl, UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
@@ -163,6 +164,18 @@ class LoginPage(Page):
         self._note(*given, headers)
         self.passwords += _texts_in(given)
         return super().follow(target, form=form, json=json, body=body, headers=headers, **more)
+
+    def submit_login(self, form: str, user: str, password: str) -> None:
+        """Fill in and send the login form, or the one that a CSS selector names.
+
+        Raises LookupError for a page without one, ValueError for what can't be sent.
+        """
+        found, typed = filled_login(
+            self.html, form, user, password, url=self.url, base=self._base, charset=self.charset
+        )  # fmt: skip
+        self._note(user, password, typed)
+        self.passwords += [password, typed]
+        self._send(found)
 
     def _note(self, *given: Any) -> None:
         self.given += _texts_in(given)
@@ -381,7 +394,8 @@ class Logins:
                 failure = await self._called(plan.function, page)
                 why = failure.detail if isinstance(failure, CodeFailure) else ""
             else:
-                _fill_by(plan, page)
+                assert plan.settings is not None
+                page.submit_login(plan.settings.form, plan.settings.user, plan.password)
         except (LookupError, ValueError) as error:
             why = f"{plan.url}: {error}"
         finally:
@@ -455,22 +469,3 @@ class Logins:
 def _named(target: str, attempt: Attempt) -> str:
     """Where a redirect leads to, without what was put into the form: a host may have it in its name."""
     return without(origin_of(target), attempt.passwords)
-
-
-def _fill_by(plan: LoginPlan, page: Page) -> None:
-    """Fill in user and password where the form has them. Raises LookupError, ValueError."""
-    assert plan.settings is not None
-    selector = plan.settings.form
-    forms = page.css(selector) if selector else [form for form in page.css("form") if form.css("input[type=password]")]
-    if not forms:
-        raise LookupError(f"no form fits {selector!r}" if selector else "no form has a password")
-    fields = [node for node in forms[0].css("input") if node.attributes.get("name")]
-    kinds = [(node.attributes.get("type") or "text").lower() for node in fields]
-    if "password" not in kinds:
-        raise LookupError("its form has no password")
-    at = kinds.index("password")
-    users = [n for n in range(at) if kinds[n] in ("text", "email", "tel", "search")]
-    if not users:
-        raise LookupError("its form has no field for the user before the password; @app.login can fill it")
-    user, password = (fields[n].attributes["name"] or "" for n in (users[-1], at))
-    page.submit(forms[0], {user: plan.settings.user, password: plan.password})

@@ -178,7 +178,8 @@ def test_every_encoding_has_a_name_that_leads_to_it(label: str) -> None:
 _SUBMIT = """([form, button]) => {
   const found = document.querySelector(form);
   const all = [...found.elements, ...document.querySelectorAll('input[type=image]')];
-  const pressed = button && (all.find(one => one.name === button) || document.querySelector(button));
+  const pressed = button === "" ? [...found.elements].find(one => one.type === 'submit')
+    : button && (all.find(one => one.name === button) || document.querySelector(button));
   found.noValidate = true;
   setTimeout(() => pressed ? found.requestSubmit(pressed) : found.submit(), 0);
 }"""

@@ -55,12 +55,12 @@ class MembersSite:
     def _login(self, asked: Asked) -> Answer:
         if asked.method == "GET":
             form = "<input name=q></form><form id=in method=post><input type=hidden name=token value=t{}>"
-            fields = "<input name=user><input type=password name=pass><button name=go>in</button>"
+            fields = "<input name=user><input type=password name=pass><button name=go value=in>in</button>"
             return html(
                 f"<form action=/search>{form.format(self.logins)}{fields}</form>", ("Set-Cookie", "pre=1; Path=/")
             )
         given = parse_qs(asked.body.decode())
-        if given.get("pass") != [PASSWORD] or given.get("token") != [f"t{self.logins}"] or given.get("user") != ["me"]:
+        if given != {"user": ["me"], "pass": [PASSWORD], "token": [f"t{self.logins}"], "go": ["in"]}:
             self.refused += 1
             return html("<p>wrong</p><form method=post><input type=password name=pass></form>")
         self.logins += 1
