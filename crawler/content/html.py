@@ -7,12 +7,14 @@ followed:
     link [rel: next, prev, alternate]     yes; canonical is a hint, reported separately; other rels no
     iframe, frame [src]                   yes
     meta http-equiv=refresh               yes, as a link; a Refresh header likewise, by the URL of the page
-    base [href]                           the first valid http(s) one, anywhere in the document
+    base [href]                           the first one, anywhere in the document
     noscript                              its content is markup like any other
     template [shadowrootmode]             its links, like those around it, where browsers make a shadow root of it
     form, img, srcset, script, object, embed, other templates     never
+    iframe [srcdoc]                       never: a document in an attribute would be a second parse of unknown cost
 """
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -26,7 +28,7 @@ from crawler.content.sniff import decode, detect_charset
 from crawler.errors import InvalidUrl
 from crawler.media_type import is_html
 from crawler.model import LINK_RULES, ParsedPage
-from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all
+from crawler.rules.urls import BYTES_MAX, JoinCache, canonicalize, join, join_all, scheme_of
 
 TITLE_CHARS_MAX = 300
 LINK_BYTES_MAX = 1024 * 1024  # of the links of one page: they are in memory and on the way to the engine at once
@@ -59,6 +61,7 @@ _RESERVED = frozenset(
     ("annotation-xml", "color-profile", "font-face", "font-face-format", "font-face-name", "font-face-src",
      "font-face-uri", "missing-glyph")
 )  # fmt: skip
+_NOWHERE = "nowhere://base/"  # what is relative to it can't be crawled
 SCRIPTED_TEXT_MAX = 200  # characters: "please enable JavaScript", and some more
 _ANCESTORS_MAX = 32
 
@@ -171,7 +174,7 @@ def parse_with_tree(
     found = _Found(tree.css(selector), selector, agent)
     nofollow = nofollow or found.nofollow
     spell = _Spelling("" if link_rules == 0 or is_unicode(markup.charset) else markup.charset)
-    base = _first_valid(url, spell.all(found.bases[:16]), bytes_max)
+    base = document_base(url, spell.all(found.bases[:1]))
     joined: list[str] = []
     dropped = 0
     if not (nofollow and obey_nofollow):
@@ -183,7 +186,7 @@ def parse_with_tree(
         title=found.title or "",
         links=tuple(joined),
         links_dropped=dropped,
-        canonical=_first_valid("", [join(base, href) or "" for href in spell.all(found.canonicals[:4])], bytes_max),
+        canonical=_first_valid([join(base, href) or "" for href in spell.all(found.canonicals[:4])], bytes_max),
         nofollow=nofollow,
         noindex=noindex or found.noindex,
         charset=markup.charset,
@@ -416,16 +419,27 @@ def _join_ms(base: str, hrefs: list[str]) -> float:
     return chars * _JOIN_MS_PER_CHAR + odd * _JOIN_MS_PER_ODD_CHAR
 
 
-def _first_valid(base: str, hrefs: list[str], bytes_max: int) -> str:
-    """The first reference that can be crawled, else `base`."""
-    for href in hrefs[:16]:
-        try:
-            url = join(base, href, bytes_max=bytes_max) if base else canonicalize(href, bytes_max=bytes_max)
-        except InvalidUrl:
-            continue
-        if url:
-            return url
-    return base
+def document_base(url: str, hrefs: Sequence[str]) -> str:
+    """What a document's references are relative to, by the first `hrefs` of its <base> elements: the page's own URL
+    where that is none, or is of javascript: or data:. Below one of another scheme they lead nowhere, as in browsers.
+    """
+    href = next(iter(hrefs), "")
+    is_foreign = scheme_of(href) not in ("", "http", "https", "javascript", "data")
+    return _NOWHERE if is_foreign else join(url, href) or url
+
+
+def base_of(tree: LexborHTMLParser, url: str, charset: str = "") -> str:
+    """The same of a whole tree, whose queries are in `charset`; "" is UTF-8."""
+    hrefs = [node.attrs.sget("href") or "" for node in tree.css("base[href]") if not _is_foreign(node)]
+    return document_base(url, _Spelling(charset).all(hrefs[:1]))
+
+
+def _first_valid(urls: list[str], bytes_max: int) -> str:
+    """The first one that can be crawled, else ""."""
+    for url in urls:
+        with contextlib.suppress(InvalidUrl):
+            return canonicalize(url, bytes_max=bytes_max)
+    return ""
 
 
 def extract_text(body: bytes, charset: str) -> str:

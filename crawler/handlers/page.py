@@ -10,16 +10,15 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import with_query_in
 from crawler.content.forms import Submission, filled
-from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, extract_text
+from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, base_of, extract_text
 from crawler.content.json_text import json_of, jsonld_of
 from crawler.content.sniff import decode, detect_charset
-from crawler.errors import InvalidUrl
 from crawler.handlers.tasks import storable
 from crawler.media_type import declared_type, is_html, is_xml
 from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response
 from crawler.redaction import bears_login
 from crawler.rules.requests import bytes_of, form_of, request_of, with_fields
-from crawler.rules.urls import canonicalize, join
+from crawler.rules.urls import join
 
 PRIORITY_MAX = 1000.0
 FOLLOW_MAX = 20_000
@@ -339,14 +338,7 @@ class Page:
 
     @cached_property
     def _base(self) -> str:
-        charset = self._query_charset
-        for node in self.html.css("base[href]"):
-            href = node.attrs.sget("href") or ""
-            try:
-                return canonicalize(join(self.url, with_query_in(charset, href) if charset else href) or "")
-            except InvalidUrl:
-                continue
-        return self.url
+        return base_of(self.html, self.url, self._query_charset)
 
 
 def _is_within(node: LexborNode, matching: Collection[int], known: dict[int, bool]) -> bool:

@@ -129,12 +129,22 @@ def looked_at(href: str, plain: Callable[[str], str], beyond: Callable[[str], st
     return found
 
 
+def scheme_of(href: str) -> str:
+    """The scheme that a reference begins with, in lower case; "" for none."""
+    return _scheme(href.translate(_IGNORED).lstrip(_BLANKS))
+
+
+def _scheme(text: str) -> str:
+    scheme, colon, _ = text.partition(":")
+    is_one = colon and scheme[:1].isalpha() and scheme.isascii() and all(c.isalnum() or c in "+-." for c in scheme)
+    return scheme.lower() if is_one else ""
+
+
 def _host_in(href: str, base: str) -> str:
     """Host of a reference as written, found as the standard's parser does; "" when there is none."""
     text = href.translate(_IGNORED).lstrip(_BLANKS)
-    scheme, colon, rest = text.partition(":")
-    if colon and scheme[:1].isalpha() and scheme.isascii() and all(c.isalnum() or c in "+-." for c in scheme):
-        scheme = scheme.lower()
+    if scheme := _scheme(text):
+        rest = text.partition(":")[2]
         if scheme not in ("http", "https"):
             raise ForeignSchemeError
         if base.startswith(f"{scheme}:") and not (rest[:1] in _HOST_ENDS[:2] and rest[1:2] in _HOST_ENDS[:2]):
@@ -225,8 +235,12 @@ def without_comment(line: str) -> str:
 def refuse_fields(line: str) -> None:
     """Raises InvalidUrl for a URL with fields behind a tab (lists of other crawlers): parsers would join them."""
     if "\t" in line.strip():
-        url = line.strip().partition("\t")[0]
-        raise InvalidUrl(line, f"has fields behind a tab: give {url} alone ('cut -f1' keeps the URLs of a file)")
+        raise InvalidUrl(line, fields_refused(line.strip().partition("\t")[0]))
+
+
+def fields_refused(url: str) -> str:
+    """Why a line with fields behind a URL is refused."""
+    return f"has fields behind a tab: give {url} alone ('cut -f1' keeps the URLs of a file)"
 
 
 def refuse_credentials(raw: str) -> None:
@@ -296,7 +310,7 @@ def join_all(
     distinct = dict.fromkeys([h.partition("#")[0] for h in hrefs])
     joined = list(map(known.get, distinct))
     if "" in distinct:
-        joined[list(distinct).index("")] = base
+        joined[list(distinct).index("")] = base if base.startswith(_HTTP) else _UNUSABLE
     if None in joined:
         if any(h[-1] <= " " for h in distinct if h and h not in known):  # such references are never cached
             distinct = dict.fromkeys(map(_without_fragment, hrefs))

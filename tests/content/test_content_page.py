@@ -83,13 +83,14 @@ def test_each_element_is_followed_by_the_policy_table(html, found):
         ("<base href=/b/><a href=x>", "/b/x"),
         ("<a href=x><base href=/b/>", "/b/x"),
         ("<base href=/1/><base href=/2/><a href=x>", "/1/x"),
-        ("<base href='javascript:x'><base href=data:,><base target=_top><base href=/2/><a href=x>", "/2/x"),
+        ("<base href='javascript:x'><base href=data:,><base target=_top><base href=/2/><a href=x>", "/d/x"),
+        ("<base target=_top><base href=/2/><a href=x>", "/2/x"),
         ("<base href=''><a href=x>", "/d/x"),
         ("<base href='http://o.test/q/r'><a href=x>", "http://o.test/q/x"),
         ("<base href='../up/'><a href=x>", "/up/x"),
     ],
 )
-def test_the_first_valid_base_resolves_all_links(html, found):
+def test_the_first_base_resolves_all_links(html, found):
     assert links(html) == [found]
 
 
