@@ -76,14 +76,17 @@ _ATTRIBUTES = re.compile(
     rb"(?:%b*+=%b*+(?:\"[^\"]*+\"|'[^']*+'|[^\t\n\f\r >\"'][^\t\n\f\r >]*+|(?=>))|(?!%b*+=%b*+[\"'])))*+"
     % (_BLANK, _BLANK, _BLANK, _BLANK)
 )
-# Text, well-formed tags that are no meta, and doctypes: what most pages begin with, in one step.
+# What is in them is text, in browsers. The prescan of the standard does not know that.
+_RAW = ("script", "style", "title", "textarea", "iframe", "xmp", "noembed", "noframes", "plaintext")
+_RAW_ENDS = {name.encode(): re.compile(rb"</%b[\t\n\f\r />]" % name.encode()) for name in _RAW}
+# Text, well-formed tags that are no meta and no such elements, and doctypes: what most pages begin with, in one step.
 _PASSED = re.compile(
-    rb"(?:[^<]*+<(?:![a-z][^>]*+|/?+(?!meta[\t\n\f\r />])[a-z][a-z0-9:-]*+"
-    rb"(?:%b++[a-z][a-z0-9:_.-]*+(?:=\"[^\"]*+\"|='[^']*+'|(?!%b*+=)))*+%b*+/?+)>)*+" % (_BLANK, _BLANK, _BLANK)
+    rb"(?:[^<]*+<(?:![a-z][^>]*+|/?+(?!(?:meta|%b)[\t\n\f\r />])[a-z][a-z0-9:-]*+"
+    rb"(?:%b++[a-z][a-z0-9:_.-]*+(?:=\"[^\"]*+\"|='[^']*+'|(?!%b*+=)))*+%b*+/?+)>)*+"
+    % ("|".join(_RAW).encode(), _BLANK, _BLANK, _BLANK)
 )
 _BEFORE_END = re.compile(rb"[\t\n\f\r /]*+>")
 _OF_HEAD = frozenset((b"script", b"style", b"noscript", b"link", b"meta", b"object", b"title", b"base"))
-_RAW = frozenset((b"script", b"style", b"title"))
 
 
 def declared(body: bytes) -> str | None:
@@ -98,8 +101,8 @@ def declared(body: bytes) -> str | None:
 
 
 def _prescan(data: bytes, *, is_in_head: bool = False) -> str | None:
-    """The first declaration in lower-case `data`, wherever the standard's prescan sees one. `is_in_head`: up to an
-    element that no head has.
+    """The first declaration in lower-case `data`, wherever browsers see one: by the standard's prescan, but not in the
+    text of scripts, styles and titles. `is_in_head`: up to an element that no head has.
     """
     if b"charset" in data:
         for name, found in _start_tags(data, is_in_head=is_in_head):
@@ -110,7 +113,7 @@ def _prescan(data: bytes, *, is_in_head: bool = False) -> str | None:
 
 def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
     """Names of the start tags that are whole, and the attributes of meta elements; without plain tags at the beginning.
-    `is_in_head`: all, up to a tag that no head has; what looks like one in a script or a style is none.
+    `is_in_head`: all, up to a tag that no head has. What looks like one in the text of a script is none.
     """
     at = 0
     if not is_in_head and (passed := _PASSED.match(data)):
@@ -125,10 +128,11 @@ def _start_tags(data: bytes, *, is_in_head: bool = False) -> Iterator[tuple[byte
             found, end = _attributes(data, tag.start(2) + len(name), are_wanted=name == b"meta")
             if end >= 0 and not is_end:
                 yield name, found
-                if is_in_head and name in _RAW:
-                    end = data.find(b"</" + name, end) - 1
-                    if end < -1:
+                if name in _RAW_ENDS:
+                    close = _RAW_ENDS[name].search(data, end)
+                    if close is None:
                         return
+                    end = close.start() - 1
         elif data[at + 1 : at + 2] in (b"!", b"/", b"?"):
             end = data.find(b">", at)
         else:
