@@ -1,5 +1,15 @@
 """Reads sitemaps: XML, sitemap indexes, plain lists, RSS and Atom, compressed or not, complete or cut off. Pure.
 
+    url, sitemap    each <loc> in it; a <loc> that is in none is one. Links to other languages (hreflang) are counted:
+                    each version has an entry of its own, and pages lead to the others
+    item (RSS)      <link>, else an Atom link of whatever prefix, else a <guid> that is a URL
+    entry (Atom)    the first <link> of rel "alternate" (in any case, or as the URI of the registry), else an <id> that
+                    is a URL
+    xml:base        of the file, the entry and the link
+    text            a URL a line (see `url_list`)
+
+What has no usable URL is counted.
+
 Expat reads what is XML, without document types: no entity is expanded, and nothing else is read. What is no XML from
 some place on, which is most often a bare "&" in a URL, is read from there by a lenient reader, and marked.
 """
@@ -7,16 +17,17 @@ some place on, which is most often a bare "&" in a URL, is read from there by a 
 import html
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 
 import msgspec
 
 from crawler.content.sniff import decode, detect_charset
+from crawler.content.url_list import lines_in, listed
 from crawler.rules.urls import join
 
 if TYPE_CHECKING:
@@ -50,7 +61,7 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     """Canonical URLs, distinct, in order: of pages in `urls`, of further sitemaps in `sitemaps`.
 
     `flaw`: why not all of it could be read; "" if all was. `oddity`: why it was read leniently. `left_out`: entries
-    without a usable URL.
+    without a usable URL. `alternates`: links to versions in other languages, which are not read.
     """
 
     urls: tuple[SitemapUrl, ...] = ()
@@ -58,6 +69,7 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     flaw: str = ""
     oddity: str = ""
     left_out: int = 0
+    alternates: int = 0
 
 
 def parse_sitemap(body: bytes, url: str) -> Sitemap:
@@ -66,12 +78,26 @@ def parse_sitemap(body: bytes, url: str) -> Sitemap:
     text = decode(body, detect_charset(body, ""))
     entries = _Entries(url)
     oddity = ""
-    if "<" in text[:1024]:
+    if "<" in text[:1024] and not text[:1024].lstrip("\ufeff \t\r\n")[:8].lower().startswith(_HTTP):
         oddity = _read_xml(text, _Reader(entries))
     else:
-        for line in islice(_lines(text), ENTRIES_MAX):
-            entries.add("url", {"loc": line} if line[:8].lower().startswith(("http://", "https://")) else {})
+        oddity = _read_lines(text, entries)
     return entries.found(flaw, oddity)
+
+
+_HTTP = ("http://", "https://")
+
+
+def _read_lines(text: str, entries: "_Entries") -> str:
+    """Read a URL a line; what is odd with it, or ""."""
+    mended = 0
+    for line in islice(lines_in(text), ENTRIES_MAX):
+        if (one := listed(line)) is not None:
+            is_url = not one.flaw and one.url[:8].lower().startswith(_HTTP)
+            mended += is_url and one.is_mended
+            loc = {"loc": one.url} if is_url else {}
+            entries.add("url", {**loc, "lastmod": one.lastmod, "priority": one.priority})
+    return f"{mended:,} of its lines have more than a URL" if mended else ""
 
 
 def _inflated(body: bytes) -> tuple[bytes, str]:
@@ -116,29 +142,36 @@ class _Entries:
         self._sitemaps: dict[str, None] = {}
         self._left_out = 0
         self._number = 0
+        self.alternates = 0
         self.is_one = False  # an element was met that only a sitemap or a feed has
 
     @property
     def is_full(self) -> bool:
         return self._number >= ENTRIES_MAX or len(self._urls) + len(self._sitemaps) >= URLS_MAX
 
-    def add(self, kind: str, values: dict[str, str]) -> None:
-        """One entry with the values of its elements, by lower-case name."""
-        self._number += 1
-        given = (
-            values.get("loc") or values.get("link") or values.get("href") or values.get("guid") or values.get("", "")
-        )
-        loc = self._url_of(given.strip())
-        if loc is None:
-            self._left_out += bool(values)
-        elif kind == "sitemap":
-            self._sitemaps[loc] = None
-        elif loc not in self._urls:
-            changed = next((values[name] for name in _DATES if values.get(name)), "")
-            self._urls[loc] = SitemapUrl(loc=loc, lastmod=changed, priority=_priority(values.get("priority")))
+    def add(self, kind: str, values: dict[str, str], bases: Sequence[str] = (), more: Sequence[str] = ()) -> None:
+        """One entry with the values of its elements, by lower-case name. `bases`: what its URL is relative to, from the
+        outermost; `more`: further values of its <loc>, each an entry with the same values.
+        """
+        base = self._base
+        for inner in bases:
+            base = join(base, inner) or base
+        for given in chain([_place_of(values)], more):
+            if self.is_full:
+                return
+            self._number += 1
+            loc = self._url_of(base, given.strip())
+            if loc is None:
+                self._left_out += 1
+            elif kind == "sitemap":
+                self._sitemaps[loc] = None
+            elif loc not in self._urls:
+                changed = next((values[name] for name in _DATES if values.get(name)), "")
+                self._urls[loc] = SitemapUrl(loc=loc, lastmod=changed, priority=_priority(values.get("priority")))
 
-    def _url_of(self, given: str) -> str | None:
-        return join(self._base, given) if given and "\ufffd" not in given else None  # which nobody meant
+    @staticmethod
+    def _url_of(base: str, given: str) -> str | None:
+        return join(base, given) if given and "\ufffd" not in given else None  # which nobody meant
 
     def found(self, flaw: str, oddity: str) -> Sitemap:
         if not (self.is_one or self._urls or self._sitemaps):
@@ -153,7 +186,15 @@ class _Entries:
             flaw=flaw,
             oddity=oddity,
             left_out=self._left_out,
+            alternates=self.alternates,
         )
+
+
+def _place_of(values: dict[str, str]) -> str:
+    """What an entry has as its URL."""
+    ids = (values.get(name, "") for name in ("guid", "id"))
+    named = values.get("loc") or values.get("link") or values.get("href")
+    return named or next((one for one in ids if one.lower().startswith(_HTTP)), "") or values.get("", "")
 
 
 _DATES = ("lastmod", "updated", "pubdate", "date", "published")
@@ -161,11 +202,16 @@ _VALUES = {
     "url": frozenset(("loc", "lastmod", "priority")),
     "sitemap": frozenset(("loc", "lastmod")),
     "item": frozenset(("link", "guid", *_DATES)),
-    "entry": frozenset(("link", *_DATES)),
+    "entry": frozenset(("link", "id", *_DATES)),
 }
+_ATOM = frozenset(("http://www.w3.org/2005/atom", "http://purl.org/atom/ns#"))
+_ATOM_PREFIXES = frozenset(("atom", "a10"))  # also where a file does not bind them
+_ALTERNATE = frozenset(("alternate", "http://www.iana.org/assignments/relation/alternate"))
 
 
 _ROOTS = frozenset(("urlset", "sitemapindex", "rss", "feed", "rdf"))
+_LISTS = {"urlset": "url", "sitemapindex": "sitemap"}  # and what is in them
+PREFIXES_MAX = 16
 
 
 class _Full(Exception):
@@ -175,14 +221,19 @@ class _Full(Exception):
 class _Reader:
     """Makes entries of the tags and texts of a file, from its XML parser or from the lenient one.
 
-    An element belongs to its entry if it has the same prefix and no other element is around it: the <image:loc> of a
-    page, or the <loc> of its image, is not its own.
+    An element belongs to its entry if it has the same prefix, or that of Atom, and no other element is around it: the
+    <image:loc> of a page, or the <loc> of its image, is not its own.
     """
 
     def __init__(self, entries: _Entries) -> None:
         self._entries = entries
         self._entry = self._prefix = ""  # the name of the open entry, and its prefix
+        self._is_bare = False  # the entry is a <loc> without one
+        self._list = ("", "")  # the prefix of a sitemap's root, and what its entries are
+        self._atom = set(_ATOM_PREFIXES)
+        self._bases = {"": "", "entry": "", "link": ""}  # xml:base of the file, the entry, and its link
         self._values: dict[str, str] = {}
+        self._more: list[str] = []  # further values of <loc>
         self._value = ""  # the name of the element whose text is read; that of the entry itself is ""
         self._text: list[str] = []
         self._chars = 0
@@ -192,21 +243,49 @@ class _Reader:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         prefix, _, local = name.lower().rpartition(":")
         self._entries.is_one |= local in _ROOTS
+        if attributes:
+            self._note_prefixes(attributes)
         if local in _VALUES and (not self._entry or (prefix == self._prefix and local == self._entry)):
-            self.keep()
-            self.close()
-            self._entry, self._prefix = local, prefix
+            self._begin(local, prefix, attributes)
+        elif local == "loc" and prefix == self._list[0] and self._list[1] and (not self._entry or self._is_bare):
+            self._begin(self._list[1], prefix, {})
+            self._is_bare, self._value = True, local
         elif not self._entry:
-            return
+            self._note_file(local, prefix, attributes)
         elif self._around:
             self._depth += name == self._around
-        elif local in _VALUES[self._entry] and (prefix == self._prefix or local == "date"):
+        elif self._is_own(local, prefix):
             self.keep()
             self._value = local
             self._note(local, attributes)
         elif not (self._value and not prefix):  # markup in a value
             self.keep()
             self._around, self._depth = name, 1
+            self._entries.alternates += local == "link" and "hreflang" in attributes
+
+    def _begin(self, entry: str, prefix: str, attributes: dict[str, str]) -> None:
+        self.keep()
+        self.close()
+        self._entry, self._prefix = entry, prefix
+        self._bases["entry"] = _base_in(attributes)
+
+    def _is_own(self, local: str, prefix: str) -> bool:
+        """Is it an element of the open entry?"""
+        if local not in _VALUES[self._entry]:
+            return False
+        return prefix == self._prefix or local == "date" or (prefix in self._atom and self._entry in ("item", "entry"))
+
+    def _note_prefixes(self, attributes: dict[str, str]) -> None:
+        for name, value in attributes.items():
+            if name.startswith("xmlns:") and value.lower() in _ATOM and len(self._atom) < PREFIXES_MAX:
+                self._atom.add(name[len("xmlns:") :].lower())
+
+    def _note_file(self, local: str, prefix: str, attributes: dict[str, str]) -> None:
+        """What an element outside of entries says of all that follow."""
+        if local in _LISTS:
+            self._list = (prefix, _LISTS[local])
+        if local in _ROOTS or local == "channel":
+            self._bases[""] = _base_in(attributes) or self._bases[""]
 
     def text(self, text: str) -> None:
         if self._entry and not self._around and self._chars <= VALUE_CHARS_MAX:
@@ -225,22 +304,30 @@ class _Reader:
             self._around = self._around if self._depth else ""
         elif local == self._value:
             self.keep()
+        elif self._is_bare and local in _LISTS:
+            self.close()
 
-    def close(self) -> None:
-        """The entry ends, or the file. A value without its end is not one: the file was cut off there."""
+    def close(self, *, is_cut: bool = False) -> None:
+        """The entry ends, or the file (`is_cut`). A value without its end is not one: the file was cut off there."""
         entry, self._entry, self._around = self._entry, "", ""
-        self._text, self._chars, self._value = [], 0, ""
+        self._text, self._chars, self._value, self._is_bare = [], 0, "", False
         if entry:
-            self._entries.add(entry, self._values)
-            self._values = {}
+            bases, self._bases["entry"], self._bases["link"] = tuple(filter(None, self._bases.values())), "", ""
+            values, self._values, more, self._more = self._values, {}, self._more, []
+            if values or not is_cut:
+                self._entries.add(entry, values, bases, more)
             if self._entries.is_full:
                 raise _Full
 
     def _note(self, local: str, attributes: dict[str, str]) -> None:
         """What the attributes of a value say: an Atom link has its URL there, and a guid may be none."""
-        if local == "link" and attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
-            self._values.setdefault("href", attributes["href"][: VALUE_CHARS_MAX + 1])
-        if local == "guid" and attributes.get("ispermalink", attributes.get("isPermaLink")) == "false":
+        if local == "link" and attributes.get("href") and _is_alternate(attributes):
+            if "href" in self._values:
+                self._entries.alternates += "hreflang" in attributes
+            else:
+                self._values["href"] = attributes["href"][: VALUE_CHARS_MAX + 1]
+                self._bases["link"] = _base_in(attributes)
+        if local == "guid" and _attribute(attributes, "ispermalink").strip().lower() == "false":
             self._values.setdefault("guid", "")
 
     def keep(self) -> None:
@@ -248,7 +335,23 @@ class _Reader:
         text = "".join(self._text).strip() if self._chars <= VALUE_CHARS_MAX else ""
         if text and not self._values.get(self._value):
             self._values.setdefault(self._value, text)
+        elif text and self._value == "loc" and len(self._more) < URLS_MAX:
+            self._more.append(text)
         self._text, self._chars, self._value = [], 0, ""
+
+
+def _attribute(attributes: dict[str, str], name: str) -> str:
+    """Its value, whatever the case of its name; "" if it is absent."""
+    return attributes.get(name) or next((value for key, value in attributes.items() if key.lower() == name), "")
+
+
+def _is_alternate(attributes: dict[str, str]) -> bool:
+    rels = _attribute(attributes, "rel").lower().split()
+    return not rels or not _ALTERNATE.isdisjoint(rels)
+
+
+def _base_in(attributes: dict[str, str]) -> str:
+    return _attribute(attributes, "xml:base").strip()[:VALUE_CHARS_MAX]
 
 
 def _read_xml(text: str, reader: _Reader) -> str:
@@ -272,7 +375,7 @@ def _read_xml(text: str, reader: _Reader) -> str:
             wrong = f"it is no XML at line {error.lineno}: {expat.ErrorString(error.code)}"
             oddity = CUT if error.code in _CUT_CODES else wrong
             _read_leniently(data[at:].decode(errors="replace"), reader)
-        reader.close()
+        reader.close(is_cut=True)
     except _Full:
         pass
     return oddity
@@ -357,16 +460,6 @@ def _unescaped(text: str) -> str:
 
 def _character(reference: re.Match[str]) -> str:
     return html.unescape(reference[0]) if len(reference[0]) <= _REFERENCE_CHARS_MAX else "\ufffd"
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Stripped lines, one by one: a list of all takes far more memory than the text."""
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        yield text[start : min(end, start + VALUE_CHARS_MAX + 1)].strip("\ufeff \t\r\n")
-        start = end + 1
 
 
 _DATE_CHARS_MAX = 64  # RSS has the longest, with 31

@@ -1,6 +1,6 @@
 """What other crawlers know: URLs that they have fetched, and requests that wait in their queues.
 
-    URL lists      a URL a line
+    URL lists      a URL a line, as `content.url_list` reads them
     CDX            the index of web archives; its header names the columns (` CDX N b a m s ...`)
     CDXJ           a key, a time, and JSON with `url` and `status`
     JSON Lines     with `url`, like what exports of most crawlers have
@@ -18,7 +18,8 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from crawler.crawl.url_input import LINE_BYTES_MAX, GivenUrl
+from crawler.content.url_list import LineSplitter, listed
+from crawler.crawl.url_input import BLOCK_BYTES, GivenUrl
 from crawler.engine.client import Engine
 from crawler.errors import InvalidUrl, UsageError
 from crawler.frontier.codec import pairs_of
@@ -41,15 +42,16 @@ JSON_META = (str, int, float, bool, type(None), list, dict)
 
 
 class KnownUrl(NamedTuple):
-    """A URL that another crawler has, and its status where that is known: "" or digits."""
+    """A URL that another crawler has, and its status where that is known: "" or digits. `flaw`: why it is of no use."""
 
     url: str
     status: str = ""
+    flaw: str = ""
 
 
 def known_in(line: str, columns: list[str]) -> KnownUrl | None:
     """What a line has; `columns` are those of CDX, which a header changes. None for an empty line or a header."""
-    text = line.strip("\r\n")
+    text = line.removeprefix("\ufeff")
     if text.startswith((" CDX ", "CDX ")):
         columns[:] = text.split()[1:]
         return None
@@ -65,7 +67,8 @@ def known_in(line: str, columns: list[str]) -> KnownUrl | None:
         parts = text.split()
         at = {name: parts[i] for i, name in enumerate(columns) if i < len(parts)}
         return KnownUrl(at.get(CDX_URL, ""), at.get(CDX_STATUS, "").strip("-"))
-    return KnownUrl(parts[0])
+    one = listed(text)
+    return KnownUrl(one.url, flaw=one.flaw) if one is not None else None
 
 
 def _of_json(text: str) -> KnownUrl:
@@ -83,8 +86,10 @@ def lines_of(path: Path) -> Iterator[str]:
             is_packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             opened: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_packed else file
-            while line := opened.readline(LINE_BYTES_MAX):
-                yield line.decode("utf-8", "replace")
+            splitter = LineSplitter()
+            while block := opened.read(BLOCK_BYTES):
+                yield from splitter.lines(block)
+            yield from splitter.last()
     except (OSError, EOFError) as error:
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -118,6 +123,8 @@ class SeenImport:
                 report.failed += 1
                 continue
             try:
+                if known.flaw:
+                    raise InvalidUrl(known.url, known.flaw)
                 batch.append(self._seen(canonicalize(known.url)))
             except InvalidUrl as error:
                 report.invalid += 1

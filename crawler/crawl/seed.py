@@ -375,6 +375,11 @@ class SitemapReader:
         if sitemap.left_out:
             left_out = counted(sitemap.left_out, "entry", "entries")
             self._odd.append(f"{url}: {left_out} without a usable URL left out; {read}")
+        if sitemap.alternates:
+            links = counted(sitemap.alternates, "link to another language", "links to other languages")
+            self._odd.append(
+                f"{url}: {links} (hreflang) not read: their own entries, or their pages, name them; {read}"
+            )
 
     async def _polite(self, url: str) -> FetchResult:
         async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:

@@ -2,8 +2,8 @@
 
 A line that begins with a brace is JSON: a URL with what else its request is to carry.
 
-Lines are read as they come, so a stream that never ends is taken in while it flows. Empty
-lines, lines beginning with # and what follows a blank and # are none.
+Lines are read as they come, so a stream that never ends is taken in while it flows. `content.url_list`
+has what a line may be.
 """
 
 import argparse
@@ -22,12 +22,13 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from crawler import redaction
+from crawler.content.url_list import LineSplitter, ListedUrl, listed
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import LABEL, Candidate, Followed, Request
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.order import NO_SIGNALS, Signals
 from crawler.rules.requests import form_in_url, request_of
-from crawler.rules.urls import canonicalize, refuse_credentials, refuse_fields, without_comment
+from crawler.rules.urls import canonicalize, fields_refused, refuse_credentials, refuse_fields, without_comment
 from crawler.settings.schema import Priority
 from crawler.terminal.text import counted, warn
 
@@ -36,7 +37,6 @@ BLOCK_BYTES = 1 << 18
 SHOWN_MAX = 200
 JSON_SHOWN = "{...}"  # of a seed in JSON that is none: it may hold the password of a form
 NO_SEED = "no valid seed URL"
-LINE_BYTES_MAX = 1 << 20  # a longer line is no URL: it is cut, so that memory is bounded
 INVALID_SHOWN_MAX = 1_000
 
 
@@ -67,6 +67,13 @@ class GivenUrl(msgspec.Struct, frozen=True):
             return cls(where, url, label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             return cls(where, JSON_SHOWN, flaw=f"not a seed in JSON: {error}")
+
+    @classmethod
+    def of_list(cls, where: str, one: ListedUrl) -> "GivenUrl":
+        """A line of a list. Fields that mean nothing here may mean something to whoever wrote them: it is refused."""
+        if one.fields:
+            return cls(where, "\t".join((one.url, *one.fields)), flaw=fields_refused(one.url))
+        return cls(where, one.url if one.flaw else _of_host(one.url), flaw=one.flaw)
 
     @classmethod
     def of_start(cls, followed: Followed) -> "GivenUrl":
@@ -251,51 +258,50 @@ async def read_given(
 
     `taken` is called with the bytes of each batch when the next one is requested.
     """
-    is_said = quiet
-    name, number, rest = "standard input" if file == STDIN else file, 0, b""
+    name, number, splitter = "standard input" if file == STDIN else file, 0, LineSplitter()
+    notes = _Notes(name, is_quiet=quiet)
     async for block in _blocks(file):
-        if b"\0" in block:
+        lines = splitter.lines(block)
+        if any("\0" in line for line in lines):
             raise UsageError(f"{name} is not a text file in UTF-8 (line {number + 1} or later): nothing more is read")
-        *lines, rest = _split(rest + block)
-        rest = rest[:LINE_BYTES_MAX]
-        texts = [_text(line) for line in lines]
-        is_said = is_said or _say_hosts(name, number, texts)
-        yield [GivenUrl.of(f"{name} line {number + n}", text) for n, text in enumerate(texts, 1) if text]
+        yield _given_in(lines, number, notes)
         taken(len(block))
         number += len(lines)
-    texts = [_text(line) for line in rest.split(b"\r")]
-    is_said = is_said or _say_hosts(name, number, texts)
-    yield [GivenUrl.of(f"{name} line {number + n}", text) for n, text in enumerate(texts, 1) if text]
+    yield _given_in(splitter.last(), number, notes)
 
 
-def _split(data: bytes) -> list[bytes]:
-    """At any kind of line end. A carriage return at the end may be half of one: it stays with the last part."""
-    is_half = data.endswith(b"\r")
-    lines = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    if is_half:
-        lines[-1] += b"\r"
-    return lines
+def _given_in(lines: Sequence[str], number: int, notes: "_Notes") -> list[GivenUrl]:
+    """What some lines have, of which the first follows line `number`."""
+    found = []
+    for n, line in enumerate(lines, number + 1):
+        where = f"{notes.name} line {n}"
+        if (text := line.strip().lstrip("\ufeff")).startswith("{"):
+            found.append(GivenUrl.of(where, text))
+        elif (one := listed(line)) is not None:
+            notes.take(where, one)
+            found.append(GivenUrl.of_list(where, one))
+    return found
 
 
-def _text(line: bytes) -> str:
-    text = line.decode("utf-8", "replace").lstrip("\ufeff").strip()
-    if text.startswith("{"):
-        return text
-    return "" if text.startswith("#") else without_comment(text)
+class _Notes:
+    """What was made of lines that are not just a URL: each kind is said for the first line of a file."""
+
+    def __init__(self, name: str, *, is_quiet: bool) -> None:
+        self.name = name
+        self._has_host = self._has_more = is_quiet
+
+    def take(self, where: str, one: ListedUrl) -> None:
+        if not self._has_host and (taken := _of_host(one.url)) != one.url:
+            self._has_host = True
+            warn(f"{where}: taking {one.url} as {taken}, and other hosts there likewise")
+        if not self._has_more and one.is_mended and not one.fields:
+            self._has_more = True
+            warn(f"{where}: taking {one.url} without the date or priority behind it, and others there likewise")
 
 
 def _of_host(text: str) -> str:
     """A host alone is taken for its front page, as on the command line; anything else stays."""
     return f"{_scheme_of(text)}://{text}/" if _BARE_HOST.fullmatch(text) else text
-
-
-def _say_hosts(name: str, number: int, texts: Sequence[str]) -> bool:
-    """Say what is made of the first host without a scheme, if there is one; whether there was."""
-    for n, text in enumerate(texts, number + 1):
-        if (taken := _of_host(text)) != text:
-            warn(f"{name} line {n}: taking {text} as {taken}, and other hosts there likewise")
-            return True
-    return False
 
 
 async def check_any(plain: Sequence[GivenUrl], files: Sequence[str]) -> None:

@@ -352,3 +352,14 @@ def test_a_bug_is_one_line_and_its_details_are_in_a_file(programs: Nursery, tmp_
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("crawler: this is a bug: ZeroDivisionError: two; the details are in ")
     assert "ZeroDivisionError" in Path(done.stderr.strip().rpartition(" ")[2]).read_text()
+
+
+def test_what_is_mended_in_a_list_is_said_once(programs: Nursery, tmp_path: Path) -> None:
+    file, folder = tmp_path / "seeds.txt", str(tmp_path / "c")
+    file.write_bytes(b"http://a.test/\t2026-01-02\rhttp://b.test/ 0.8\rhttp://c.test/ http://d.test/\r")
+    ran = in_process(programs, "seed", "-i", str(file), "--dir", folder)
+    assert ran.out == "2 new, 0 already seen, 0 out of scope, 1 invalid\n"
+    said = f"crawler: {file} line 1: taking http://a.test/ without the date or priority behind it"
+    assert said in ran.err
+    assert ran.err.count("without the date or priority") == 1
+    assert f"{file} line 3: 'http://c.test/ http://d.test/': has more than one URL" in ran.err

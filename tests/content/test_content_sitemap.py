@@ -194,6 +194,15 @@ def test_what_sites_send_is_read_as_it_is_meant(row):
     assert [text.replace("http://h.test", "") for text in short] == row["urls"]
     assert bool(found.flaw) == (row["by"] in ("cut", "no sitemap"))
     assert bool(found.left_out) == (row["by"] == "left out")
+    assert ("more than a URL" in found.oddity) == (row["by"] == "mended")
+
+
+def test_versions_in_other_languages_are_counted():
+    link = '<xhtml:link rel="alternate" hreflang="{0}" href="/{0}/a"/>'
+    text = "<urlset><url><loc>/a</loc>" + "".join(map(link.format, ("en", "de", "fr"))) + "</url></urlset>"
+    assert parse_sitemap(text.encode(), URL).alternates == 3
+    feed = "<feed><entry><link href='/a'/><link rel='alternate' hreflang='de' href='/de/a'/></entry></feed>"
+    assert parse_sitemap(feed.encode(), URL).alternates == 1
 
 
 def test_where_a_sitemap_stops_being_xml_is_said():

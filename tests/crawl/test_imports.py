@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
+from crawler.content.url_list import TWO_URLS
 from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in, lines_of, scrapy_request
 from crawler.errors import UsageError
 from tests.crawl.harness import crawl, lab_names
@@ -22,7 +23,9 @@ from tests.support.serving import serve_web
     ("line", "known"),
     [
         ("http://a.test/x\n", KnownUrl("http://a.test/x")),
-        ("  http://a.test/x  the rest\r\n", KnownUrl("http://a.test/x")),
+        ("  http://a.test/x\tthe rest\r\n", KnownUrl("http://a.test/x")),
+        ("http://a.test/my file", KnownUrl("http://a.test/my file")),
+        ("http://a.test/ http://b.test/", KnownUrl("http://a.test/ http://b.test/", flaw=TWO_URLS)),
         ("# a comment", None),
         ("\n", None),
         ('{"url": "http://a.test/", "status": 404, "more": []}', KnownUrl("http://a.test/", "404")),
@@ -55,7 +58,7 @@ def test_files_may_be_gzipped_and_a_cut_one_is_said(tmp_path: Path) -> None:
     file = tmp_path / "a.cdx.gz"
     whole = gzip.compress(b"http://a.test/1\n") + gzip.compress(b"http://a.test/2\n")
     file.write_bytes(whole)
-    assert [*lines_of(file)] == ["http://a.test/1\n", "http://a.test/2\n"]
+    assert [*lines_of(file)] == ["http://a.test/1", "http://a.test/2"]
     file.write_bytes(whole[:-9])
     with pytest.raises(UsageError, match=r"can't read .*a\.cdx\.gz"):
         list(lines_of(file))
