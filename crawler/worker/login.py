@@ -9,6 +9,7 @@ is redirected to, messages and functions see no more than the origin, or a URL w
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from crawler.handlers.page import Page
 from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Threads, is_plain, name_of, stream_of
 from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
-from crawler.redaction import has_any, learn_login, redact, without
+from crawler.redaction import SHORTEST, has_any, learn_login, redact, without
 from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
 from crawler.rules.requests import becomes_get, redirected
 from crawler.rules.urls import authority_of, canonicalize, host_of, origin_of, registrable_domain
@@ -467,5 +468,9 @@ class Logins:
 
 
 def _named(target: str, attempt: Attempt) -> str:
-    """Where a redirect leads to, without what was put into the form: a host may have it in its name."""
-    return without(origin_of(target), attempt.passwords)
+    """Where a redirect leads to, without what was put into the form: a host may have parts of it in its name."""
+    origin = origin_of(target)
+    parts = [part for password in attempt.passwords for part in re.findall(r"[a-z0-9]+", password.lower())]
+    if any(len(part) >= SHORTEST and part in origin for part in parts):
+        return "a host with a part of the password in its name"
+    return origin
