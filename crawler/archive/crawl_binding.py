@@ -91,8 +91,26 @@ def check_known(folder: CrawlFolder, name: str, now: Bound | None) -> None:
         raise ConflictError(_unknown(folder, bound, now))
 
 
+def check_present(folder: CrawlFolder, now: Bound) -> None:
+    """Raises ConflictError when the folder belongs to the same crawl with a later begin: it was rebuilt elsewhere, or a
+    move of it was taken back without its target.
+    """
+    bound = bound_to(folder)
+    if bound is not None and bound.first_begun_at == now.first_begun_at and bound.begun_at > now.begun_at:
+        raise ConflictError(_older(folder, bound))
+
+
+def _older(folder: CrawlFolder, bound: Bound) -> str:
+    return (
+        f"the engine has an older copy of the crawl {bound.name!r} than the one of {folder.root}: name the engine that "
+        "has the crawl; without another one, 'crawler rebuild' adds what this copy lacks"
+    )
+
+
 def _unknown(folder: CrawlFolder, bound: Bound, now: Bound | None) -> str:
     if now is not None and now.first_begun_at == bound.first_begun_at:
+        if now.begun_at < bound.begun_at:
+            return _older(folder, bound)
         return (
             f"the crawl {bound.name!r} was rebuilt in the engine without {folder.root}: "
             "'crawler rebuild' with this folder adds what it holds"

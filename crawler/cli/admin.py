@@ -189,6 +189,8 @@ def _note(row: CrawlRow) -> str:
             return "being removed: run 'rm' again"
         case "moved":
             return f"moved to {row.place}"
+        case "leaving":
+            return f"on its way to {row.place}"
         case "arriving":
             return f"on its way here from {row.place}"
         case _:

@@ -241,6 +241,8 @@ async def _rebuild(
     plain: list["GivenUrl"],
     files: list[str],
 ) -> int:
+    from crawler.recovery.side import without_replica
+
     for folder in (settings.archive.dir, *others):
         open_existing(folder)  # fails before anything is created
     more = [open_or_create(other) for other in others]
@@ -255,6 +257,8 @@ async def _rebuild(
                 report = await _recreate(
                     crawl, [crawl.folder, *more], meter, refetch=arguments.refetch, accept_loss=arguments.accept_loss
                 )
+        if report.alone:
+            warn(without_replica(report.alone))
         if not arguments.quiet:
             await _print(crawl, report, [crawl.folder, *more])
     return 0

@@ -5,21 +5,27 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
+from crawler.archive.crawl_binding import bind, bound_to, check_present
+from crawler.archive.folder import CrawlFolder
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import check_engine_url, settings_of
 from crawler.cli.parse_admin import EMBEDDED
-from crawler.crawl.opening import open_session
-from crawler.errors import UsageError
-from crawler.frontier.record import Keys
+from crawler.crawl.opening import bound_of, open_session
+from crawler.engine.client import does_answer
+from crawler.errors import ConflictError, UsageError
+from crawler.frontier.record import CrawlRecord, Keys, plain_record, record_of
+from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import back_up
 from crawler.recovery.backup import restore as restored
-from crawler.recovery.move import Arrival, Copied, Departure, Side, move, undo
+from crawler.recovery.move import Departure, move, undo, undo_without_target
+from crawler.recovery.side import Copied, Side, without_replica
 from crawler.redaction import learn, secrets_of_url, shown_server
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, out, say
+from crawler.terminal.text import counted, out, say, warn
 
 CALL_TIMEOUT_S = 60.0  # of a pipeline of many keys
 
@@ -33,7 +39,13 @@ def run_move(arguments: argparse.Namespace) -> int:
         check_engine_url(to)
     if to == settings.frontier.redis:
         raise UsageError(f"the crawl is in {shown_server(to) if to else 'the embedded engine'} already")
-    return run_async(_move(arguments, settings, _at(settings, to)))
+    if not arguments.without_target:
+        return run_async(_move(arguments, settings, _at(settings, to)))
+    if not arguments.undo:
+        raise UsageError("--without-target is for --undo: it takes back a move whose target is gone")
+    if not to:
+        raise UsageError("the embedded engine starts with each command: take the move back with --undo alone")
+    return run_async(_undo_without_target(settings, to))
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
@@ -49,20 +61,33 @@ def _at(settings: Settings, url: str) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def _side(settings: Settings, work: str, *, create: bool = False) -> AsyncIterator[Side]:
+async def _side(
+    settings: Settings, work: str, *, create: bool = False, leaves: bool = False
+) -> AsyncIterator[tuple[Side, CrawlFolder]]:
+    """`leaves`: the crawl of this engine is to go elsewhere."""
     patient = replace(settings, frontier=replace(settings.frontier, call_timeout_s=CALL_TIMEOUT_S))
     async with open_session(patient, create=create) as (engine, folder):
         f = settings.frontier
         own = None if f.redis else folder.spill
-        yield Side(
+        side = Side(
             engine=engine, keys=Keys(settings.crawl.name), work=folder.root / work,
-            place=shown_server(f.redis) if f.redis else f"the embedded engine of {folder.root}",
+            place=_place(settings, folder),
             spill_folder=Path(f.spill_folder) if f.spill_folder else own, spill_before=own,
         )  # fmt: skip
+        if leaves and (raw := await side.raw()):
+            check_present(folder, bound_of(settings.crawl.name, record_of(msgspec.json.decode(plain_record(raw)))))
+        yield side, folder
+
+
+def _place(settings: Settings, folder: CrawlFolder) -> str:
+    """How people are told an engine."""
+    url = settings.frontier.redis
+    return shown_server(url) if url else f"the embedded engine of {folder.root}"
 
 
 async def _move(arguments: argparse.Namespace, settings: Settings, there: Settings) -> int:
-    async with _side(settings, "moving") as source, _side(there, "arriving") as target:
+    async with _side(settings, "moving", leaves=not arguments.undo) as (source, _), _side(there, "arriving") as found:
+        target = found[0]
         ends = Departure(source, target.place, settings.membership), Arrival(target, source.place)
         if arguments.undo:
             await undo(*ends)
@@ -70,6 +95,8 @@ async def _move(arguments: argparse.Namespace, settings: Settings, there: Settin
             return 0
         with progress(verbose=bool(arguments.verbose)) as meter:
             copied = await move(*ends, meter)
+    if ends[1].alone:
+        warn(without_replica(ends[1].alone))
     out(f"Moved the crawl {settings.crawl.name!r} to {target.place}: {_figures(copied)}.")
     how = f"--redis {target.place}" if there.frontier.redis else f"--dir {settings.archive.dir}, without --redis"
     say(f"From now on name that engine in each command: {how}")
@@ -78,10 +105,30 @@ async def _move(arguments: argparse.Namespace, settings: Settings, there: Settin
     return 0
 
 
+async def _undo_without_target(settings: Settings, to: str) -> int:
+    if await does_answer(to, settings.frontier.call_timeout_s):
+        raise ConflictError(f"{shown_server(to)} answers: take the move back with --undo alone")
+    name = settings.crawl.name
+    async with _side(settings, "moving") as (source, folder):
+        was, is_bound = bound_to(folder), False
+
+        def bind_folder(record: CrawlRecord) -> None:
+            nonlocal is_bound
+            if was is not None and was.name == name and was.first_begun_at == record.first_begun_at:
+                is_bound = True
+                bind(folder, bound_of(name, record))
+
+        await undo_without_target(Departure(source, shown_server(to), settings.membership), bind_folder)
+    out(f"The crawl {name!r} stays in {source.place}, with a new begin: a copy that comes back is refused.")
+    others = "other folders of this crawl, if there are any" if is_bound else "the folders of this crawl"
+    say(f"'crawler rebuild' lets {others} follow: until then they are refused.")
+    return 0
+
+
 async def _back_up(arguments: argparse.Namespace, settings: Settings) -> int:
     path = Path(arguments.file)
     with progress(verbose=bool(arguments.verbose)) as meter:
-        async with _side(settings, "backup") as source:
+        async with _side(settings, "backup") as (source, _):
             copied = await back_up(source, path, settings.membership, meter)
     out(f"Wrote the crawl {settings.crawl.name!r} into {path}: {_figures(copied)}.")
     return 0
@@ -90,8 +137,11 @@ async def _back_up(arguments: argparse.Namespace, settings: Settings) -> int:
 async def _restore(arguments: argparse.Namespace, settings: Settings) -> int:
     path = Path(arguments.file)
     with progress(verbose=bool(arguments.verbose)) as meter:
-        async with _side(settings, "restoring", create=True) as target:
-            copied = await restored(path, Arrival(target, str(path)), meter)
+        async with _side(settings, "restoring", create=True) as (target, _):
+            arrival = Arrival(target, str(path))
+            copied = await restored(path, arrival, meter)
+    if arrival.alone:
+        warn(without_replica(arrival.alone))
     out(f"Restored the crawl {settings.crawl.name!r} into {target.place}: {_figures(copied)}.")
     say("If the crawl went on after the backup was made, 'crawler rebuild' adds what its folder has.")
     return 0

@@ -187,12 +187,13 @@ examples:
 Stop all instances first. The crawl folder stays where it is. All that the engine has of the
 crawl is copied by partition and compared; from the end of the move on the crawl can only be
 opened in the new engine. If it is interrupted, run the same command again: it goes on, or
---undo takes it back. Delays, jobs, leases, pins and tokens go along; versions and products of
-the engines do not matter. The number of partitions stays: 'crawler rebuild --partitions N' makes
-the crawl with another one, see docs/operate/moving.md.
+--undo takes it back. If the other engine is gone, --undo --without-target does: the crawl gets a
+new begin, and nobody goes on with a copy that comes back. Delays, jobs, leases, pins and tokens
+go along; versions and products of the engines do not matter. The number of partitions stays:
+'crawler rebuild --partitions N' makes the crawl with another one, see docs/operate/moving.md.
 
 exit codes: 0 done, 2 no such crawl or engine, 3 engine, 4 instances are running, or the other
-engine has another crawl of this name, 5 disk
+engine has another crawl of this name or a copy that did not come by this move, 5 disk
 """
 
 BACKUP_EPILOG = """\
@@ -215,7 +216,7 @@ examples:
 The whole file is checked first. If a restore is interrupted, run the same command again.
 
 exit codes: 0 done, 2 the file is none, or damaged, 3 engine, 4 the engine has a crawl of this
-name, 5 disk
+name, or a part of another backup, 5 disk
 """
 
 
@@ -227,6 +228,11 @@ def add_move(p: argparse.ArgumentParser) -> None:
         help=f"the other engine, or {EMBEDDED!r} for that of the crawl folder",
     )  # fmt: skip
     p.add_argument("--undo", action="store_true", help="take back a move that was interrupted: the crawl stays")
+    p.add_argument(
+        "--without-target",
+        action="store_true",
+        help="with --undo, when the other engine is gone and does not come back",
+    )
     add_common(p)
     p.set_defaults(run="crawler.cli.move:run_move")
 

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 def bound_of(name: str, record: CrawlRecord) -> Bound:
     """What a folder of this crawl is to note."""
-    plain = msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(record, version=0)))
+    plain = msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(record, version=0, move="")))
     return Bound(name=name, begun_at=record.begun_at, origin=record.first_begun_at, record=plain)
 
 

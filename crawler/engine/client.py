@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions as rex
 
-from crawler.engine.cluster import WAIT_MS, Cluster, has_online_replica, spare_key
-from crawler.engine.server import Change, NotRun, OneServer, closed_below, parts_of
+from crawler.engine.cluster import REPLICA_PATIENCE_S, WAIT_MS, Cluster, spare_key
+from crawler.engine.server import ONLY, Change, NotRun, OneServer, closed_below, has_online_replica, parts_of
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.redaction import shown, shown_server
 
@@ -260,6 +260,15 @@ class Engine:
         is_written = not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
         return set(keys) if is_written else set()
 
+    async def confirm(self, keys: Collection[str]) -> list[str]:
+        """Wait until a replica has all that was written to the servers of these keys. The names of servers without one
+        that has it: none works, or one that worked is silent for long. A single server that never had one is not named.
+        Raises EngineError.
+        """
+        with _translated():
+            alone = await self._servers.confirm(keys, REPLICA_PATIENCE_S)
+        return [shown_server(self.url) if name == ONLY else name for name in alone]
+
     async def _load_scripts(self) -> None:
         with _translated():
             await self._servers.each("FUNCTION", "LOAD", "REPLACE", self._library.text)
@@ -426,6 +435,21 @@ def servers_of(
     except ValueError as error:
         raise UsageError(f"bad engine URL {shown_server(url)!r}: {shown(str(error))}") from None
     raise UsageError(f"bad engine URL {shown_server(url)!r}: use {SCHEMES}")
+
+
+async def does_answer(url: str, timeout_s: float) -> bool:
+    """Is there an engine at this URL, in whatever state? Raises UsageError."""
+    servers = servers_of(url, timeout_s, lambda _change: None)
+    try:
+        await servers.hear()
+    except (rex.ResponseError, rex.AuthenticationError, rex.BusyLoadingError):
+        return True
+    except LIBRARY_ERRORS:
+        return False
+    finally:
+        with contextlib.suppress(*LIBRARY_ERRORS):
+            await servers.aclose()
+    return True
 
 
 @contextlib.contextmanager

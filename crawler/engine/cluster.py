@@ -26,23 +26,24 @@ from redis.crc import key_slot
 from crawler.engine.server import (
     CALLS_MIN,
     CONNECTIONS_MAX,
+    REST_S,
     Change,
     Command,
     NotRun,
     Server,
     calls_max,
     greeting,
+    has_online_replica,
     options_of,
+    replicas_with,
 )
 
 SLOTS = 16384
 SLOTS_KEPT = 10_000  # hash tags whose slot is kept
-REST_S = 0.25  # between two looks while something is wrong
 PROBE_SHARE = 0.5  # of a call's time-out: for the answer to a look or a probe
 ASKED_MAX = 16  # nodes that one look asks for the map
 REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
 MAP_AGE_S = 1.0  # then it is read again before it is believed that a primary has no replica
-WRITE_KEPT_MS = 1000
 WAIT_MS = 500  # for a replica, by settings or for people
 TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
 LOOK = (("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
@@ -83,6 +84,7 @@ class Node(Server):
         self.is_up = False
         self.trouble = "not asked yet"
         self.has_replica = False
+        self.had_replica = False
         self.unconfirmed_since_s: float | None = None  # monotonic; when no replica confirmed writes for the first time
 
 
@@ -229,6 +231,7 @@ class Cluster:
         primaries = [self._node(name) for name in dict.fromkeys(name for _, _, name in best.ranges)]
         for node in primaries:
             node.has_replica = bool(best.replicas.get(node.name))
+            node.had_replica |= node.has_replica
         replicas = (name for one in maps for some in one.replicas.values() for name in some)
         self._known |= dict.fromkeys((*(node.name for node in primaries), *replicas))
         await asyncio.gather(*(self._probe(node, timeout_s) for node in primaries if not node.is_up))
@@ -378,34 +381,67 @@ class Cluster:
         or if none confirms for long: nothing can be done about it then.
         """
         await self._ready()
-        by_node: dict[Node | None, list[str]] = {}
-        for key in keys:
-            by_node.setdefault(self._slots[slot_of(key)], []).append(key)
-        asked = [(node, some) for node, some in by_node.items() if node is not None and node.is_up]
+        asked = [(node, some) for node, some in self._by_node(keys).items() if node is not None and node.is_up]
         wait_ms = int(self._probe_s * 1000) if wait_ms is None else wait_ms
         found = await asyncio.gather(*(self._is_replicated(node, some[0], wait_ms) for node, some in asked))
         return {key for (_, some), is_safe in zip(asked, found, strict=True) if is_safe for key in some}
 
+    def _by_node(self, keys: Collection[str]) -> dict[Node | None, list[str]]:
+        by_node: dict[Node | None, list[str]] = {}
+        for key in keys:
+            by_node.setdefault(self._slots[slot_of(key)], []).append(key)
+        return by_node
+
     async def _is_replicated(self, node: Node, key: str, wait_ms: int) -> bool:
-        # WAIT is for the writes of its own connection: this one comes after all that were answered.
-        write: Command = ("SET", f"{{{_tag_of(key)}}}~w", 1, "PX", WRITE_KEPT_MS)
-        replies: list[Any]
         try:
-            if not node.has_replica and not await self._has_new_replica(node):
-                return True
-            replies = await node.replies_of([write, ("WAIT", 1, wait_ms)])
-        except (rex.RedisError, OSError) as error:
-            replies = [error]
-        if any(isinstance(reply, Exception) for reply in replies):  # not the primary of this key, or none at all
+            has_replica, is_there = await self._wait(node, key, wait_ms)
+        except (rex.RedisError, OSError):  # not the primary of this key, or none at all
             self.doubt()
             return False
-        if replies[-1]:
-            node.unconfirmed_since_s = None
+        if is_there or not has_replica:
+            node.unconfirmed_since_s = None if is_there else node.unconfirmed_since_s
             return True
-        self.doubt()  # is there still a replica?
         if node.unconfirmed_since_s is None:
             node.unconfirmed_since_s = time.monotonic()
         return time.monotonic() - node.unconfirmed_since_s > REPLICA_PATIENCE_S
+
+    async def _wait(self, node: Node, key: str, wait_ms: int) -> tuple[bool, bool]:
+        """Does a replica of the node work, and does one have what was written there? Raises the library's errors."""
+        if not node.has_replica and not await self._has_new_replica(node):
+            return False, False
+        is_there = await replicas_with(node, _tag_of(key), wait_ms) > 0
+        if not is_there:
+            self.doubt()  # is there still a replica?
+        return True, is_there
+
+    async def confirm(self, keys: Collection[str], patience_s: float) -> list[str]:
+        """Wait until a replica has what was written to the primaries of these keys. The names of those of which none
+        has it: no replica works, or one that worked confirms nothing for so long. Raises the library's errors.
+        """
+        await self._ready()
+        left, alone, end_s = {slot_of(key): key for key in keys}, set[str](), time.monotonic() + patience_s
+        while left:
+            is_late = time.monotonic() > end_s
+            for node, some in self._by_node([*left.values()]).items():
+                try:
+                    if node is None or not node.is_up:
+                        raise NotRun(f"{node.name}: {node.trouble}" if node else "a slot of the cluster has no primary")
+                    _, is_there = await self._wait(node, some[0], int(self._probe_s * 1000))
+                except (rex.RedisError, OSError):
+                    self.doubt()
+                    if is_late:
+                        raise
+                    continue
+                if is_there or is_late or not node.had_replica:
+                    alone |= set() if is_there else {node.name}
+                    left = {slot: key for slot, key in left.items() if key not in some}
+            if left:
+                await asyncio.sleep(REST_S)
+        return sorted(alone)
+
+    async def hear(self) -> None:
+        """Raises the library's errors when no node tells who has what."""
+        await self._ready()
 
     async def _has_new_replica(self, node: Node) -> bool:
         """Has one come since the map was read? While all is well it is not read for anybody else, and one that has just
@@ -415,7 +451,7 @@ class Cluster:
         if isinstance(info, Exception):
             raise info
         if has_online_replica(info):
-            node.has_replica = True
+            node.has_replica = node.had_replica = True
         elif time.monotonic() - self._read_s > MAP_AGE_S:
             await self._read_map(self._probe_s)
         return node.has_replica
@@ -433,12 +469,6 @@ class Cluster:
             self._mending.cancel()
         for node in self._nodes.values():
             await node.client.aclose()
-
-
-def has_online_replica(info: dict[str, Any]) -> bool:
-    """By INFO of a primary: is one attached that can take over? One that is copying all keys can't."""
-    replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
-    return any(one.get("state") == "online" for one in replicas)
 
 
 def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:

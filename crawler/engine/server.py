@@ -7,7 +7,8 @@ safe.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -22,6 +23,9 @@ from crawler import process_tuning
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
 CALLS_MIN, FILES_PER_CALL = 4, 16  # fewer where few files may be open: a call needs a connection, which is kept
+WRITE_KEPT_MS = 1000
+WAIT_SHARE = 0.5  # of a call's time-out: for a replica
+REST_S = 0.25  # between two looks while something is wrong
 CONNECTIONS_MAX = 64  # one of them for subscriptions; beyond this the library fails instead of waiting
 ONLY = "only"  # the name of the shard, where there is but one
 
@@ -161,6 +165,26 @@ class Server:
                 await pool.release(connection)
 
 
+async def replicas_with(server: Server, tag: str, wait_ms: int) -> int:
+    """How many replicas have all that was written to the server until now; waits for one. Raises the library's errors.
+
+    WAIT is for the writes of its own connection: this one comes after all that were answered. `tag`: of a key that the
+    server has.
+    """
+    write: Command = ("SET", f"{{{tag}}}~w", 1, "PX", WRITE_KEPT_MS)
+    replies = await server.replies_of([write, ("WAIT", 1, wait_ms)])
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return int(replies[-1])
+
+
+def has_online_replica(info: dict[str, Any]) -> bool:
+    """By INFO of a primary: is one attached that can take over? One that is copying all keys can't."""
+    replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
+    return any(one.get("state") == "online" for one in replicas)
+
+
 class OneServer:
     """An engine that is one server. `on_change` is called when that is another one than before."""
 
@@ -168,6 +192,8 @@ class OneServer:
 
     def __init__(self, url: str, parts: SplitResult, timeout_s: float, on_change: Callable[[Change], None]) -> None:
         self.run_id = ""
+        self._had_replica = False
+        self._timeout_s = timeout_s
         self._on_change = on_change
         self._server = Server(client_of(url, parts, timeout_s, self._on_connect), timeout_s, calls_max())
 
@@ -201,6 +227,27 @@ class OneServer:
     async def each(self, *command: Any) -> list[Any]:
         """The reply of each primary; raises the library's errors."""
         return await self._server.replies_of([command])
+
+    async def hear(self) -> None:
+        """Raises the library's errors when it does not answer, or not with a reply."""
+        await self.each("PING")
+
+    async def confirm(self, keys: Collection[str], patience_s: float) -> list[str]:  # noqa: ARG002 - it has all
+        """As of a cluster. A server that never had a replica is not named."""
+        end_s = time.monotonic() + patience_s
+        while True:
+            (info,) = await self.each("INFO", "replication")
+            if isinstance(info, Exception):
+                raise info
+            if has_online_replica(info):
+                self._had_replica = True
+                if await replicas_with(self._server, "~", int(self._timeout_s * WAIT_SHARE * 1000)):
+                    return []
+            if not self._had_replica:
+                return []
+            if time.monotonic() > end_s:
+                return [ONLY]
+            await asyncio.sleep(REST_S)
 
     @contextlib.asynccontextmanager
     async def listener(self) -> AsyncIterator[Any]:

@@ -100,7 +100,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Stored once per crawl. `version` is that of `Crawls.version`, set by `shared`; `begun_at` is wall clock, s.
 
     `begun_at` identifies a crawl. A rebuilt crawl has a new one, and keeps its first one in `origin`. `hash_key` is
-    secret (see rules/urls.py); a rebuilt crawl keeps it.
+    secret (see rules/urls.py); a rebuilt crawl keeps it. `move`: of the move by which the crawl came into this engine,
+    until the other one is closed (`Mark`).
     """
 
     layout: int
@@ -117,6 +118,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     sitemaps: bool = False  # sitemaps that robots.txt names are fetched, and entries of sitemaps and feeds are links
     settings: dict[str, Any] | None = None  # others that belong to the crawl, by name; earlier releases wrote none
     needs: Needs = Needs()
+    move: str = ""
 
     @property
     def stored_settings(self) -> dict[str, Any]:
@@ -150,23 +152,31 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stored in the place of a record, so that nobody opens its crawl: it is being removed (`CrawlList`), has moved to
     `place` or is on its way there, or arrives from there (recovery/move.py).
 
-    `layout` is one that no release has, so that each refuses the crawl. `was`: the record, as it was stored.
+    `layout` is one that no release has, so that each refuses the crawl. `was`: what was stored there.
     """
 
     layout: int
     was: str
     place: str = ""  # an engine, as it is shown
     is_done: bool = False  # of a move
+    move: str = ""  # id of this move, the same at both ends
+    at: float = 0.0  # when it began, wall clock, s
 
     def why(self, name: str) -> str:
         """Why the crawl of this name can't be opened here, and what to do."""
         if self.layout == REMOVED:
             return f"is being removed: run 'crawler crawls rm {name}' again"
         if self.layout == ARRIVING:
-            return f"is on its way here from {self.place}: run that command again"
+            return (
+                f"is on its way here from {self.place}: run that command again, or remove what has arrived with "
+                f"'crawler crawls rm {name}'"
+            )
         if self.is_done:
             return f"has moved to {self.place}: name that engine"
-        return f"is on its way to {self.place}: run that 'crawler move' again, or take it back with --undo"
+        return (
+            f"is on its way to {self.place}: run that 'crawler move' again, or take it back with --undo; if that "
+            "engine is gone, with --undo --without-target"
+        )
 
 
 def mark_in(raw: bytes) -> Mark | None:
@@ -174,6 +184,13 @@ def mark_in(raw: bytes) -> Mark | None:
     if msgspec.json.decode(raw).get("layout") not in (REMOVED, MOVED, ARRIVING):
         return None
     return msgspec.json.decode(raw, type=Mark)
+
+
+def plain_record(raw: bytes) -> bytes:
+    """The record that is stored there, or that the mark in its place keeps."""
+    while mark := mark_in(raw):
+        raw = mark.was.encode()
+    return raw
 
 
 def scope_of(stored: Mapping[str, Any]) -> ScopeSettings:
@@ -388,12 +405,14 @@ class Crawls:
     async def versions(self, record: CrawlRecord) -> tuple[int, int, int]:
         """The versions of the scope, the overrides and the jobs, if the engine still has the crawl of this record.
 
-        Raises ConflictError when it was wiped or recreated: an empty engine looks like a finished crawl.
+        Raises ConflictError when it has moved, was wiped or recreated: an empty engine looks like a finished crawl.
         """
         version, overrides, jobs, raw = await self._engine.command(
             "HMGET", self.keys.crawl, "version", "orders", "jobs", "record"
         )
         if raw is None or msgspec.json.decode(raw).get("begun_at") != record.begun_at:
+            if raw is not None and (mark := mark_in(raw)):
+                raise ConflictError(f"crawl {self.keys.crawl_name!r} {mark.why(self.keys.crawl_name)}")
             raise self._lost()
         return int(version or 0), int(overrides or 0), int(jobs or 0)
 

@@ -17,18 +17,21 @@ import shutil
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from crawler.archive.folder import open_private, sync_directory
+from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError, ConflictError, UsageError
-from crawler.frontier.record import record_of, usable_record
-from crawler.recovery.copying import CRAWL_WIDE, Digest, Entry, read_entries
-from crawler.recovery.move import NO_FOLDER, Arrival, Copied, Side, changed_since, check_stopped, spill_names
+from crawler.frontier.record import CrawlRecord, mark_in, usable_record
+from crawler.recovery.arrival import Arrival, is_same, move_of
+from crawler.recovery.copying import CRAWL_WIDE, Digest, Entry, name_of, read_entries
+from crawler.recovery.side import NO_FOLDER, Copied, Side, changed_since, check_stopped, spill_names
 from crawler.rules.text import SILENT, Meter
 from crawler.settings import MembershipSettings
 
@@ -41,8 +44,9 @@ MAGIC = b"crawler-backup 1\n"
 _HEAD = struct.Struct("<II")
 FRAME_MAX = 1 << 30
 
+ID_BYTES = 8
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
 
 
 class BackupWriter:
@@ -83,39 +87,117 @@ class BackupWriter:
             self._open_path.unlink()
 
 
-def payloads(path: Path) -> Iterator[list[Any]]:
-    """What a backup has, from the beginning. Raises UsageError for what is none, and for one that is cut or damaged."""
-    try:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise UsageError(f"{path} is not a backup of this program")
-            while head := file.read(_HEAD.size):
-                yield _payload(path, file, head)
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from None
+class _Crawl(msgspec.Struct, frozen=True, array_like=True, tag="crawl"):
+    name: str
+    raw: bytes
+    at: float
 
 
-def _payload(path: Path, file: IO[bytes], head: bytes) -> list[Any]:
-    damaged = UsageError(f"{path} is damaged at byte {file.tell() - len(head)}: nothing is restored from it")
-    if len(head) < _HEAD.size:
-        raise damaged
-    length, crc = _HEAD.unpack(head)
-    data = file.read(length) if length <= FRAME_MAX else b""
-    if len(data) != length or crc32(data) != crc:
-        raise damaged
-    found: list[Any] = _decode(zstd.decompress(data))
-    return found
+class _Keys(msgspec.Struct, frozen=True, array_like=True, tag="keys"):
+    group: int
+    entries: list[Entry]
 
 
-def check_whole(path: Path) -> list[Any]:
-    """The first payload of a backup of which all is there. Raises UsageError."""
-    first: list[Any] | None = None
-    last: list[Any] = [""]
-    for last in payloads(path):
-        first = first or last
-    if first is None or first[0] != "crawl" or last[0] != "end":
-        raise UsageError(f"{path} is cut: nothing is restored from it")
-    return first
+class _File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
+    group: int
+    name: str
+    data: bytes
+
+
+class _Group(msgspec.Struct, frozen=True, array_like=True, tag="group"):
+    group: int
+    keys: int
+    digest: str
+
+
+class _End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    groups: int
+
+
+_Payload = _Crawl | _Keys | _File | _Group | _End
+_decode = msgspec.msgpack.Decoder(_Payload).decode
+
+
+class BackupReader:
+    """A backup that is open. Raises UsageError for what is none, and for one that is cut or damaged."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self.path = path
+        self._file = file
+
+    def payloads(self) -> Iterator[_Payload]:
+        """All, from the beginning."""
+        try:
+            self._file.seek(0)
+            if self._file.read(len(MAGIC)) != MAGIC:
+                raise UsageError(f"{self.path} is not a backup of this program")
+            while head := self._file.read(_HEAD.size):
+                yield self._payload(head)
+        except OSError as error:
+            raise UsageError(f"can't read {self.path}: {error.strerror}") from None
+
+    def _payload(self, head: bytes) -> _Payload:
+        at = self._file.tell() - len(head)
+        if len(head) == _HEAD.size:
+            length, crc = _HEAD.unpack(head)
+            data = self._file.read(length) if length <= FRAME_MAX else b""
+            if len(data) == length and crc32(data) == crc:
+                with contextlib.suppress(zstd.ZstdError, msgspec.MsgspecError):
+                    found: _Payload = _decode(zstd.decompress(data))
+                    return found
+        raise self.unfit(f"is damaged at byte {at}")
+
+    def unfit(self, why: str) -> UsageError:
+        return UsageError(f"{self.path} {why}: nothing is restored from it")
+
+
+class Backup(NamedTuple):
+    """What a backup has, all of which was checked. `id`: no other backup has it."""
+
+    name: str
+    raw: bytes  # the record
+    record: CrawlRecord
+    digests: Mapping[int, str]  # by group
+    has_files: bool
+    id: str
+
+
+def check_whole(reader: BackupReader) -> Backup:
+    """Read all: each group of the crawl is there once, with the keys, the digest and the files that it names.
+
+    Raises UsageError, and ConflictError for a crawl of another release.
+    """
+    found = reader.payloads()
+    crawl = next(found, None)
+    if not isinstance(crawl, _Crawl):
+        raise reader.unfit("is cut")
+    record = usable_record(crawl.name, crawl.raw)
+    digests, digest, group, has_files = dict[int, str](), Digest(), None, False
+    named, given, last = list[str](), list[str](), None
+    for one in found:
+        last = one
+        if isinstance(one, _End):
+            break
+        if isinstance(one, _Crawl) or one.group in digests or group not in (None, one.group):
+            raise reader.unfit("has parts that do not belong together")
+        group = one.group
+        match one:
+            case _Keys():
+                digest.add(one.entries)
+                named += spill_names(one.entries)
+            case _File():
+                given.append(one.name)
+            case _Group():
+                if (one.keys, one.digest, named) != (digest.keys, digest.text, given):
+                    raise reader.unfit(f"lacks a part of {name_of(group)}")
+                digests[group], has_files = digest.text, has_files or bool(given)
+                digest, group, named, given = Digest(), None, [], []
+    if not isinstance(last, _End) or next(found, None) is not None or group is not None:
+        raise reader.unfit("is cut")
+    if digests.keys() != {CRAWL_WIDE, *range(record.partitions)}:
+        raise reader.unfit(f"has {len(digests)} of {record.partitions + 1} parts of the crawl")
+    identity = blake2b(_encode((crawl, sorted(digests.items()))), digest_size=ID_BYTES).hexdigest()
+    return Backup(crawl.name, crawl.raw, record, digests, has_files, identity)
 
 
 async def back_up(side: Side, path: Path, membership: MembershipSettings, meter: Meter = SILENT) -> Copied:
@@ -162,36 +244,69 @@ async def back_up(side: Side, path: Path, membership: MembershipSettings, meter:
 
 
 async def restore(path: Path, target: Arrival, meter: Meter = SILENT) -> Copied:
-    """Bring back the crawl of a backup, or go on where that was interrupted.
+    """Bring back the crawl of a backup, or go on where that was interrupted. Nothing is written before all is checked.
 
-    Raises UsageError for a file that can't be used, ConflictError when the engine has a crawl of that name, EngineError
-    and ArchiveError.
+    Raises UsageError for a file that can't be used, ConflictError when the engine has a crawl of that name, or a part
+    of another backup, EngineError and ArchiveError.
     """
-    _, name, raw, _ = check_whole(path)
     side = target.side
-    if name != side.keys.crawl_name:
-        raise UsageError(f"{path} has the crawl {name!r}: add --name {name}")
-    record = record_of(msgspec.json.decode(raw))
-    spilled, files, names, digest = side.files(record), 0, list[bytes](), Digest()
-    if await side.raw() is not None and await target.check(raw) is None:
-        raise ConflictError(f"{side.place} has this crawl already: remove it there first ('crawler crawls rm {name}')")
-    await target.begin(raw)
-    meter.begin("restoring", "partition", record.partitions + 1)  # and what belongs to none
-    for kind, group, *rest in payloads(path):
-        if kind == "keys" and group not in target.done:
-            entries = [Entry(*one) for one in rest[0]]
-            digest.add(entries)
-            names += [entry.name for entry in entries]
-            await target.write(group, entries)
-        elif kind == "file" and group not in target.done:
-            if spilled is None:
-                raise UsageError(NO_FOLDER)
-            spilled.store(group, *rest)
-            files += 1
-        elif kind == "group":
-            if group not in target.done:
-                await target.note(group, names, digest)
-            names, digest = [], Digest()
-            meter.reached(len(target.done), len(target.done))
-    await target.finish(raw)
-    return Copied(record.partitions, target.keys, files)
+    with _opened(path) as reader:
+        backup = check_whole(reader)
+        if backup.name != side.keys.crawl_name:
+            raise UsageError(f"{path} has the crawl {backup.name!r}: add --name {backup.name}")
+        files = side.files(backup.record)
+        if files is None and backup.has_files:
+            raise UsageError(NO_FOLDER)
+        there = await side.raw()
+        if there is not None and mark_in(there) is None and move_of(there) != backup.id:
+            which = "this" if is_same(there, backup.raw) else "another"
+            raise ConflictError(
+                f"{side.place} has {which} crawl already: remove it there first ('crawler crawls rm {backup.name}')"
+            )
+        if not await target.begin(backup.raw, backup.id):  # all but the last word was written
+            await target.forget(backup.id)
+            return Copied(0, 0, 0)
+        left, stored = [group for group in backup.digests if group not in target.done], dict[int, int]()
+        while True:
+            meter.begin("restoring", "partition", len(left))
+            stored |= await _write(reader, backup, target, files, {*left}, meter)
+            if not (left := await target.lost(backup.record, meter)):
+                break
+        await target.finish(backup.raw, backup.id)
+    await target.forget(backup.id)
+    return Copied(backup.record.partitions, target.keys, sum(stored.values()))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BackupReader]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from None
+    with file:
+        yield BackupReader(path, file)
+
+
+async def _write(
+    reader: BackupReader, backup: Backup, target: Arrival, files: SpillFiles | None, wanted: set[int], meter: Meter
+) -> dict[int, int]:
+    """Write these groups; the number of files of each."""
+    digest, stored, number = Digest(), dict[int, int](), 0
+    for one in reader.payloads():
+        if isinstance(one, _Crawl | _End) or one.group not in wanted:
+            continue
+        match one:
+            case _Keys():
+                digest.add(one.entries)
+                await target.write(one.group, one.entries)
+            case _File() if files is not None:
+                files.store(one.group, one.name, one.data)
+                stored[one.group] = stored.get(one.group, 0) + 1
+            case _Group():
+                if digest.text != backup.digests[one.group]:
+                    raise UsageError(f"{reader.path} changed while it was read: restore a copy that nobody writes to")
+                await target.write(one.group, ())  # the mark of one without keys
+                await target.note(one.group, digest)
+                digest, number = Digest(), number + 1
+                meter.reached(number, number)
+    return stored

@@ -15,7 +15,7 @@ from crawler.archive.folder import open_private
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Keys
+from crawler.frontier.record import BORN, Keys
 
 CRAWL_WIDE = -1  # the group beside the partitions
 KEYS_AT_ONCE = 200  # of which types and values are asked in one go
@@ -23,7 +23,11 @@ ELEMENTS_AT_ONCE = 500  # of one key in one command
 NAMES_IN_MEMORY_BYTES = 64 << 20
 DIGEST_BYTES = 16
 LEFT_OUT = {b"fleets", b"wanted", b"moving"}  # crawl-wide: what supervisors say of this moment, and how far a move is
-RECORD = b"crawl", b"record"  # key and field of the crawl's record, which is no part of a copy: it comes last
+CRAWL, META = b"crawl", b"m"  # keys of the crawl, and of a partition, that have
+OF_THIS_ENGINE = {
+    CRAWL: (b"record", b"marked"),
+    META: (BORN.encode(),),
+}  # fields that are not copied: each end has its own
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -86,9 +90,19 @@ class KeyNames:
         return sorted(names - LEFT_OUT if group == CRAWL_WIDE else names)
 
 
+def name_of(group: int) -> str:
+    """For people."""
+    return "what is crawl-wide" if group == CRAWL_WIDE else f"partition {group}"
+
+
+def place_of(engine: Engine, keys: Keys, group: int) -> tuple[str, str]:
+    """The server that has a group, and the run id of its process."""
+    key = keys.crawl if group == CRAWL_WIDE else keys.meta(group)
+    return engine.shard_of(key), engine.run_id_of(key)
+
+
 def _places(engine: Engine, keys: Keys, partitions: int) -> list[tuple[str, str]]:
-    metas = map(keys.meta, range(partitions))
-    return [(engine.shard_of(meta), engine.run_id_of(meta)) for meta in metas]
+    return [place_of(engine, keys, group) for group in (CRAWL_WIDE, *range(partitions))]
 
 
 def tagged(keys: Keys, group: int, name: bytes) -> bytes:
@@ -129,15 +143,21 @@ async def read_entries(engine: Engine, keys: Keys, group: int, names: Sequence[b
             raise EngineError(f"the key {strange[0][0]!r} has the type {strange[0][1].decode()}, which no crawl has")
         values = await engine.commands([_READS[kind](key) for _, key, kind in there])
         yield [
-            Entry(name, kind.decode(), _without_record(group, name, _VALUES[kind](value)))
+            entry
             for (name, _, kind), value in zip(there, values, strict=True)
+            if (entry := Entry(name, kind.decode(), _copied_of(group, name, _VALUES[kind](value)))).value
+            or kind == b"string"
         ]
 
 
-def _without_record(group: int, name: bytes, value: Any) -> Any:
-    if group == CRAWL_WIDE and name == RECORD[0]:
-        return [pair for pair in value if pair[0] != RECORD[1]]
-    return value
+def own_fields(group: int, name: bytes) -> tuple[bytes, ...]:
+    """Fields of a key that are not copied."""
+    return OF_THIS_ENGINE.get(name, ()) if (name == CRAWL) == (group == CRAWL_WIDE) else ()
+
+
+def _copied_of(group: int, name: bytes, value: Any) -> Any:
+    own = own_fields(group, name)
+    return [pair for pair in value if pair[0] not in own] if own else value
 
 
 class Digest:
@@ -169,14 +189,37 @@ async def digest_of(engine: Engine, keys: Keys, group: int, names: Sequence[byte
 
 
 async def write_entries(engine: Engine, keys: Keys, group: int, entries: Sequence[Entry]) -> None:
-    """Each key becomes what the entry says, whatever it was. Raises EngineError."""
-    commands: list[tuple[Any, ...]] = []
+    """Each key becomes what the entry says, whatever it was. On a cluster a partition's mark comes before its keys: no
+    shard that lost it has them. Raises EngineError.
+    """
+    born = [("HSET", keys.meta(group), BORN, 1)] if engine.is_cluster and group != CRAWL_WIDE else []
+    commands: list[tuple[Any, ...]] = [*born]
     for entry in entries:
         key = tagged(keys, group, entry.name)
-        if not (group == CRAWL_WIDE and entry.name == RECORD[0]):  # whose record stays
+        if own_fields(group, entry.name) != OF_THIS_ENGINE[CRAWL]:  # whose record stays
             commands.append(("UNLINK", key))
+        if born and entry.name == META:
+            commands += born
         commands += _writes(key, entry)
     await engine.commands(commands)
+
+
+async def drop_entries(engine: Engine, keys: Keys, group: int, names: Sequence[bytes]) -> None:
+    """Delete these keys; of the crawl's own one all but what is not copied. Raises EngineError."""
+    if group != CRAWL_WIDE:
+        await engine.commands([("UNLINK", tagged(keys, group, name)) for name in names])
+        return
+    fields = await engine.command("HKEYS", keys.crawl)
+    if copied := [field for field in fields if field not in OF_THIS_ENGINE[CRAWL]]:
+        await engine.command("HDEL", keys.crawl, *copied)
+    await engine.commands([("UNLINK", tagged(keys, group, name)) for name in names if name != CRAWL])
+
+
+async def unmarked(engine: Engine, keys: Keys, groups: Iterable[int]) -> set[int]:
+    """Those of these groups that lack the mark that all partitions on a cluster have. Raises EngineError."""
+    partitions = [group for group in groups if group != CRAWL_WIDE] if engine.is_cluster else []
+    there = await engine.commands([("HEXISTS", keys.meta(partition), BORN) for partition in partitions])
+    return {partition for partition, is_there in zip(partitions, there, strict=True) if not is_there}
 
 
 def _writes(key: bytes, entry: Entry) -> Iterator[tuple[Any, ...]]:

@@ -34,7 +34,8 @@ from crawler.archive.journals import JobJournal, Journal, SeedJournal, SeedLine
 from crawler.archive.prune_records import PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S
 from crawler.archive.repair import recover_open_files, take_damage_out, warc_names
 from crawler.crawl.opening import bound_of
-from crawler.errors import ArchiveError
+from crawler.engine.server import Change
+from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import pack_request
 from crawler.frontier.reads import lost_of
 from crawler.model import Candidate, CommitEntry, Followed
@@ -80,12 +81,15 @@ class Rebuild:
         self._has_items = False
         self._routers = {"": deps.router}  # of the crawl itself, and of each active run
         self._has_pruned = False
+        self._changes: list[Change] = []  # of servers of the engine, since the rebuild began
 
     async def run(self) -> RebuildReport:
-        """Read everything, then bind the folders to the crawl. Raises EngineError, and ArchiveError for what can't be
-        read or written.
+        """Read everything, then bind the folders to the crawl. Raises EngineError, also when a server of the engine was
+        replaced meanwhile, and ArchiveError for what can't be read or written.
         """
+        await self._confirm()  # the record: all that follows is added again if it is lost
         with contextlib.ExitStack() as stack:
+            stack.enter_context(self._d.frontier.engine.restarts.listen(self._changes.append))
             for folder in self._folders:
                 stack.enter_context(folder.exclusive(PRUNE_LOCK, PRUNE_LOCK_TIMEOUT_S))
                 stack.enter_context(folder.reading())
@@ -115,6 +119,8 @@ class Rebuild:
                 await self._read_pruned(book, replay)
             self._report.restored = refill.restored + await replay.withdraw()
             await self._settle_unreadable(book, replay)
+            await self._check_servers()
+            self._drop_lines(book)
             self._mend_places(book)
             self._take_damage_out()
             await self._d.crawls.count_from(self._scope_version)
@@ -124,6 +130,21 @@ class Rebuild:
         for folder in self._folders:
             bind(folder, bound_of(self._d.name, record))
         return self._report
+
+    async def _confirm(self) -> None:
+        """Wait for a replica of each server."""
+        keys, record = self._d.crawls.keys, self._d.router.record
+        every = [keys.crawl, *map(keys.meta, range(record.partitions))]
+        self._report.alone = await self._d.frontier.engine.confirm(every)
+
+    async def _check_servers(self) -> None:
+        """A replica that took over lacks what its primary got last, and would look whole once it has the marks."""
+        await self._confirm()
+        if any(change.may_have_lost for change in self._changes):
+            raise EngineError(
+                "a server of the engine was replaced while the crawl was rebuilt, and may lack a part of it: run "
+                "'crawler rebuild' again"
+            )
 
     # --- journals ---
 
@@ -315,11 +336,12 @@ class Rebuild:
                 "restore the files and run this again, or add --refetch to have these pages fetched again"
             )
         self._report.refetched = lost.total()
-        if self._refetch and (lost or self._report.flawed):
-            self._drop_lines(book, here)
 
-    def _drop_lines(self, book: PageBook, here: frozenset[str]) -> None:
+    def _drop_lines(self, book: PageBook) -> None:
         """What is fetched again gets a line of its own, of which nothing is lost. By now the engine has its URL."""
+        if not (self._refetch and (self._report.unreadable or self._report.flawed)):
+            return
+        here = frozenset[str]().union(*map(sessions_of, self._folders))
 
         def left(entry: CommitEntry) -> CommitEntry | None:
             has_files = entry.warc is not None or entry.items is not None

@@ -156,6 +156,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     unreadable: Counter[str] = msgspec.field(default_factory=Counter)  # the same, by file of records or items
     hurt_files: set[str] = msgspec.field(default_factory=set)  # WARC files with damage
     taken_out: list[TakenOut] = msgspec.field(default_factory=list)  # of them, those that have none any more
+    alone: list[str] = msgspec.field(default_factory=list)  # servers without a working replica
     flawed: int = 0
     flaws: list[str] = msgspec.field(default_factory=list)  # parts of files that can't be read, some of them
 

@@ -11,7 +11,7 @@ from crawler.errors import ConflictError, NoCrawlError
 from crawler.frontier.members import Members
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Totals, UrlLookup
-from crawler.frontier.record import MOVED, REMOVED, CrawlList, Keys, ListedCrawl
+from crawler.frontier.record import ARRIVING, MOVED, REMOVED, CrawlList, Keys, ListedCrawl
 from crawler.frontier.waiting import CRAWL_URLS
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.membership.peers import is_lock_free
@@ -348,7 +348,8 @@ class CrawlCondition(enum.StrEnum):
     READY = "ready"
     OTHER_LAYOUT = "other_layout"  # only the release that created it can use it
     BEING_REMOVED = "being_removed"  # a removal was interrupted, or runs now
-    MOVED = "moved"  # to another engine, or on its way there
+    MOVED = "moved"  # to another engine
+    LEAVING = "leaving"  # to another engine: the move was interrupted, or runs now
     ARRIVING = "arriving"  # from another engine: the move was interrupted, or runs now
 
 
@@ -411,10 +412,10 @@ def _check_unused(name: str, nodes: list[str]) -> None:
 
 async def _row(engine: Engine, crawl: ListedCrawl) -> CrawlRow:
     if mark := crawl.mark:
-        condition = {REMOVED: CrawlCondition.BEING_REMOVED, MOVED: CrawlCondition.MOVED}
+        left = CrawlCondition.MOVED if mark.is_done else CrawlCondition.LEAVING
+        conditions = {REMOVED: CrawlCondition.BEING_REMOVED, MOVED: left, ARRIVING: CrawlCondition.ARRIVING}
         return CrawlRow(
-            name=crawl.name, condition=condition.get(mark.layout, CrawlCondition.ARRIVING), created_at=crawl.begun_at,
-            place=mark.place,
+            name=crawl.name, condition=conditions[mark.layout], created_at=crawl.begun_at, place=mark.place
         )  # fmt: skip
     if crawl.record is None:
         return CrawlRow(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from crawler.crawl.opening import make_seeder
-from crawler.errors import ConflictError, EngineDown, UsageError
+from crawler.engine.server import Change, everything
+from crawler.errors import ConflictError, EngineDown, EngineError, UsageError
 from crawler.frontier.members import Member
 from crawler.frontier.owner import Frontier
 from crawler.frontier.restore import Restoring
@@ -148,6 +149,30 @@ def dying(call: Any, left: list[int]) -> Any:
         return await call(*arguments)
 
     return wrapped
+
+
+async def test_a_rebuild_during_which_a_server_was_replaced_is_not_believed(
+    lab: WebLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its successor lacks what came last; the calls of the rebuild do not fail where another one answers them."""
+    await lab.crawl_some(150)
+    lab.engine.flush()
+    restore, left = Restoring.restore, [1]
+
+    async def restored(self: Restoring, urls: Any) -> int:
+        if left and left.pop():
+            self._engine.restarts(Change(everything))
+            return 0
+        return await restore(self, urls)
+
+    monkeypatch.setattr(Restoring, "restore", restored)
+    with pytest.raises(EngineError, match="was replaced while the crawl was rebuilt"):
+        await rebuild(lab.settings())
+    with pytest.raises(ConflictError, match="rebuilt in the engine without"):
+        async with opened(lab.settings()):
+            pass
+    await rebuild(lab.settings())
+    await lab.finish(lab.settings())
 
 
 async def state(lab: WebLab) -> tuple[Any, ...]:

@@ -13,73 +13,18 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
 from crawler.errors import ArchiveError, ConflictError, EngineDown, NoCrawlError, UsageError
 from crawler.frontier.members import Member, Members
-from crawler.frontier.operator import Actor, OperatorLog, Via
-from crawler.frontier.owner import Frontier
-from crawler.frontier.record import BORN, CRAWLS, CrawlList, CrawlRecord, Crawls, Keys
-from crawler.frontier.scripts import library
+from crawler.frontier.operator import OperatorLog
+from crawler.frontier.record import CRAWLS, CrawlList, Crawls, Keys
 from crawler.recovery import backup, copying
+from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import back_up, restore
 from crawler.recovery.copying import CRAWL_WIDE
-from crawler.recovery.move import Arrival, Copied, Departure, Side, move, undo
-from crawler.rules.urls import Fingerprints, partition_of
-from crawler.settings import MembershipSettings, load
-from tests.frontier.door import CALL_S, HASH_KEY, found
+from crawler.recovery.move import Departure, move, undo
+from crawler.recovery.side import Side
+from tests.frontier.moving_lab import ANN, MEMBERSHIP, NAME, PARTITIONS, Dying, Lab, dump, make, opened
 from tests.support.heard_meter import HeardMeter
 
 pytestmark = pytest.mark.cluster
-
-PARTITIONS, URLS = 8, 40
-NAME = "m"
-ANN = Actor(who="ann", via=Via.CLI)
-MEMBERSHIP = MembershipSettings(beats=700.0)
-Dump = dict[bytes, tuple[str, Any]]
-
-
-class Dying(Engine):
-    """An engine that is gone after a number of calls."""
-
-    left = 1_000_000
-
-    async def replies_of(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        self._one()
-        return await super().replies_of(commands)
-
-    async def run(self, *call: Any) -> Any:
-        self._one()
-        return await super().run(*call)
-
-    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
-        async for some in super().scan(pattern):
-            self._one()
-            yield some
-
-    def _one(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise EngineDown("killed")
-
-
-class Lab:
-    """A server with a crawl, and a cluster without."""
-
-    def __init__(self, server: str, cluster: str, folder: Path) -> None:
-        self.here, self.there = (self._side(url, folder / name) for name, url in (("a", server), ("b", cluster)))
-        self.folder = folder
-
-    def _side(self, url: str, folder: Path) -> Side:
-        engine = Dying(url, library(), call_timeout_s=CALL_S)
-        return Side(engine=engine, keys=Keys(NAME), place=folder.name, spill_folder=folder / "spill", work=folder / "w")
-
-    async def close(self) -> None:
-        for side in (self.here, self.there):
-            await side.engine.close()
-
-    def ends(self, *, back: bool = False) -> tuple[Departure, Arrival]:
-        source, target = (self.there, self.here) if back else (self.here, self.there)
-        return Departure(source, target.place, MEMBERSHIP), Arrival(target, source.place)
-
-    async def move(self, *, back: bool = False) -> Copied:
-        return await move(*self.ends(back=back))
 
 
 @pytest.fixture
@@ -90,47 +35,6 @@ async def lab(engine: Any, cluster: Any, tmp_path: Path) -> AsyncIterator[Lab]:
         yield lab
     finally:
         await lab.close()
-
-
-async def make(side: Side) -> CrawlRecord:
-    """A crawl with keys of every type, some with more elements than one command takes."""
-    engine, keys = side.engine, side.keys
-    crawls = Crawls(engine, keys)
-    await crawls.create_or_load(load(environment={}, options={"crawl.partitions": PARTITIONS}))
-    await crawls.add_roots(["any:*", "domain:ä.example"])
-    frontier = Frontier(engine, keys, session="s", hash_key=HASH_KEY, run=0, default_delay_ms=1000)
-    for n in range(URLS):
-        host = f"h{n % 10}.test"
-        partition = partition_of(host, PARTITIONS)
-        one = found(n, host=host, partition=partition, fingerprint=Fingerprints(HASH_KEY).of(f"http://{host}/{n}"))
-        await frontier.add({partition: [one]})
-    for n in range(3):
-        await OperatorLog(engine, keys).add(ANN, f"do {n}")
-    many = copying.ELEMENTS_AT_ONCE + 7
-    await engine.commands(
-        [("RPUSH", keys.takeovers, *(f"t{n % 5}" for n in range(many))),
-         ("HSET", keys.overrides, *itertools.chain.from_iterable((f"delay d{n}", n) for n in range(many))),
-         ("ZADD", keys.of(1, "ready"), *itertools.chain.from_iterable((repr(n / 7), f"q{n}") for n in range(many))),
-         ("ZADD", keys.of(1, "t:x"), "-inf", "lowest", "+inf", b"\xff\x00", repr(2.0**53), "x", "1e-17", "small"),
-         ("SET", keys.of(1, "w:x"), bytes(range(256)))]
-    )  # fmt: skip
-    record = await crawls.load()
-    assert record is not None
-    return record
-
-
-async def dump(side: Side) -> Dump:
-    """All that the engine has of the crawl, but for the mark of a partition on a cluster."""
-    found: Dump = {}
-    async for some in side.engine.scan(side.keys.pattern):
-        for key in some:
-            kind = (await side.engine.command("TYPE", key)).decode()
-            value = copying._VALUES[kind.encode()](await side.engine.command(*copying._READS[kind.encode()](key)))
-            if kind == "hash":
-                value = [pair for pair in value if pair[0] not in (BORN.encode(), b"marked")]
-            if value:
-                found[key] = (kind, value)
-    return found
 
 
 async def test_all_that_an_engine_has_of_a_crawl_arrives_and_nobody_opens_the_old_one(lab: Lab) -> None:
@@ -155,8 +59,8 @@ async def test_a_move_tells_how_far_it_is(lab: Lab) -> None:
     """Comparing reads as much as copying does: minutes on a large crawl."""
     meter = HeardMeter()
     await move(*lab.ends(), meter)
-    assert [part.what for part in meter.parts] == ["listing keys", "copying", "comparing"]
-    assert [part.share for part in meter.parts[1:]] == [1.0, 1.0]
+    assert [part.what for part in meter.parts] == ["listing keys", "copying", "comparing", "reading back"]
+    assert [part.share for part in meter.parts[1:]] == [1.0, 1.0, 1.0]
 
 
 async def test_a_crawl_that_comes_back_leaves_nothing_of_the_time_before(lab: Lab) -> None:
@@ -171,21 +75,13 @@ async def test_a_crawl_that_comes_back_leaves_nothing_of_the_time_before(lab: La
         await Crawls(lab.there.engine, lab.there.keys).load()
 
 
-async def opened(side: Side) -> bool:
-    """May an instance go on there?"""
-    try:
-        return await Crawls(side.engine, side.keys).load() is not None
-    except ConflictError:
-        return False
-
-
 @pytest.mark.parametrize("is_new", [False, True], ids=["goes-on", "taken-back"])
 @pytest.mark.parametrize("dies", ["a", "b"])
 async def test_a_move_that_is_killed_anywhere(lab: Lab, dies: str, *, is_new: bool) -> None:
     """It goes on from where it was, or is taken back and begun again; never may both engines have the crawl."""
     was = await dump(lab.here)
     engine = cast("Dying", (lab.here if dies == "a" else lab.there).engine)
-    for calls in itertools.count(1):
+    for calls in itertools.count(1, 2 if is_new else 1):
         engine.left = calls
         try:
             await lab.move()
@@ -230,7 +126,7 @@ async def test_what_a_command_writes_meanwhile_is_copied_again(lab: Lab, monkeyp
 async def test_a_copy_that_differs_is_no_copy(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = copying._writes
     monkeypatch.setattr(copying, "_writes", lambda key, entry: list(whole(key, entry))[:1])
-    with pytest.raises(Exception, match="the copy of partition 1 differs"):
+    with pytest.raises(Exception, match="the copy of what is crawl-wide differs"):
         await lab.move()
     with pytest.raises(ConflictError, match="on its way here from a"):
         await Crawls(lab.there.engine, lab.there.keys).load()
@@ -357,8 +253,9 @@ async def test_a_backup_and_a_restore_tell_how_far_they_are(lab: Lab) -> None:
     meter, file = HeardMeter(), lab.folder / "m.backup"
     await back_up(lab.here, file, MEMBERSHIP, meter)
     await restore(file, Arrival(lab.there, "m.backup"), meter)
-    assert [part.what for part in meter.parts] == ["listing keys", "copying", "comparing", "restoring"]
-    assert [part.share for part in meter.parts[1:]] == [1.0, 1.0, 1.0]
+    whats = ["listing keys", "copying", "comparing", "restoring", "reading back"]
+    assert [part.what for part in meter.parts] == whats
+    assert [part.share for part in meter.parts[1:]] == [1.0, 1.0, 1.0, 1.0]
 
 
 async def test_a_backup_brings_a_crawl_back_on_another_engine(lab: Lab) -> None:
