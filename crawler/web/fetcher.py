@@ -142,6 +142,7 @@ _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})  # also without a body (RFC 9
 PROXY_WANTS_LOGIN = 407
 PROXY_MAY_SAY = 400  # an answer to a whole URL from here on may be the proxy's own
 _NO_ADDITIONS = Additions()
+_CONTROLS = frozenset(chr(n) for n in (*range(0x20), 0x7F) if n != 0x09)  # never in a cookie, but a tab may be
 _STALE = Failure(kind=FailureKind.DISCONNECTED, detail="the server had closed the kept connection")
 
 
@@ -490,11 +491,13 @@ class Fetcher:
         added = additions or _NO_ADDITIONS
         named = {name for name, _ in cookies}
         pairs = [*((name, value) for name, value in added.cookies.items() if name not in named), *cookies]
-        cookie = "; ".join(f"{name}={value}" if name else value for name, value in pairs)
+        cookie = "; ".join(_pair(*pair) for pair in pairs)
         own = _own_headers(request) if request is not None else {}
         if "cookie" in own:
             given = own.pop("cookie")[1]
-            cookie, hides_cookies = f"{cookie}; {given}" if cookie else given, True
+            replaced = {pair.partition("=")[0].strip() for pair in given.split(";")}
+            kept = "; ".join(_pair(*pair) for pair in pairs if pair[0] not in replaced)
+            cookie, hides_cookies = f"{kept}; {given}" if kept else given, True
         secret = added.secrets | (SECRET_HEADERS & own.keys())
         head = line + self._tail(origin.host_header, cookie, added.headers | own)
         is_body_shown = request is None or not (request.is_secret and request.body)
@@ -520,8 +523,8 @@ class Fetcher:
         if self._settings.fetch.accept_language:
             headers["accept-language"] = "Accept-Language", self._settings.fetch.accept_language
         headers |= added or {}
-        # Cookies come from hosts: one that could end a line is left out.
-        if cookie and cookie.isprintable():
+        # Cookies come from hosts: what could end a line is not sent.
+        if cookie and _CONTROLS.isdisjoint(cookie):
             headers["cookie"] = "Cookie", cookie
         lines = [" HTTP/1.1", *(f"{name}: {value}" for name, value in headers.values()), "", ""]
         return "\r\n".join(lines).encode("latin-1", "replace")
@@ -553,6 +556,11 @@ class Fetcher:
                 inflated = small
         inflated = inflated or inflate(raw, coding, limit=limit, ratio_max=RATIO_MAX)
         return inflated.of_cut(truncated), share
+
+
+def _pair(name: str, value: str) -> str:
+    """A cookie as it is sent."""
+    return f"{name}={value}" if name else value
 
 
 def _own_headers(request: Request) -> dict[str, tuple[str, str]]:

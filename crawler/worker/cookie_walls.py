@@ -3,21 +3,22 @@
 A page that redirects to itself and sets a cookie gets one more try, with the cookie. A redirect to another URL of its
 origin that looks like a wall is followed in the page's own turns, each with the queue's delay. If the chain leads back,
 the page is requested again with the cookies of the chain. Otherwise the redirect is the page's result as usual, and the
-responses of the chain are kept for their own URLs. Cookies last for one chain, and go to the page's origin only.
+responses of the chain are kept for their own URLs. Cookies last for one chain, and go to the page's origin only: to the
+URLs of it that they are for. A page with a session has those of the session instead.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from urllib.parse import unquote
 
 from crawler.content.html import redirect_target
 from crawler.model import REDIRECTS, Claim, Response
-from crawler.rules.cookies import cookie_of
+from crawler.rules.cookies import Jar
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import wall_s
 from crawler.worker.turn import Answered, Step
 
-BYTES_MAX = 4096  # of the cookies of one chain, as browsers allow for a single cookie; further ones are left out
+BYTES_MAX = 6144  # of the cookies of one chain: room for one as long as may be, with its host and path
 KEPT_MAX = 10_000  # chains; the next step of some may have gone to another instance
 STEPS_MAX = 4  # URLs in a chain
 REDIRECT_BYTES_MAX = 4096  # of the page's own redirect, which is kept meanwhile
@@ -58,14 +59,14 @@ class CookieWalls:
         """Does the page's redirect to `target` start a chain? Then the claim's next turn follows it."""
         if not _is_plain(claim):
             return False
-        cookies = cookies_after({}, claim.url, response.headers, now_s=self._now_s())
+        jar = self._after(Jar(), claim.url, response)
         if target == claim.url:
-            return bool(cookies) and self._keep(claim, Step(url=target, cookies=cookies))
+            return self._are_for(jar, target) and self._keep(claim, Step(url=target, jar=jar))
         if not _is_near(claim, target) or _bytes_of(response) > REDIRECT_BYTES_MAX:
             return False
-        if self._misses.get(origin_of(claim.url), 0) >= _misses_max(claim, target, cookies) or not may_ask(target):
+        if self._misses.get(origin_of(claim.url), 0) >= _misses_max(claim, target, jar) or not may_ask(target):
             return False
-        return self._keep(claim, Step(url=target, cookies=cookies, first=response, number=1))
+        return self._keep(claim, Step(url=target, jar=jar, first=response, number=1))
 
     def continues(self, claim: Claim, step: Step, answered: Answered, may_ask: Callable[[str], bool]) -> bool:
         """Does this response of the chain lead to a next step? If not, the page's own redirect is its result."""
@@ -76,13 +77,12 @@ class CookieWalls:
                 self._answers.popitem(last=False)
         if response is not None and response.status in REDIRECTS:
             target = redirect_target(step.url, response.header("location")) or ""
-            cookies = cookies_after(step.cookies, step.url, response.headers, now_s=self._now_s())
-            if 0 < sum(len(name) + len(value) for name, value in cookies.items()) <= BYTES_MAX:
-                if target == claim.url:
-                    return self._keep(claim, Step(url=target, cookies=cookies, first=step.first))
-                if step.number < STEPS_MAX and _is_near(claim, target) and may_ask(target):
-                    number = step.number + 1
-                    return self._keep(claim, Step(url=target, cookies=cookies, first=step.first, number=number))
+            jar = self._after(step.jar, step.url, response)
+            if target == claim.url and self._are_for(jar, target):
+                return self._keep(claim, Step(url=target, jar=jar, first=step.first))
+            is_next = len(jar) and step.number < STEPS_MAX and target != claim.url and _is_near(claim, target)
+            if is_next and may_ask(target):
+                return self._keep(claim, Step(url=target, jar=jar, first=step.first, number=step.number + 1))
         self._missed(claim)
         return False
 
@@ -99,6 +99,15 @@ class CookieWalls:
         """Remove and return a recent response for the claim's URL from the chain of another page."""
         answered = self._answers.pop(claim.url, None) if _is_plain(claim) else None
         return answered if answered is not None and now_s - answered.finished_at < ANSWER_S else None
+
+    def _after(self, jar: Jar, url: str, response: Response) -> Jar:
+        """The cookies of a chain after a response of it."""
+        found = Jar(jar.cookies, bytes_max=BYTES_MAX)
+        found.take(url, response.headers, self._now_s())
+        return found
+
+    def _are_for(self, jar: Jar, url: str) -> bool:
+        return bool(jar.sent_to(url, self._now_s()))
 
     def _keep(self, claim: Claim, step: Step) -> bool:
         self._steps[claim.fingerprint] = step
@@ -123,38 +132,15 @@ def _is_near(claim: Claim, url: str) -> bool:
     return bool(url) and origin_of(url) == origin_of(claim.url)
 
 
-def _misses_max(claim: Claim, target: str, cookies: dict[str, str]) -> int:
+def _misses_max(claim: Claim, target: str, jar: Jar) -> int:
     """Misses after which the redirect is not followed; higher the more it looks like a wall, 0 for never."""
     path = claim.url[len(origin_of(claim.url)) :]
     if len(path) > 1 and path in unquote(target.partition("?")[2]):
         return MISSES_RETURN_MAX
-    if cookies:
+    if len(jar):
         return MISSES_COOKIE_MAX
     return MISSES_SEED_MAX if claim.seed else 0
 
 
 def _bytes_of(response: Response) -> int:
     return len(response.raw_body) + len(response.body) + sum(len(key) + len(value) for key, value in response.headers)
-
-
-def cookies_after(
-    known: Mapping[str, str], url: str, headers: Iterable[tuple[bytes, bytes]], *, now_s: float
-) -> dict[str, str]:
-    """The cookies to send to the origin of `url` after a response from it, whatever their path. `now_s`: wall clock. A
-    cookie without a name is under "".
-    """
-    cookies, room = dict(known), BYTES_MAX
-    for key, line in headers:
-        if key.lower() != b"set-cookie":
-            continue
-        cookie = cookie_of(url, line, now_s)
-        if cookie is None:
-            continue
-        room -= cookie.size
-        if room < 0:
-            break
-        if 0 < cookie.expires_at <= now_s:
-            cookies.pop(cookie.name, None)
-        else:
-            cookies[cookie.name] = cookie.value
-    return cookies

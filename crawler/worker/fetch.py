@@ -22,6 +22,7 @@ from crawler.model import (
     RefusalReason,
     Request,
 )
+from crawler.rules.cookies import Jar
 from crawler.rules.health import CrashAction, HostAction
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import monotonic_ms, reached, wall_s
@@ -291,7 +292,7 @@ class FetchStage:
             return await self._login(turn, session, plan)
         known = self._cookie_walls.answer_for(claim, wall_s())
         if known is not None:  # no request is needed
-            step = Step(url=claim.url, cookies={})  # the chain led nowhere, so none is started again
+            step = Step(url=claim.url, jar=Jar())  # the chain led nowhere, so none is started again
             page_request = PageRequest(turn.slot, claim, known.page_request.started_at, step=step)
             return Answered(page_request, known.result, Settlement(next_fetch_ms=0), known.finished_at)
         return await self._page(turn, session)
@@ -357,7 +358,8 @@ class FetchStage:
     async def _page(self, turn: Turn, session: Session | None) -> Answered | TurnEnd:
         slot, claim = turn.slot, turn.claim
         step = self._cookie_walls.take(claim)
-        url, cookies = (claim.url, list[tuple[str, str]]()) if step is None else (step.url, [*step.cookies.items()])
+        url = claim.url if step is None else step.url
+        cookies = [] if step is None else step.jar.sent_to(url, wall_s())
         request, earlier = turn.request or claim.request, None
         if claim.run and step is None and session is None and turn.request is None:
             earlier = await self._earlier(claim)
@@ -365,7 +367,7 @@ class FetchStage:
         page_request = PageRequest(slot, claim, wall_s(), step=step, earlier=earlier)
         if session is not None:
             page_request.session, page_request.login = session, session.login
-            cookies = [*session.jar.sent_to(url, wall_s()), *cookies]
+            cookies = session.jar.sent_to(url, wall_s())  # it has those of the step, too
         before_send = partial(self._before_page, turn, page_request)
         note_sent = partial(self._note_sent, claim) if is_once(claim) else None
         worker = self._work.requests.add(claim, is_quick=turn.is_quick and note_sent is None)

@@ -14,6 +14,7 @@ from crawler.errors import EngineError, InvariantError
 from crawler.frontier.owner import Settlement
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import Claim, FetchResult, Request, Response
+from crawler.rules.cookies import Jar
 from crawler.rules.health import TICK_MS, crash_action_of
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
@@ -85,7 +86,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     url: str
-    cookies: dict[str, str]
+    jar: Jar
     first: Response | None = None
     number: int = 0
 

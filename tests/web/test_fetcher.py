@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import InvalidUrl
+from crawler.model import Request
 from crawler.settings import FetchSettings, Settings
 from crawler.web import connection_pool
 from crawler.web.fetcher import user_agent
@@ -57,6 +58,21 @@ async def test_cookies_that_hosts_set_can_not_write_headers_and_are_not_kept() -
         await fetcher.fetch(server.url, cookies={"a": "b\r\nX-Evil: 1"}.items())
         await fetcher.fetch(server.url)
         assert not any(b"X-Evil" in head or b"id=1" in head for head in server.requests)
+
+
+@pytest.mark.parametrize("value", ["\u00c3\u00a0", "\u00c3\u00ad\u00e2\u0080\u009c", "a\tb", "\xff", '"quoted, one"'])
+async def test_a_cookie_is_sent_in_the_bytes_that_it_came_in(value: str) -> None:
+    """Also one whose bytes, each for itself, would be blanks or controls: the letter \u00e0 in UTF-8, for one."""
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        await fetcher.fetch(server.url, cookies=[("a", value), ("b", "1")])
+        assert b"Cookie: a=%b; b=1\r\n" % value.encode("latin-1") in server.requests[0]
+
+
+async def test_a_cookie_of_the_request_itself_replaces_that_of_the_session() -> None:
+    async with HostileServer(HELLO) as server, fetching() as fetcher:
+        request = Request(headers={"Cookie": "a=own; c=3"})
+        await fetcher.fetch(server.url, cookies=[("a", "1"), ("b", "2")], request=request)
+        assert b"Cookie: b=2; a=own; c=3\r\n" in server.requests[0]
 
 
 async def test_a_connection_is_used_again_for_the_same_origin() -> None:

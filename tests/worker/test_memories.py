@@ -24,6 +24,7 @@ from crawler.model import Claim, Failure, FailureKind, FetchResult
 from crawler.rules import health, scope, urls
 from crawler.rules import robots as robots_txt
 from crawler.rules import traps as verdict
+from crawler.rules.cookies import Jar
 from crawler.rules.health import Fault, ProxyHealth
 from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.scope import ScopeRules, SiteRules, of_queues
@@ -372,7 +373,7 @@ async def chains(patch: pytest.MonkeyPatch) -> Filled:
         one = wall_claim(n)
         assert walls.starts(one, response(one.url, set_cookie=f"k={n}"), one.url, lambda _: False)
     size, steps = len(walls._steps), [walls.take(wall_claim(n)) for n in range(MANY)]
-    return Filled(size, right([step and step.cookies for step in steps], lambda n: {"k": str(n)}))
+    return Filled(size, right([step and step.jar.cookies[0].value for step in steps], str))
 
 
 def answered(one: Claim, url: str, body: bytes) -> Answered:
@@ -386,7 +387,7 @@ async def chain_ends(patch: pytest.MonkeyPatch) -> Filled:
     walls, may_follow = CookieWalls(), []
     for n in [n for n in range(MANY) for _ in range(2)]:
         one, url = wall_claim(n), f"{origin(n)}/x"
-        walls.continues(one, Step(url=url, cookies={}, number=1), answered(one, url, b""), lambda _: True)
+        walls.continues(one, Step(url=url, jar=Jar(), number=1), answered(one, url, b""), lambda _: True)
     size = len(walls._misses)
     for n in range(MANY):
         one = wall_claim(n)
@@ -399,7 +400,7 @@ async def chain_answers(patch: pytest.MonkeyPatch) -> Filled:
     walls = CookieWalls()
     for n in range(MANY):
         one, url = claim_at("http://a.test", n), f"http://a.test/{n}"
-        step = Step(url=url, cookies={}, number=1)
+        step = Step(url=url, jar=Jar(), number=1)
         walls.continues(one, step, answered(one, url, str(n).encode()), lambda _: True)
     size, found = len(walls._answers), [walls.answer_for(claim_at("http://a.test", n), 2.0) for n in range(MANY)]
     bodies = [one.result.response.body if one and one.result.response else None for one in found]

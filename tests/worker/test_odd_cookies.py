@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from crawler.worker.cookie_walls import cookies_after
+from crawler.rules.cookies import Jar
+from crawler.worker.cookie_walls import BYTES_MAX
 
 NOW_S = 1_790_000_000.0
 ROWS: list[dict[str, Any]] = [
@@ -16,10 +17,13 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["row"].replace(" ", "-") for row in ROWS])
 def test_cookies_are_those_that_browsers_send(row: dict[str, Any]) -> None:
-    headers = [(b"Set-Cookie", line.encode("latin-1")) for line in row["lines"]]
-    assert cookies_after({}, row["url"], headers, now_s=NOW_S) == row["cookies"]
+    jar = Jar(bytes_max=BYTES_MAX)
+    jar.take(row["url"], [(b"Set-Cookie", line.encode("latin-1")) for line in row["lines"]], NOW_S)
+    assert dict(jar.sent_to(row["url"], NOW_S)) == row["cookies"]
 
 
 def test_a_response_removes_a_cookie_of_an_earlier_one() -> None:
-    headers = [(b"set-cookie", b"a=; Max-Age=0"), (b"X-Other", b"c=3"), (b"SET-COOKIE", b"b=2")]
-    assert cookies_after({"a": "1", "z": "9"}, "http://a.test/", headers, now_s=NOW_S) == {"z": "9", "b": "2"}
+    jar, url = Jar(), "http://a.test/"
+    jar.take(url, [(b"Set-Cookie", b"a=1"), (b"Set-Cookie", b"z=9")], NOW_S)
+    jar.take(url, [(b"set-cookie", b"a=; Max-Age=0"), (b"X-Other", b"c=3"), (b"SET-COOKIE", b"b=2")], NOW_S)
+    assert jar.sent_to(url, NOW_S) == [("z", "9"), ("b", "2")]
