@@ -156,11 +156,13 @@ async def check_engine(settings: "Settings", *, needs_crawl: bool = False) -> No
     from crawler.crawl.opening import open_crawl
     from crawler.crawl.terms import check_terms
 
-    if not settings.frontier.redis or (is_crawl_folder(settings.archive.dir) and not needs_crawl):
+    has_folder = is_crawl_folder(settings.archive.dir)
+    if not settings.frontier.redis or (has_folder and not needs_crawl):
         return
-    elsewhere = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
+    if not has_folder:  # with one, it is known when the engine lost the crawl
+        settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     try:
-        async with open_crawl(elsewhere, create=False) as crawl:
+        async with open_crawl(settings, create=False) as crawl:
             await check_terms(crawl)
     except NoCrawlError:
         if needs_crawl:

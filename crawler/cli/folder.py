@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.cli.crawl_options import KEYS, log_to_folder
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.seed import Intake, given_batches
-from crawler.crawl.opening import Entrance, OpenCrawl, admit_rebuild, make_router, make_seeder, open_crawl
+from crawler.crawl.opening import Entrance, OpenCrawl, admit_rebuild, holding, make_router, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl, complaints, sources_of
 from crawler.errors import AuditFailed, UsageError
 from crawler.frontier.jobs import JobBooks
@@ -243,9 +244,12 @@ async def _rebuild(
 ) -> int:
     from crawler.recovery.side import without_replica
 
-    for folder in (settings.archive.dir, *others):
-        open_existing(folder)  # fails before anything is created
-    more = [open_or_create(other) for other in others]
+    named = [open_existing(folder) for folder in (settings.archive.dir, *others)]  # fails before anything is created
+    folders, empty = holding(named, settings.crawl.name)
+    for folder in empty:
+        warn(f"{folder.root} has nothing of the crawl {settings.crawl.name!r}: left out")
+    settings = replace(settings, archive=replace(settings.archive, dir=str(folders[0].root)))
+    more = [open_or_create(folder.root) for folder in folders[1:]]
 
     async with open_crawl(settings, create=True, enter=entrance(more, arguments.partitions)) as crawl:
         log_to_folder(settings, crawl.folder.log, "rebuild", verbose=bool(arguments.verbose))

@@ -100,12 +100,15 @@ async def admit_rebuild(
     """Record and roots of the crawl that these folders hold, recreated if the engine lost it. Binds no folder.
     `partitions`: another number of them; 0: as many as it had.
 
-    Raises UsageError when they hold nothing, ConflictError when they, or they and the engine, are of different crawls.
+    Raises UsageError when they hold nothing, ConflictError when they, or they and the engine, are of different crawls,
+    and when the engine has the crawl with another number of partitions.
     """
     name = settings.crawl.name
     for folder in folders:
         check_name(folder, name)
-    bounds = _bounds(folders, name)
+    folders, _ = holding(folders, name)
+    bounds = [bound for folder in folders if (bound := _bound_of(folder, name))]
+    bounds.sort(key=lambda bound: bound.begun_at)
     if len({bound.first_begun_at for bound in bounds}) > 1:
         raise ConflictError(f"these folders hold different crawls {name!r}: rebuild each of them separately")
     first_begun_at = bounds[0].first_begun_at if bounds else 0.0
@@ -119,6 +122,11 @@ async def admit_rebuild(
         await crawls.create_or_load(_as_it_was(settings, was, partitions), was[-1])
     elif was and stored.first_begun_at != first_begun_at:
         await _replace(crawls, name, stored, _as_it_was(settings, was, partitions), was[-1])
+    elif partitions not in (0, stored.partitions):
+        raise ConflictError(
+            f"the engine has the crawl {name!r} already, with {stored.partitions:,} partitions: another number needs "
+            "an engine that lacks it (another one, or this one after 'crawler backup' and 'crawler crawls rm')"
+        )
     elif was and stored.hash_key != was[-1].hash_key:
         raise ConflictError(
             f"the crawl {name!r} in the engine has another hash key than {folders[0].root}: they are different crawls; "
@@ -127,16 +135,25 @@ async def admit_rebuild(
     return await crawls.shared()
 
 
-def _bounds(folders: Sequence[CrawlFolder], name: str) -> list[Bound]:
-    """What the folders are bound to, the latest last. Raises UsageError for one that holds nothing of this crawl."""
-    found = []
-    for folder in folders:
-        bound = bound_to(folder)
-        if bound is not None and bound.name == name and (holds_results(folder) or holds_seeds(folder, bound)):
-            found.append(bound)
-        elif not holds_results(folder):
-            raise UsageError(f"{folder.root} has nothing to rebuild the crawl {name!r} from")
-    return sorted(found, key=lambda bound: bound.begun_at)
+def holding(folders: Sequence[CrawlFolder], name: str) -> tuple[list[CrawlFolder], list[CrawlFolder]]:
+    """The folders that hold something of this crawl, and those that hold nothing. Raises UsageError when none does."""
+    found = [folder for folder in folders if holds_results(folder) or _bound_of(folder, name) or _is_unreadable(folder)]
+    if not found:
+        raise UsageError(f"{folders[0].root} has nothing to rebuild the crawl {name!r} from")
+    return found, [folder for folder in folders if folder not in found]
+
+
+def _bound_of(folder: CrawlFolder, name: str) -> Bound | None:
+    """What a folder is bound to, if it holds something of this crawl."""
+    bound = bound_to(folder)
+    if bound is None or bound.name != name or not (holds_results(folder) or holds_seeds(folder, bound)):
+        return None
+    return bound
+
+
+def _is_unreadable(folder: CrawlFolder) -> bool:
+    """Does nobody know of which crawl it has seeds?"""
+    return bound_to(folder) is None and (folder.root / FILE).exists()
 
 
 def _records(folders: Sequence[CrawlFolder], bounds: Sequence[Bound]) -> list[CrawlRecord]:

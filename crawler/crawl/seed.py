@@ -28,7 +28,7 @@ from crawler.rules.urls import (
     registrable_domain,
 )
 from crawler.runtime.process import wall_s
-from crawler.terminal.text import counted, failure_text
+from crawler.terminal.text import counted, failure_text, warn
 from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.worker.router import Router, parent_of
@@ -66,8 +66,11 @@ class Seeder:
         leads_to: LeadsTo,
         depth: int = 0,
         priority: float | None = None,
+        patience_s: float = SHARD_PATIENCE_S,
     ) -> None:
+        """`patience_s`: with a silent engine, at each batch."""
         self._leads_to = leads_to
+        self._patience_s = patience_s
         self._frontier = frontier
         self._crawls = crawls
         self._router = router
@@ -92,23 +95,49 @@ class Seeder:
         return self.report
 
     async def _add(self, batch: Sequence[tuple[str, GivenUrl]]) -> None:
+        """Raises EngineDown when the engine, or a shard of it, is silent for too long: one silence ends nothing."""
         if not batch:
             return
-        await self._crawls.still(self._router.record)
-        engine_run_id = self._frontier.engine.run_id
         opened = self._opened([url for url, _ in batch])
         by_partition, given = self._candidates(batch)
+        deadline_s, new, is_told = time.monotonic() + self._patience_s, set[str](), False
+        while True:
+            try:
+                await self._enter(opened, by_partition, given, new)
+            except EngineDown as error:
+                if time.monotonic() > deadline_s:
+                    raise
+                if not is_told:
+                    warn(f"{error}; waiting for it")
+                is_told = True
+                await asyncio.sleep(CONFIRM_PAUSE_S)
+            else:
+                return
+
+    async def _enter(
+        self,
+        opened: frozenset[str],
+        by_partition: dict[int, list[Candidate]],
+        given: Mapping[str, GivenUrl],
+        new: set[str],
+    ) -> None:
+        """One try. `new`: what the engine did not have at an earlier one whose answer was lost: it may have it now."""
+        await self._crawls.still(self._router.record)
+        engine_run_id, before = self._frontier.engine.run_id, frozenset(new)
         states = await self._states_of(by_partition)
-        unseen = await self._numbered(by_partition, self._in_state(by_partition, states, UrlState.UNSEEN))
-        await self._note(unseen, given, opened)
+        unseen = [c for c in self._in_state(by_partition, states, UrlState.UNSEEN) if c.fingerprint not in new]
+        await self._note(await self._numbered(by_partition, unseen), given, opened)
+        new.update(c.fingerprint for c in unseen)
         replies = await self._added(opened, by_partition)
         await self._confirmed(opened, by_partition, engine_run_id)
-        lowered = self._count(by_partition, replies)
-        await self._note([replace(c, visible_at=0.0) for c in lowered if c not in unseen], given)
+        lowered = self._lowered(by_partition, replies)
+        await self._note([replace(c, visible_at=0.0) for c in lowered if c.fingerprint not in new], given)
         await self._retry(self._in_state(by_partition, states, UrlState.DEAD))
         for known in (UrlState.COMMITTED, UrlState.ENDED):
             for one in self._in_state(by_partition, states, known):
-                await self._lead_on(one.url)
+                if one.fingerprint not in before:
+                    await self._lead_on(one.url)
+        self._count(by_partition, replies, before)
 
     async def _added(
         self, roots: frozenset[str], by_partition: Mapping[int, Sequence[Candidate]]
@@ -128,7 +157,7 @@ class Seeder:
         """
         engine, keys = self._frontier.engine, self._frontier.keys
         asked = {keys.crawl, *map(keys.meta, by_partition)}
-        deadline_s = time.monotonic() + SHARD_PATIENCE_S
+        deadline_s = time.monotonic() + self._patience_s
         while engine.is_cluster:
             is_safe = await engine.written(asked) == asked
             if engine.run_id != engine_run_id:
@@ -249,18 +278,24 @@ class Seeder:
             visible_at=seed.visible_at,
         )
 
+    @staticmethod
+    def _lowered(by_partition: Mapping[int, Sequence[Candidate]], replies: Mapping[int, AddReply]) -> list[Candidate]:
+        """Those that were known from further away."""
+        found = ((one, c) for p, mine in by_partition.items() for one, c in zip(replies[p].outcomes, mine, strict=True))
+        return [c for outcome, c in found if outcome is AddOutcome.LOWERED]
+
     def _count(
-        self, by_partition: Mapping[int, Sequence[Candidate]], replies: Mapping[int, AddReply]
-    ) -> list[Candidate]:
-        """Count what became of them; those that were known from further away."""
-        lowered = []
+        self,
+        by_partition: Mapping[int, Sequence[Candidate]],
+        replies: Mapping[int, AddReply],
+        new_before: frozenset[str],
+    ) -> None:
+        """Count what became of them. `new_before`: what an earlier try may have added counts as new."""
         for partition, mine in by_partition.items():
-            outcomes = replies[partition].outcomes
-            new = sum(outcome is AddOutcome.NEW for outcome in outcomes)
+            outcomes = zip(replies[partition].outcomes, mine, strict=True)
+            new = sum(outcome is AddOutcome.NEW or c.fingerprint in new_before for outcome, c in outcomes)
             self.report.new += new
-            self.report.seen += len(outcomes) - new
-            lowered += [c for c, outcome in zip(mine, outcomes, strict=True) if outcome is AddOutcome.LOWERED]
-        return lowered
+            self.report.seen += len(mine) - new
 
 
 # Reads sitemaps that people name, on the clock of their host: an index leads to further ones, two levels deep.

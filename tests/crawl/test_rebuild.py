@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from crawler.crawl.opening import make_seeder
+from crawler.archive.folder import open_existing
+from crawler.cli.main import main
+from crawler.crawl.opening import holding, make_seeder
 from crawler.engine.server import Change, everything
 from crawler.errors import ConflictError, EngineDown, EngineError, UsageError
 from crawler.frontier.members import Member
@@ -102,6 +104,48 @@ async def test_a_rebuild_may_change_the_number_of_partitions(lab: WebLab) -> Non
     async with opened(lab.settings()) as found:
         assert found.record.partitions == 256
     await lab.finish(lab.settings())
+
+
+async def test_another_number_of_partitions_needs_an_engine_that_lacks_the_crawl(lab: WebLab) -> None:
+    await lab.crawl_some(50)
+    kept = lab.kept()
+    with pytest.raises(ConflictError, match=r"has the crawl 'main' already, with 64 partitions: another number"):
+        await rebuild(lab.settings(), partitions=256)
+    assert lab.kept() == kept
+    await rebuild(lab.settings(), partitions=64)
+
+
+async def test_a_folder_that_fetched_nothing_is_left_out_of_a_rebuild(
+    lab: WebLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever place it has; alone it is refused."""
+    await lab.crawl_some(50)
+    async with opened_anew(lab, "idle"):
+        pass  # it took part
+    places = {name: str(lab.home / name) for name in ("c", "idle")}
+    for order in (("c", "idle"), ("idle", "c")):
+        lab.engine.flush()
+        words = [word for name in order for word in ("--dir", places[name])]
+        assert await asyncio.to_thread(main, ["rebuild", *words, "--redis", lab.engine.url]) == 0
+        printed = capsys.readouterr()
+        assert f"{places['idle']} has nothing of the crawl 'main': left out" in printed.err
+        assert f"recreated from {places['c']}:" in printed.out
+        async with opened_anew(lab, "idle"):
+            pass  # and goes on
+    lab.engine.flush()
+    assert await asyncio.to_thread(main, ["rebuild", "--dir", places["idle"], "--redis", lab.engine.url]) == 2
+    assert "idle has nothing to rebuild the crawl 'main' from" in capsys.readouterr().err
+
+
+async def test_a_folder_whose_note_is_damaged_is_not_taken_for_an_empty_one(lab: WebLab) -> None:
+    """Its journal has seeds that nothing else has."""
+    await lab.crawl_some(50)
+    async with opened_anew(lab, "seeds") as found:
+        await make_seeder(found).add_all([given("http://seeded.test/")])
+    (lab.home / "seeds" / "bound.json").write_bytes(b"damaged")
+    lab.engine.flush()
+    assert holding([open_existing(lab.home / name) for name in ("c", "seeds")], "main")[1] == []
+    assert (await rebuild(lab.settings(), lab.home / "seeds")).seeds == 2
 
 
 async def test_a_second_rebuild_changes_nothing(lab: WebLab) -> None:

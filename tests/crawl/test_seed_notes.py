@@ -73,8 +73,10 @@ async def test_a_seed_is_noted_before_the_engine_has_it(
 
     monkeypatch.setattr(Frontier, "add", down)
     async with open_crawl(settings_of(tmp_path, frontier__redis=engine.url), create=True) as crawl:
+        seeder = make_seeder(crawl)
+        seeder._patience_s = 0.0
         with pytest.raises(EngineDown):
-            await make_seeder(crawl).add_all([GivenUrl("here", A)])
+            await seeder.add_all([GivenUrl("here", A)])
         assert SeedLine(url=A, number=1) in noted(crawl)
 
 
