@@ -2,7 +2,8 @@
 
 Any number of processes may append to one. Each line has a checksum. What a damaged line had is named by nothing else,
 so nobody reads on as if it had not been there: a rebuild ends with an error, unless its loss is accepted. A file next
-to a journal has its length, so that one that was cut, emptied or removed is noticed, too.
+to a journal has its length, and one in the folder of sessions: so one that was cut, emptied or removed is noticed, also
+with the whole folder of journals.
 
 Also the journal of long work on a folder, a database.
 """
@@ -45,8 +46,10 @@ def journal_path(folder: CrawlFolder, kind: str, name: str, first_begun_at: floa
 def journals_at(folder: CrawlFolder, kind: str) -> list[Path]:
     """The paths of a folder's journals of this kind, of those too that are missing."""
     found = {*folder.journal.glob(f"{kind}-*{SUFFIX}")}
-    noted = folder.journal.glob(f"{kind}-*{SUFFIX}{SIZE_SUFFIX}")
-    return sorted(found | {path.with_name(path.name.removesuffix(SIZE_SUFFIX)) for path in noted})
+    for place in (folder.journal, folder.sessions):
+        noted = place.glob(f"{kind}-*{SUFFIX}{SIZE_SUFFIX}")
+        found |= {folder.journal / path.name.removesuffix(SIZE_SUFFIX) for path in noted}
+    return sorted(found)
 
 
 class Journal(Generic[Line]):
@@ -58,7 +61,8 @@ class Journal(Generic[Line]):
 
     @property
     def has_lines(self) -> bool:
-        return self.path.exists() and self.path.stat().st_size > 0
+        """Has it, or had it, lines?"""
+        return (self.path.exists() and self.path.stat().st_size > 0) or bool(self._noted_size())
 
     def append(self, lines: Iterable[Line]) -> None:
         """Add lines; they are durable when this returns. Blocks on the disk. Raises ArchiveError."""
@@ -69,7 +73,7 @@ class Journal(Generic[Line]):
             is_new = not self.path.exists()
             with self._locked() as descriptor:
                 before = _append(descriptor, data) - len(data)
-                self._note_size(max(before, number_in(self._size_path) or 0) + len(data))  # what is missing stays so
+                self._note_size(max(before, self._noted_size() or 0) + len(data))  # what is missing stays so
             if is_new:
                 sync_directory(self.path.parent)
         except OSError as error:
@@ -77,25 +81,32 @@ class Journal(Generic[Line]):
 
     def _note_size(self, size: int) -> None:
         """Note, durably, how long the file is now. Raises OSError."""
-        descriptor = open_private(self._size_path, os.O_WRONLY | os.O_CREAT)
-        try:
-            line = number_line(size)
-            os.pwrite(descriptor, line, 0)
-            os.ftruncate(descriptor, len(line))
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+        for path in self._size_paths:
+            descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
+            try:
+                line = number_line(size)
+                os.pwrite(descriptor, line, 0)
+                os.ftruncate(descriptor, len(line))
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _noted_size(self) -> int | None:
+        """None when no note can be read. Raises OSError."""
+        return max((n for path in self._size_paths if (n := number_in(path)) is not None), default=None)
 
     @property
-    def _size_path(self) -> Path:
-        return self.path.with_name(self.path.name + SIZE_SUFFIX)
+    def _size_paths(self) -> tuple[Path, Path]:
+        """Next to the file, and in another folder: this one may be removed as a whole."""
+        name = self.path.name + SIZE_SUFFIX
+        return self.path.with_name(name), self.path.parent.parent / "sessions" / name
 
     def missing(self) -> str:
         """What is missing at the end of the file; "" for nothing. Raises ArchiveError."""
         try:
-            noted = number_in(self._size_path)
+            noted = self._noted_size()
             if noted is None:
-                return ""  # of an earlier release, or this file itself was hit
+                return ""  # of an earlier release, or both notes were hit
             if not self.path.exists():
                 return "not found"
             with self.path.open("rb") as file:

@@ -129,6 +129,7 @@ class Report:
     segments: int = 0
     commits: int = 0  # distinct, by fingerprint and visit
     links: int = 0  # distinct targets that must be in a known state
+    seeds: int = 0  # of journals; the same
     seen: int = 0
     pending: int = 0
     deferred: int = 0
@@ -211,6 +212,7 @@ def _looked_at(report: Report) -> list[tuple[str, str]]:
     pairs = [
         ("archive", f"{counted(r.records, 'response')} in {counted(r.warc_files, 'WARC file')}"),
         ("links", f"{counted(r.links, 'URL')} that committed pages lead to, within the scope"),
+        ("seeds", f"{counted(r.seeds, 'seed')} in the journals, within the scope"),
         ("index", f"{counted(r.commits, 'commit')} in {counted(r.segments, 'segment')}"),
         ("engine", f"{counted(r.seen, 'URL')} seen: {ends}, the rest committed"),
     ]

@@ -3,13 +3,15 @@ commits whose record is not there or is another, commits of one URL that differ.
 """
 
 import contextlib
+import itertools
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import index_bytes, unchecked_text
 from crawler.archive.items import ItemFiles
-from crawler.archive.journals import journals_in
+from crawler.archive.journals import SeedJournal, SeedLine, journals_in
 from crawler.archive.repair import (
     ArchivedResponse,
     ArchiveSize,
@@ -32,6 +34,7 @@ from crawler.terminal.text import counted
 from crawler.worker.process import ParseKilledError
 
 LATE = "fetch.late"
+SEEDS_AT_ONCE = 1000
 
 
 class ArchiveJudge:
@@ -120,6 +123,19 @@ class ArchiveJudge:
                 for what in (*journal.damaged(), journal.missing()):
                     if what:
                         self._report.findings.damage.add(file=place, reason=str(what))
+
+    def read_seeds(self) -> None:
+        """What was given through these folders must be in a known state, and the scope have what it opened."""
+        rules, record = self._reader.rules, self._reader.rules.router.record
+        lines = partial(_seed_lines, self._folders, self._report.crawl, record.first_begun_at)
+        roots = frozenset(line.root for line in lines() if rules.lacking(line.root))
+        for root in sorted(roots):
+            self._report.findings.lost.add(root=root, reason="seeds opened it, and the engine's scope lacks it")
+        found = (seed for line in lines() if (seed := rules.seed(line, roots)) is not None)
+        ours = (seed for seed in found if not self._part or self._part.has(seed.partition))
+        while some := list(itertools.islice(ours, SEEDS_AT_ONCE)):
+            self._ledger.add_seeds(some)
+            self._report.seeds += len(some)
 
     async def read_archive(self) -> None:
         """Every response record: is it a commit's, is it what the commit says, and what must it have led to?"""
@@ -283,6 +299,13 @@ class ArchiveJudge:
     def _flaw(self, folder: CrawlFolder, flaw: Flaw) -> None:
         finding = self._report.findings.torn if flaw.is_tail else self._report.findings.damage
         finding.add(file=f"{folder.root}/{flaw.file}" if self._many else flaw.file, reason=flaw.reason)
+
+
+def _seed_lines(folders: Sequence[CrawlFolder], name: str, first_begun_at: float) -> Iterator[SeedLine]:
+    """Of all folders, without damaged lines, which are a finding of their own."""
+    for folder in folders:
+        with contextlib.suppress(ArchiveError):  # it comes behind the last line
+            yield from SeedJournal(folder, name, first_begun_at).read()
 
 
 def late_pages(folders: Sequence[CrawlFolder]) -> frozenset[int]:

@@ -3,9 +3,10 @@
 Must not know how commits and links were found.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crawler.audit.findings import Report
 from crawler.audit.judges import origins_of
@@ -19,6 +20,7 @@ from crawler.terminal.text import counted
 
 LOOKS_MAX = 5  # at a partition whose counters move meanwhile
 NAMED_MAX = 1000  # URLs named that are gone from a partition
+SEED_LOOKS_MAX, SEED_LOOK_S = 20, 0.5
 
 
 class Committed(NamedTuple):
@@ -90,6 +92,21 @@ class FrontierJudge:
             asked += len(batch)
             self._meter.reached(asked)
 
+    async def ask_for_seeds_again(self, are_given: Callable[[], bool]) -> None:
+        """A seed is in its journal before the engine has it: while a command may be adding some, those that the engine
+        never saw are asked for again.
+        """
+        for _ in range(SEED_LOOKS_MAX):
+            wanted: defaultdict[int, list[str]] = defaultdict(list)
+            for batch in self._ledger.links_in(UrlState.UNSEEN):
+                for link in batch:
+                    if not link.parent:
+                        wanted[link.partition].append(str(link.fp))
+            if not wanted or not are_given():
+                return
+            await asyncio.sleep(SEED_LOOK_S)
+            await self._ask(self._run, wanted)
+
     async def _ask(self, run: int | str, wanted: Mapping[int, Sequence[str]]) -> None:
         states = await self._states.of(run, wanted)
         for partition, fps in wanted.items():
@@ -129,10 +146,10 @@ class FrontierJudge:
     async def judge(self) -> None:
         """Links that lead nowhere, and partitions whose URLs are not all in some state."""
         report = self._report
-        report.links = self._ledger.number("SELECT count(*) FROM links")
+        report.links = self._ledger.number("SELECT count(*) FROM links WHERE parent")
         for batch in self._ledger.links_in(UrlState.UNSEEN):
             for link in batch:
-                report.findings.lost.add(url=link.url, reason="the engine never saw it", linked_from=link.parent)
+                report.findings.lost.add(url=link.url, reason="the engine never saw it", **_why_known(link))
         committed = self._committed()
         for tally in self._tallies:
             report.seen += tally.seen
@@ -177,7 +194,7 @@ class FrontierJudge:
         reason = "seen, and not pending, deferred, committed, dead or refused"
         suspects = await self._suspects(t.partition)
         for link in suspects[:missing]:
-            lost.add(url=link.url, reason=reason, linked_from=link.parent)
+            lost.add(url=link.url, reason=reason, **_why_known(link))
         if left := missing - len(suspects[:missing]):
             which = f"{left:,} of {t.seen:,} URLs seen, which no link names"
             lost.add(
@@ -193,6 +210,10 @@ class FrontierJudge:
                 if (known is None or known.allows(link.url)) and len(found) < NAMED_MAX:
                     found.append(link)
         return found
+
+
+def _why_known(link: Link) -> dict[str, Any]:
+    return {"linked_from": link.parent} if link.parent else {"noted_in": "the journal of seeds"}
 
 
 def missing_of(t: Tally, urls: int) -> int:

@@ -6,9 +6,11 @@ Must not know what became of the links.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from crawler.archive.journals import SeedLine
 from crawler.archive.warc import StoredResponse
 from crawler.audit.ledger import Commit
 from crawler.crawl.reparse import Rereader
@@ -56,6 +58,22 @@ class LinkRules:
 
     def _router(self, rules: CrawlRules, scope: ScopeSettings) -> Router:
         return Router(rules.record, ScopeRules.of(scope, rules.roots), self._recent, sites=self._sites)
+
+    def lacking(self, root: str) -> bool:
+        """Did a seed open this root of the scope, and the engine lacks it?"""
+        return bool(root) and root not in self._roots
+
+    def seed(self, line: SeedLine, roots: AbstractSet[str]) -> Candidate | None:
+        """A seed of the crawl as a journal has it, if it belongs to the scope with these roots as well."""
+        router = self.router
+        if not line.url or line.run != router.record.run:
+            return None
+        if roots - router.scope.roots:
+            router = Router(router.record, router.scope.with_roots(roots), self._recent, sites=self._sites)
+        if not router.verdict(line.url, line.depth).allowed:
+            return None
+        followed = Followed(line.url, line.label, request=line.request)
+        return router.candidate(line.url, depth=line.depth, seed=True, followed=followed)
 
     def required(
         self, commit: Commit, links: tuple[str, ...], target: str | None, followed: Sequence[Followed] = ()

@@ -75,7 +75,9 @@ class Commit(NamedTuple):
 
 
 class Link(NamedTuple):
-    """The target of a link or redirect that is in scope, and the URL of a page that leads to it."""
+    """A seed, or the target of a link or redirect that is in scope. `parent`: the URL of a page that leads there; "" of
+    a seed.
+    """
 
     fp: int
     partition: int
@@ -209,6 +211,13 @@ class Ledger:
             [(int(c.fingerprint), c.partition, c.url, parent.id, c.run) for c in candidates],
         )
 
+    def add_seeds(self, candidates: Iterable[Candidate]) -> None:
+        """The same for seeds, which no page leads to; repeats change nothing."""
+        self.db.executemany(
+            "INSERT OR IGNORE INTO links (fp, partition, url, parent, run) VALUES (?, ?, ?, 0, '')",
+            [(int(c.fingerprint), c.partition, c.url) for c in candidates],
+        )
+
     def links_to_ask(self) -> Iterator[list[Link]]:
         """Targets that no index has committed, by partition, in batches."""
         yield from self._links("state IS NULL")
@@ -221,7 +230,7 @@ class Ledger:
 
     def _links(self, condition: str) -> Iterator[list[Link]]:
         cursor = self.db.execute(
-            "SELECT fp, partition, url, run, (SELECT url FROM commits WHERE id = parent) FROM links "  # noqa: S608 - ours
+            "SELECT fp, partition, url, run, coalesce((SELECT url FROM commits WHERE id = parent), '') FROM links "  # noqa: S608 - ours
             f"WHERE {condition} AND NOT EXISTS (SELECT 1 FROM commits WHERE commits.fp = links.fp) ORDER BY partition"
         )
         while rows := cursor.fetchmany(BATCH):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.archive.folder import CrawlFolder
+from crawler.archive.folder import CrawlFolder, Life, life_of, sessions
 from crawler.audit.findings import Report
 from crawler.audit.judge_archive import ArchiveJudge, late_pages
 from crawler.audit.judge_frontier import FrontierJudge
@@ -72,6 +72,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: Takeovers
     overrides: OverrideStore
     web_logs: WebLogs
+    session: str = ""  # that of the audit itself
     part: Part | None = None  # None: all partitions
 
 
@@ -105,7 +106,9 @@ async def _judge(
     archive.read_index()
     archive.read_journals()
     await archive.read_archive()
+    archive.read_seeds()
     await frontier.ask_links()
+    await frontier.ask_for_seeds_again(partial(_are_used, subject))
     judged_runs = await still_active(subject.runs, active)
     for run in active - judged_runs:
         ledger.drop_links_of(run)  # its seen-set went with its end
@@ -127,6 +130,12 @@ async def _judge(
     judge_takeovers(await subject.takeovers.read(), report)
     if part is not None:
         _say_part(part, report)
+
+
+def _are_used(subject: Subject) -> bool:
+    """Does another session live in one of the folders? It may be adding seeds."""
+    places = ((folder, session) for folder in subject.folders for session in sessions(folder))
+    return any(session != subject.session and life_of(folder, session) is Life.ALIVE for folder, session in places)
 
 
 def _say_part(part: Part, report: Report) -> None:

@@ -183,6 +183,7 @@ async def _subject(crawl: OpenCrawl, others: Sequence[str], logs: "WebLogs", par
         takeovers=Takeovers(crawl.engine, crawl.keys),
         overrides=crawl.operator.book,
         web_logs=logs,
+        session=crawl.session,
         part=part,
     )
 

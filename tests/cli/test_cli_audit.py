@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from crawler.archive.folder import open_existing
+from crawler.archive.folder import SessionLock, open_existing
 from crawler.archive.index import with_footer
+from crawler.archive.journals import Journal, SeedLine
+from crawler.audit import judge_frontier
 from crawler.cli import folder
 from crawler.cli.main import main
 from tests.archive.archive_samples import response, writer_in
@@ -136,6 +139,50 @@ def test_a_second_commit_of_one_url_is_told_and_a_second_line_of_one_commit_is_n
     (twice,) = report["findings"]["twice"]["examples"]
     assert twice["url"].endswith("/notes.txt")
     assert any("epoch 99" in commit for commit in twice["commits"])
+
+
+SEED = "http://seeded-0.test/"  # nothing leads there
+
+ROOT_LACKS = "seeds opened it, and the engine's scope lacks it"
+NEVER_SEEN, NOTED = "the engine never saw it", "the journal of seeds"
+SEEDS = [  # what the journal has more, and what is lost of it
+    (SeedLine(url=SEED, number=9), {"url": SEED, "reason": NEVER_SEEN, "noted_in": NOTED}),
+    (SeedLine(root="domain:z.test"), {"root": "domain:z.test", "reason": ROOT_LACKS}),
+    (SeedLine(url=SEED, run=7), {}),
+]
+
+
+@pytest.mark.parametrize(("line", "lost"), SEEDS, ids=["a seed", "a root", "another run's"])
+def test_a_seed_of_the_journal_that_the_engine_never_saw_is_lost(
+    crawl: Spoiled, capsys: Capture, line: SeedLine, lost: dict[str, str]
+) -> None:
+    (path,) = (crawl.folders[0] / "journal").glob("seeds-*.jsonl")
+    Journal(path, SeedLine).append([line])
+    code, report = crawl.audit(capsys)
+    examples = report["findings"]["lost"]["examples"]
+    assert (code, examples) == ((NOT_CLEAN, [lost]) if lost else (0, []))
+    assert report["seeds"] == len(crawl.kept.site.web.seeds) + ("url" in lost)
+    assert crawl.client.sadd("{main}:scope", line.root) if line.root else True
+    crawl.client.sadd(crawl.key("s0:0", SEED), fingerprint(crawl.client, SEED))
+    code, report = crawl.audit(capsys)
+    assert not any(one.get("noted_in") for one in report["findings"]["lost"]["examples"]), "it knows the seed"
+
+
+def test_seeds_that_a_living_command_adds_are_asked_for_again(
+    crawl: Spoiled, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in the journal before the engine has them."""
+    (path,) = (crawl.folders[0] / "journal").glob("seeds-*.jsonl")
+    Journal(path, SeedLine).append([SeedLine(url=SEED, number=9)])
+    looks: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        looks.append(seconds)
+
+    monkeypatch.setattr(judge_frontier, "asyncio", SimpleNamespace(sleep=pause))
+    with contextlib.closing(SessionLock(open_existing(crawl.folders[0]), "other")):
+        assert counts(crawl.audit(capsys)[1])["lost"] == 1
+    assert len(looks) == judge_frontier.SEED_LOOKS_MAX
 
 
 def test_a_damaged_line_of_a_journal_is_damage(crawl: Spoiled, capsys: Capture) -> None:

@@ -27,7 +27,7 @@ def test_what_a_command_says_of_an_engine_that_was_wiped(
     if has == "results":
         (folder / "index" / "s-00000.cdxj").write_bytes(b"")
     elif has == "nothing":
-        for path in (folder / "journal").iterdir():
+        for path in folder.rglob("*.jsonl*"):
             path.unlink()
     engine.flush()
     for path in (folder / "engine").rglob("*.aof*"):

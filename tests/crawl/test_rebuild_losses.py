@@ -321,7 +321,9 @@ async def test_a_folder_without_a_seed_journal_is_rebuilt_from_given_seeds(lab: 
     for journal in folder.journal.iterdir():
         journal.unlink()
     lab.engine.flush()
-    await rebuild(lab.settings(), seeds=lab.site.web.seeds)
+    with pytest.raises(ArchiveError, match="its lines have 111 bytes, and had 222"):
+        await rebuild(lab.settings(), seeds=lab.site.web.seeds)
+    await rebuild(lab.settings(), seeds=lab.site.web.seeds, accept_loss=True)
     await lab.finish(lab.settings())
 
 
@@ -455,18 +457,26 @@ def flip(path: Path, text: bytes) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("is_removed", [False, True], ids=["emptied", "removed"])
+@pytest.mark.parametrize("how", ["emptied", "removed", "folder removed", "folder emptied", "note damaged"])
 async def test_a_journal_of_seeds_that_is_empty_or_gone_ends_the_rebuild_until_that_is_accepted(
-    tmp_path: Path, engine: Engine, *, is_removed: bool
+    tmp_path: Path, engine: Engine, how: str
 ) -> None:
     async with served(engine, tmp_path, CHAIN | {("b.test", "/"): page("/1"), ("b.test", "/1"): page()}) as lab:
         settings, seeds = lab.settings(scope__mode="domain"), [lab.site.url(A), lab.site.url("b.test")]
         await crawl(lab.settings(scope__mode="domain", crawl__pages_max=2), seeds)
         (journal,) = folder_of(settings).journal.glob("seeds-*.jsonl")
-        if is_removed:
+        note = journal.with_name(f"{journal.name}.size")
+        if how == "folder removed":
+            shutil.rmtree(journal.parent)
+        elif how == "folder emptied":
+            journal.unlink()
+            note.unlink()
+        elif how == "removed":
             journal.unlink()
         else:
             journal.write_bytes(b"")
+        if how == "note damaged":
+            note.write_bytes(b"damaged")
         assert await audit(settings) != 0
         engine.flush()
         with pytest.raises(ArchiveError, match=r"seeds-main-\d+\.jsonl: .*--accept-loss"):
