@@ -15,7 +15,8 @@ CrawlerError                     has a one-line message and an exit code
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
 |- Killed              (11)      a second signal forced it
 |- OutputError         (12)      a results database is not available, or rejects them
-`- HandlersFailed      (13)      the user's own function failed on pages that were handled again
+|- HandlersFailed      (13)      the user's own function failed on pages that were handled again
+`- OutageError         (14)      our own network, or a proxy, failed for a long time
 
 InvariantError                   a rule of ours about ownership or commits is broken: no URL is blamed for it
 
@@ -143,3 +144,9 @@ class HandlersFailed(CrawlerError):
     """Handlers failed on pages that were handled again; these keep the items that they have."""
 
     exit_code = 13
+
+
+class OutageError(CrawlerError):
+    """Our own network, or a proxy, failed for a long time; the message has how to resume."""
+
+    exit_code = 14

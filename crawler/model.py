@@ -177,6 +177,7 @@ class FailureKind(enum.StrEnum):
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
     PROXY = "proxy"  # of a proxy, not of a host: no attempt, its URLs wait
+    NETWORK = "network"  # of our own network, likewise
     BODY = "body"  # cut off, too slow, or a damaged coding; the last attempt is kept if anything came of it
     HOST_DEAD = "host_dead"  # given up without an attempt: its host has not answered for too long
     PARSE = "parse"  # parser killed or crashed
@@ -199,6 +200,8 @@ UNSENT = frozenset(
         FailureKind.HOST_DEAD,
     }
 )
+# Of what lies between us and all hosts.
+OURS = frozenset({FailureKind.PROXY, FailureKind.NETWORK})
 # Refused before a connection is made; their detail is complete by itself.
 NOT_ALLOWED = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.PORT_REFUSED})
 # No server answered.

@@ -56,6 +56,7 @@ STARTS_TASKS = {
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
     "tui/app.py": "the read of the front screen: awaited, or cancelled when another screen comes to the front",
+    "web/own_network.py": "who failed awaits it; closed with the fetcher",
     "web/resolver.py": "its callers await it",
 }
 

@@ -26,14 +26,16 @@ from crawler.cli.options import settings_of
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.crawl.terms import permitted, settle
 from crawler.crawl.url_input import sources_of
-from crawler.errors import Stopped
+from crawler.errors import OutageError, Stopped
 from crawler.outputs.target import Target
 from crawler.rules.scope import ScopeRules
+from crawler.runtime.process import OUTAGE
 from crawler.settings import Settings
 from crawler.terminal import text
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.text import counted, say, warn
 from crawler.views.overview import view_for
+from crawler.views.report import outage_text
 
 if TYPE_CHECKING:
     from crawler.cli.session import Watcher
@@ -135,6 +137,8 @@ async def _run(
                     return 0
                 if why == "evicted":
                     raise Stopped("this instance was evicted by an operator ('crawler ring evict'); nothing is lost")
+                if why == OUTAGE:
+                    raise OutageError(f"{outage_text(settings.hosts.give_up_s)}; nothing is lost")
         except asyncio.CancelledError:
             if not signals.stopped:
                 raise

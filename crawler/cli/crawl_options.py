@@ -281,13 +281,15 @@ async def run_instance(
     from crawler.crawl.build import open_instance
     from crawler.runtime.process import StallWatchdog
     from crawler.terminal.text import counted
+    from crawler.views.report import OURS
 
     async with open_instance(crawl, node=node, until_finished=until_finished) as instance:
         on_start(instance.stop)
         with StallWatchdog(stacks_path(crawl.folder, crawl.session), crawl.settings.crawl.stall_cpu_s):
             await run_alongside(instance.run(), *alongside)
-        if (trouble := instance.counters.proxy_trouble) and instance.stopped_because != "finished":
-            say(f"URLs wait for a proxy that does not work: {trouble}")
+        for kind, trouble in instance.counters.trouble.items():
+            if trouble and instance.stopped_because != "finished":
+                say(f"URLs wait for {OURS[kind]}, which does not work: {trouble}")
         for (event, hook), times in instance.stages.handlers.hooks.failures.items():
             say(f"the hook {hook} (on_{event}) failed {counted(times, 'time')}; the log says why")
         return instance.stopped_because

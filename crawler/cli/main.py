@@ -33,6 +33,7 @@ exit codes:
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
                                           12  a database of -o is not available, or rejects the results
                                           13  `rehandle`: the handler failed on pages
+                                          14  your network or proxy failed for long; the same command resumes
 """
 
 EXAMPLES = """\

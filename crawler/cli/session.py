@@ -28,7 +28,7 @@ from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, 
 from crawler.crawl.seed import Seeder
 from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, complaints, is_plain_file, read_given
-from crawler.errors import ConflictError, CrawlerError, EngineError, Stopped, UsageError
+from crawler.errors import ConflictError, CrawlerError, EngineError, OutageError, Stopped, UsageError
 from crawler.handlers.load_app import load_app
 from crawler.handlers.run import started
 from crawler.handlers.tasks import Threads
@@ -39,6 +39,7 @@ from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
 from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
+from crawler.runtime.process import OUTAGE
 from crawler.settings import Settings
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.text import counted, out, program, say, warn
@@ -46,6 +47,7 @@ from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, Shown, View, view_for
+from crawler.views.report import outage_text
 from crawler.views.summary import failed_seeds, nothing_fetched, summary
 
 if TYPE_CHECKING:
@@ -455,6 +457,8 @@ class CrawlSession:
             out(text, stream=self._out)
         if self._why == "evicted":
             raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
+        if self._why == OUTAGE:
+            raise OutageError(f"{outage_text(self._settings.hosts.give_up_s)}; {self._how_to_resume()}")
         if self._why == "signal":
             for problem in ended.problems:
                 self._warn(str(problem))

@@ -39,7 +39,7 @@ from crawler.membership.ownership import EngineRestarts, Ownership
 from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
 from crawler.model import Claim
 from crawler.rules.order import Introductions
-from crawler.runtime.process import Loop, StopSignal, endless, first_error, monotonic_ms, retry_until_stopped
+from crawler.runtime.process import OUTAGE, Loop, StopSignal, endless, first_error, monotonic_ms, retry_until_stopped
 from crawler.settings import MembershipSettings, Settings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
@@ -139,7 +139,7 @@ class Instance:
 
     @property
     def stopped_because(self) -> str:
-        """Why it stopped: finished, pages, budget, time, signal, evicted; "" when it failed."""
+        """Why it stopped: finished, pages, budget, time, signal, evicted, OUTAGE; "" when it failed."""
         return self.stop_signal.reason
 
     def stop(self) -> None:
@@ -318,6 +318,7 @@ def _build(
         inflight_log=files.inflight_log,
         notes=AttemptNotes(files.history, node=node, session=crawl.session),
         note_sent=frontier.note_sent,
+        give_up=lambda: stop.set(OUTAGE),
     )
     admission = QuotaAdmission(s.budget.crawl_urls, DeferredShare(crawl.operator.deferred_urls, partitions))
     router = make_router(crawl, admits_urls=lambda: admission.admits(len(peers.alive)))
@@ -333,7 +334,7 @@ def _build(
 
     # Stages, from the ack back to the claim.
     archive = ArchiveStage(frontier, work, files, ends.content, s.archive, log_entries_max=s.frontier.log_entries_max)
-    policy = ResponsePolicy(s)
+    policy = ResponsePolicy(s, on_answer=fetcher.note_answer)
     plans = plans_of(app, s.sites, os.environ)
     sessions = Sessions(frontier, held, seal_of(s.cookies, os.environ), s.sites, frozenset(plans), crawl=s.crawl.name)
     rebalance = PartitionRebalance(frontier, work, archive, overtaken=policy.overtaken, store_sessions=sessions.store)

@@ -47,7 +47,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
     in_flight: int = 0  # URLs
     lease_losses: int = 0  # how often it lost all its leases after a silence
-    waits_for: str = ""  # why it claims none: "disk", "paused"; few: "memory" (of the engine); what fails: "proxy"
+    waits_for: str = ""  # why it claims none: "disk", "paused"; few: "memory" (of the engine); or "proxy", "network"
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
 

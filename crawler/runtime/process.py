@@ -176,6 +176,9 @@ Answer = TypeVar("Answer")
 Loop = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
 
 
+OUTAGE = "outage"  # a reason to stop: our own network, or a proxy, failed for `hosts.give_up_s`
+
+
 class StopSignal:
     """Tells an instance to stop; the first reason counts. `drain_timeout_s`: limit for what is in flight then."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.errors import ArchiveError, ConflictError, EngineError, Killed, Stopped, UsageError
+from crawler.errors import ArchiveError, ConflictError, EngineError, Killed, OutageError, Stopped, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ STEADY_S = 60.0  # a child that ran this long has its count of restarts reset
 LAST_WORDS_S = 0.5  # a helper of a dead child may hold its pipe open: do not wait for that one's end
 CHUNK = 65_536
 
-USELESS = frozenset({UsageError.exit_code, ArchiveError.exit_code})  # the same again would end the same
+# The same again would end the same.
+USELESS = frozenset({UsageError.exit_code, ArchiveError.exit_code, OutageError.exit_code})
 ASIDE = frozenset({Stopped.exit_code, Killed.exit_code})  # somebody stopped it on purpose
 
 

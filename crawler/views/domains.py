@@ -26,7 +26,16 @@ from crawler.views.figures import (
     delay_text,
     domain_view,
 )
-from crawler.views.report import boost_text, classes_text, deferred_text, in_brackets, items_text, named, stop_text
+from crawler.views.report import (
+    OURS,
+    boost_text,
+    classes_text,
+    deferred_text,
+    in_brackets,
+    items_text,
+    named,
+    stop_text,
+)
 from crawler.views.ring import alive, running_since
 
 
@@ -55,7 +64,6 @@ class DomainDetail(msgspec.Struct, frozen=True, kw_only=True):
     facts: Sequence[tuple[str, str]] = ()  # for people: names and texts
 
 
-PROXY = "proxy"
 FULL = {
     "memory": "the engine's memory is full (frontier.memory, or its own maxmemory)",
     "disk": "the disk of the crawl folder is nearly full (archive.disk_free_bytes_min)",
@@ -85,8 +93,8 @@ def sentence(
     if d.state is DomainState.FETCHING:
         speed = f", {rate(d.rates.pages)} pages/s" if d.rates and d.rates.pages else ""
         return f"{d.owner} fetches from it: {counted(d.in_flight or 0, 'open request')}{speed}."
-    if waits_for == PROXY and d.set_aside:
-        return f"Its URLs that are set aside wait for a {PROXY} that does not work (fetch.proxy), or for their hosts."
+    if waits_for in OURS and d.set_aside:
+        return f"Its URLs that are set aside wait for {OURS[waits_for]}, which does not work, or for their hosts."
     if waits_for in FULL:
         claimed = "Few URLs are claimed at a time" if waits_for == "memory" else "Nothing is claimed"
         return f"{claimed}: {FULL[waits_for]}."
@@ -243,7 +251,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
             deferred,
             instances=len(members),
             crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, quota_reached=quota_reached),
-            waits_for=next((m.waits_for for m in members if m.waits_for in (*FULL, PROXY)), ""),
+            waits_for=next((m.waits_for for m in members if m.waits_for in (*FULL, *OURS)), ""),
         ),
         instances=len(members),
         deferred=deferred,

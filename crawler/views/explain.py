@@ -25,7 +25,7 @@ from crawler.rules.traps import NOTHING_LEARNED, PASSED, TrapRules, Verdict
 from crawler.rules.urls import origin_of
 from crawler.terminal.text import NOTHING, counted, duration, facts, failure_text, moment, table
 from crawler.version import program_version
-from crawler.views.report import DEFERRED, boost_text, request_text, stop_text
+from crawler.views.report import DEFERRED, OURS, boost_text, request_text, stop_text
 from crawler.views.ring import ring_of, weights_of
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
@@ -132,7 +132,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     suggested: str  # node by the ring, or ""
     is_alone: bool  # no instance is running
     is_paused: bool = False  # the whole crawl is
-    proxy_trouble: str = ""  # what the last error was, while an instance waits for a proxy
+    trouble: tuple[str, str] = ("", "")  # what an instance waits for ("proxy", "network"), and its last error
     quota_reached: QuotaReached | None = None  # a budget of the whole crawl that is used up
     boost: int = 0  # of its domain, by an operator
     login_failure: str = ""  # for which its domain is blocked
@@ -259,8 +259,8 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
     pairs.extend(("fetched", f"{_commit(entry)}, for run {entry.run}") for entry in f.of_runs[-RUNS_SHOWN:])
     if f.boost:
         pairs.append(("boost", boost_text(f.boost)))
-    if f.proxy_trouble and f.where.probe_ms is not None:
-        pairs.append(("proxy", f"does not work, the last error: {f.proxy_trouble}"))
+    if f.trouble[0] and f.where.probe_ms is not None:
+        pairs.append((f.trouble[0], f"does not work, the last error: {f.trouble[1]}"))
     pairs.append(("next fetch", _next(f.where)))
     return pairs
 
@@ -309,8 +309,8 @@ def _set_aside(f: Facts) -> str:
     w, origin = f.where, origin_of(f.url)
     assert w.probe_ms is not None
     wait = duration(max(0, w.probe_ms - w.clock_ms) / 1000)
-    if w.silent_ms is None and f.proxy_trouble:
-        return f"Will be crawled once a proxy works (fetch.proxy): it is tried again in {wait}.{_alone(f)}"
+    if w.silent_ms is None and f.trouble[0]:
+        return f"Will be crawled once {OURS[f.trouble[0]]} works: it is tried again in {wait}.{_alone(f)}"
     if w.silent_ms is None:
         return (
             f"Will be crawled: {origin} has not answered yet, and waits for its turn to be tried, in {wait}.{_alone(f)}"
@@ -528,13 +528,13 @@ async def _fetched_robots(crawl: OpenCrawl, url: str, origin: str) -> RobotsFact
         cache = RobotsCache(crawl.frontier, crawl.settings)
         reader = RobotsReader(cache, fetcher, slot_borrower, patience_ms=COMMAND_PATIENCE_MS)
         reading = await reader.read("", origin)
-        while reading.entry is None and reading.of_proxy is None:
+        while reading.entry is None and reading.ours is None:
             await asyncio.sleep(reading.wait_ms / 1000)
             reading = await reader.read("", origin)
         entry = reading.entry
     if entry is None:
-        assert reading.of_proxy is not None
-        return RobotsFact(note=f"can't be read now: the proxy failed ({reading.of_proxy.detail})")
+        assert reading.ours is not None
+        return RobotsFact(note=f"can't be read now: {reading.ours.kind} ({reading.ours.detail})")
     if entry.rules is None:
         return RobotsFact(note=f"can't be read ({entry.detail}): nothing is fetched there until it can")
     return RobotsFact(verdict=entry.rules.verdict(url), read_at=time.time())
@@ -579,7 +579,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         suggested=owners[candidate.partition] if owners else "",
         is_alone=not owners,
         is_paused=overrides.is_paused,
-        proxy_trouble=next((one.last_error for one in members.values() if one.waits_for == "proxy"), ""),
+        trouble=next(((one.waits_for, one.last_error) for one in members.values() if one.waits_for in OURS), ("", "")),
         quota_reached=await crawl.crawls.quota_reached(),
         boost=overrides.boosts.get(candidate.domain, 0),
         login_failure=overrides.login_failures.get(candidate.domain, ""),

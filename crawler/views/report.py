@@ -76,16 +76,24 @@ def totals_text(
     return facts(pairs)
 
 
+# What URLs wait for by no fault of their hosts: kinds of failures (`model.OURS`), values of `Member.waits_for`.
+OURS = {"network": "your own network", "proxy": "the proxy (fetch.proxy)"}
+
+
 def waits_text(why: str) -> str:
     """Why instances claim no more URLs, or few (`Member.waits_for`), in words."""
     full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
     disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
     engine = "waits for free space on the engine's disk: it can't be written (MISCONF)"
-    proxy = "waits for a proxy that does not work (fetch.proxy): the last error tells why"
     resume = "waits for 'crawler resume'"
-    return {"memory": full, "disk": disk, "engine disk": engine, "paused": resume, "proxy": proxy}.get(
-        why, f"waits for {why}"
-    )
+    known = {"memory": full, "disk": disk, "engine disk": engine, "paused": resume}
+    ours = f"waits for {OURS.get(why, why)}, which does not work: the last error tells why"
+    return known.get(why, ours)
+
+
+def outage_text(give_up_s: float) -> str:
+    """Why a crawl has stopped whose own network, or proxy, does not work."""
+    return f"nothing came through your network or proxy for {duration(give_up_s)} (hosts.give_up_s)"
 
 
 def _pending(totals: Totals, in_flight: int) -> str:
@@ -201,6 +209,7 @@ def finish_line(pages: int, seconds: float, why: str) -> str:
         "time": "Time is up",
         "signal": "Stopped",
         "evicted": "Evicted",
+        "outage": "Stopped, as nothing came through your network or proxy",
     }
     return f"{words.get(why, why)}: {counted(pages, 'page')} in {duration(seconds)}."
 

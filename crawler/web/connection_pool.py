@@ -7,7 +7,7 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import aiohappyeyeballs
@@ -20,7 +20,7 @@ from crawler.rules.health import Fault
 from crawler.settings import FetchSettings
 from crawler.web.connection import BytesInFlight, Connection, ResumingContext
 from crawler.web.proxy import ProxyError, Route, pass_through
-from crawler.web.resolver import CachingResolver, LookupFailedError, address_family
+from crawler.web.resolver import LookupFailedError, address_family
 from crawler.web.response import said_by
 
 IDLE_S = 4.0  # less than the 5 s after which common servers close, so that requests rarely meet a closing connection
@@ -33,6 +33,7 @@ INSECURE = "; insecure_tls = true in a table [[sites]] of this host accepts it"
 STALE_MAX = 2  # in a row: then connections to the server are not kept any more
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
 _SWEEP_S = 2.0
+Lookup = Callable[[str], Awaitable[tuple[str, ...]]]  # of a host's addresses; raises LookupFailedError
 
 
 class ConnectFailedError(Exception):
@@ -138,14 +139,12 @@ def sockets_max() -> int:
 class Pool:
     """Idle connections, most recently used first; opens new ones."""
 
-    def __init__(
-        self, settings: FetchSettings, resolver: CachingResolver, of_proxies: CachingResolver | None = None
-    ) -> None:
+    def __init__(self, settings: FetchSettings, lookup: Lookup, of_proxies: Lookup | None = None) -> None:
         """`of_proxies` looks up the names of proxies, which may be private."""
         self.bytes_in_flight = BytesInFlight(settings.bytes_in_flight_max)
         self._settings = settings
-        self._resolver = resolver
-        self._of_proxies = of_proxies or resolver
+        self._lookup = lookup
+        self._of_proxies = of_proxies or lookup
         self._loop = asyncio.get_running_loop()
         self._tls: dict[bool, ResumingContext] = {}  # by `takes_any_certificate`; created when first needed
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()  # oldest first
@@ -253,13 +252,13 @@ class Pool:
             except LookupFailedError as error:
                 raise ConnectFailedError(FailureKind.CONNECT, f"its name: {error.detail}", Fault.PROXY) from None
         try:
-            addresses = await self._addresses(origin.host, self._resolver)
+            addresses = await self._addresses(origin.host, self._lookup)
         except LookupFailedError as error:
             raise ConnectFailedError(error.kind, error.detail) from None
         return (addresses, origin.port) if route is None else ((route.host,), route.port)
 
-    async def _addresses(self, host: str, resolver: CachingResolver) -> tuple[str, ...]:
-        return (host,) if is_address(host) else await resolver.lookup(host)
+    async def _addresses(self, host: str, lookup: Lookup) -> tuple[str, ...]:
+        return (host,) if is_address(host) else await lookup(host)
 
     async def _pass_through(self, sock: socket.socket, origin: Origin) -> None:
         assert origin.route is not None

@@ -19,7 +19,8 @@ from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Request, Response
 from crawler.rules.addresses import is_address, is_port_denied, is_private_name, is_public, refused_text
-from crawler.rules.health import Fault, retry_after_ms
+from crawler.rules.health import INTERRUPTED, Fault, retry_after_ms
+from crawler.rules.outage import DOUBTFUL, Way
 from crawler.rules.scope import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
 from crawler.rules.urls import host_of, registrable_domain, split
 from crawler.settings import FromEnvironment, Settings, SiteSettings
@@ -27,6 +28,7 @@ from crawler.settings.load import fault_of_site_value, fixed_cookies
 from crawler.settings.schema import Text
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
+from crawler.web.own_network import OwnNetwork
 from crawler.web.proxy import NO_LOGIN, WRONG_LOGIN, Routes
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
@@ -167,6 +169,7 @@ class Fetcher:
         self._sites = SiteHeaders.of(settings.sites, os.environ)
         self._certificates = SiteRules.of(settings.sites, "insecure_tls")
         self._resolver = resolver
+        self.network = OwnNetwork(resolver, self._reach)
         self._routes = Routes.of(settings)
         self.has_proxies = self._routes is not None and not settings.fetch.gateway
         self._of_proxies: CachingResolver | None = None
@@ -178,7 +181,8 @@ class Fetcher:
     async def __aenter__(self) -> Self:
         if self.has_proxies:
             self._of_proxies = CachingResolver(self._settings.dns, allow_private=True)
-        self._pool = Pool(self._settings.fetch, self._resolver, self._of_proxies)
+        of_proxies = self._of_proxies.lookup if self._of_proxies is not None else None
+        self._pool = Pool(self._settings.fetch, self.network.lookup, of_proxies)
         return self
 
     async def __aexit__(
@@ -186,6 +190,7 @@ class Fetcher:
     ) -> None:
         for connection in tuple(self._running):
             connection.abort()
+        await self.network.close()
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -228,7 +233,7 @@ class Fetcher:
             try:
                 connection = await self._pool.open(origin, give_back)
             except ConnectFailedError as error:
-                unreached = self._whose(origin, error.failure, error.fault)
+                unreached = await self._judged(origin, self._whose(origin, error.failure, error.fault))
                 return FetchResult(url=url, failure=unreached, fetch_ms=_ms(loop.time() - began))
         head, kept_head = self._request_head(origin, target, cookies, request, hides_cookies=hides_cookies)
         if origin.login:  # for the proxy alone: it is not archived
@@ -259,6 +264,7 @@ class Fetcher:
         share = connection.take_share()
         try:
             failure, answer, raw, truncated = self._end(origin, connection)
+            failure = await self._judged(origin, failure, truncated)
             if failure is not None or answer is None:
                 stale = failure is _STALE
                 return FetchResult(url=url, failure=failure, stale_connection=stale, fetch_ms=fetch_ms)
@@ -359,13 +365,44 @@ class Fetcher:
             route.health.served(origin.key, now_ms=_now_ms())
         return None
 
-    def proxy_wait_ms(self, url: str) -> int:
-        """How long a request for this canonical URL waits for its proxy, ms; 0: it may be sent now."""
+    async def _judged(self, origin: Origin, failure: Failure | None, truncated: str = "") -> Failure | None:
+        """The failure of a request, or None; that of our own network, if there was no answer, or none to its end, and
+        nobody is answered any more.
+        """
+        if origin.route is not None or failure is _STALE:
+            return failure
+        is_cut = failure is None and truncated in INTERRUPTED
+        if not is_cut and (failure is None or failure.kind not in DOUBTFUL):
+            return failure
+        detail = f"a body was cut off by {truncated}" if failure is None else failure.detail
+        return await self.network.failure(Way.HOSTS, detail) or failure
+
+    def note_answer(self, url: str, domain: str, delay_ms: int) -> None:
+        """A request for this canonical URL was answered. `delay_ms`: between two of its queue."""
+        origin, _ = self._origin_and_target(url)
+        if origin.route is None:
+            self.network.answered(domain, origin.key, is_name=not is_address(origin.host), delay_ms=delay_ms)
+
+    def own_wait_ms(self, url: str) -> int:
+        """How long a request for this canonical URL waits for its proxy, or for our own network, ms; 0: it may be sent
+        now.
+        """
+        if not (self.has_proxies or self.network.is_away):
+            return 0
         origin, _ = self._origin_and_target(url)
         route = origin.route
-        if origin.refusal is not None or route is None or route.health is None:
+        if origin.refusal is not None:
             return 0
-        return route.health.wait_ms(origin.key, now_ms=_now_ms())
+        if route is None:
+            is_known = is_address(origin.host) or self._is_cached(origin.host)
+            return max(self.network.wait_ms(Way.HOSTS), 0 if is_known else self.network.wait_ms(Way.NAMES))
+        return route.health.wait_ms(origin.key, now_ms=_now_ms()) if route.health is not None else 0
+
+    def _is_cached(self, host: str) -> bool:
+        try:
+            return self._resolver.cached(host) is not None
+        except LookupFailedError:
+            return True
 
     def proxy_trouble(self) -> str:
         """What is wrong with the proxies through which nothing comes; "" if there are none."""
@@ -395,7 +432,7 @@ class Fetcher:
             return known
         host = host_of(url)
         try:
-            found = await self._resolver.lookup(host)
+            found = await self.network.lookup(host)
         except LookupFailedError as error:
             return Failure(kind=error.kind, detail=error.detail)
         return found[0] if found else host
@@ -410,6 +447,11 @@ class Fetcher:
             return origin.refusal
         if origin.route is not None and origin.route.health is not None:
             origin.route.health.begins(origin.key)
+        return await self._judged(origin, await self._reach(url))
+
+    async def _reach(self, url: str) -> Failure | None:
+        assert self._pool is not None, "used outside its context"
+        origin, _ = self._origin_and_target(url)
         give_back = await self._pool.room()
         try:
             connection = await self._pool.open(origin, give_back)

@@ -47,7 +47,7 @@ _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA
 
 
 class LookupFailedError(Exception):
-    """No address to connect to; `kind` is DNS_NOT_FOUND, DNS_ERROR or ADDRESS_REFUSED."""
+    """No address to connect to; `kind` is DNS_NOT_FOUND, DNS_ERROR, ADDRESS_REFUSED or NETWORK."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
         super().__init__(detail)
@@ -118,6 +118,7 @@ class CachingResolver:
         self._idle_alone: list[aiodns.DNSResolver] = []
         self._opened_alone: list[aiodns.DNSResolver] = []
         self._looked_up = 0
+        self.answers = 0  # of DNS servers, also that a name does not exist
 
     def cached(self, host: str) -> tuple[str, ...] | None:
         """Cached addresses; None when a look-up is needed. Raises LookupFailedError for a cached failure."""
@@ -144,6 +145,32 @@ class CachingResolver:
         if entry.failure is not None:
             raise LookupFailedError(entry.failure.kind, entry.failure.detail)
         return entry.addresses
+
+    def forget(self, host: str) -> None:
+        """Look this name up again when it is needed next."""
+        self._cache.pop(host, None)
+
+    async def answers_anew(self, host: str) -> bool:
+        """Does a DNS server answer now for this name? What is cached does not count, here or in c-ares. The system's
+        settings are read again: they may have changed since.
+        """
+        channel = self._new_channel(self._settings.tries)
+        try:
+            async with asyncio.timeout(self._settings.timeout_s * self._settings.tries):
+                await channel.getaddrinfo(host, socket.AF_INET)
+        except aiodns.error.DNSError as error:
+            if error.args[0] not in _NOT_FOUND:
+                return False
+        except TimeoutError:
+            return False
+        finally:
+            await channel.close()
+        return True
+
+    def renew(self) -> None:
+        """Read the system's settings again, and drop all answers."""
+        for channel in (*self._channels.values(), *self._opened_alone):
+            channel._channel.reinit()  # noqa: SLF001 - aiodns does not expose it. In a thread of its own
 
     def nameservers(self) -> tuple[str, ...]:
         """The DNS servers in use, as host:port; empty when none is configured."""
@@ -270,9 +297,7 @@ class CachingResolver:
     def _count(self) -> None:
         self._looked_up += 1
         if self._looked_up % FLUSH_AFTER == 0:
-            for channel in (*self._channels.values(), *self._opened_alone):
-                # Reads the system's settings again, in its own thread, and drops all answers.
-                channel._channel.reinit()  # noqa: SLF001 - aiodns does not expose it
+            self.renew()
 
     async def _look_up(self, host: str) -> _Entry:
         self._count()
@@ -284,6 +309,7 @@ class CachingResolver:
             entry = self._failed(pycares.errno.ARES_ETIMEOUT, "no answer from the DNS servers in time")
         else:
             entry = self._answered(host, result)
+        self.answers += entry.failure is None or entry.failure.kind is not FailureKind.DNS_ERROR
         self._cache[host] = entry
         self._cache.move_to_end(host)
         while len(self._cache) > self._settings.cache_size:

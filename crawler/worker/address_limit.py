@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from crawler.model import Claim, Failure
+from crawler.model import OURS, Claim, Failure
 from crawler.rules.health import share_of
 from crawler.rules.urls import host_of, origin_of
 from crawler.runtime.process import monotonic_ms
@@ -279,7 +279,7 @@ class Reaching:
             self._count -= len(attempt.waiting)
         elif attempt.waiting:
             self._release(attempt, task.exception() or task.result())
-        elif task.exception() is None:
+        elif task.exception() is None and not _is_ours(task.result()):
             self._late[key] = task.result(), monotonic_ms() + LATE_KEPT_MS
             self._late.move_to_end(key)
             if len(self._late) > RESULTS_MAX:
@@ -310,6 +310,10 @@ class Reaching:
         while self._attempts:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return [claim for task, some in waited.items() if task.cancelled() for claim, _ in some]
+
+
+def _is_ours(reached: Reached) -> bool:
+    return reached.failure is not None and reached.failure.kind in OURS
 
 
 def _reached(found: str | Failure) -> Reached:

@@ -1,9 +1,10 @@
-"""Turns of a queue that are spent on what comes before its pages: robots.txt, its delay, a login, a proxy."""
+"""Turns of a queue that are spent on what comes before its pages: robots.txt, its delay, a login, our own network."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from crawler.errors import EngineError
 from crawler.frontier.owner import Fence
 from crawler.membership.heartbeat import SessionLiveness
 from crawler.model import (
+    OURS,
     AckOutcome,
     Claim,
     Failure,
@@ -74,13 +76,14 @@ class Hosts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNotes:
     """How long this session may send requests, and where it notes them. `note_sent`: in the engine, before one that
-    must not be repeated.
+    must not be repeated. `give_up`: ends it, since our own network has failed for long.
     """
 
     liveness: SessionLiveness
     inflight_log: InflightLog
     notes: AttemptNotes
     note_sent: Callable[[Fence, Claim], Awaitable[AckOutcome]]
+    give_up: Callable[[], None]
 
 
 PAUSE_MS = int(ENGINE_PAUSE_S * 1000)
@@ -133,7 +136,7 @@ class RobotsTurns:
         finally:
             self.requests.remove(worker)
         entry = result.entry
-        if result.of_proxy is not None:
+        if result.ours is not None:
             if sent:
                 self._on_sent(slot, sent[-1])
                 turn.request_over(wait_ms=max(self._gate.min_delay_ms, slot.delay_ms))
@@ -179,34 +182,70 @@ class RobotsTurns:
         return None
 
 
-class ProxyWaits:
-    """Ends turns for which a proxy failed: that is no attempt, and not the failure of the origin."""
+class Events(NamedTuple):
+    """Names of log events."""
 
-    def __init__(self, work: Work, means: Means, hosts: Hosts) -> None:
+    awaited: str
+    failed: str
+    back: str
+
+
+EVENTS = {
+    FailureKind.PROXY: Events("proxy.awaited", "proxy.failed", "proxy.back"),
+    FailureKind.NETWORK: Events("network.awaited", "network.failed", "network.back"),
+}
+
+
+class OwnWaits:
+    """Ends turns for which a proxy, or our own network, failed: that is no attempt, and not the failure of the origin.
+
+    `give_up` is called when nothing was fetched for `hosts.give_up_s` because of that.
+    """
+
+    def __init__(
+        self, work: Work, means: Means, hosts: Hosts, *, give_up_s: float, give_up: Callable[[], None]
+    ) -> None:
         self._work = work
         self._fetcher = means.fetcher
         self._policy = hosts.policy
-        self.are_used = means.fetcher.has_proxies
+        self._give_up_ms = int(give_up_s * 1000)
+        self._give_up = give_up
+        self._since: tuple[int, int] | None = None  # when that began, loop's ms, and what had been committed then
 
     def wait_ms(self, claim: Claim) -> int:
-        """How long a claim waits for the proxy on its way, ms; 0 for most."""
-        return self._fetcher.proxy_wait_ms(claim.url) if self.are_used else 0
+        """How long a claim waits for what its requests go through, ms; 0 for most."""
+        return self._fetcher.own_wait_ms(claim.url)
 
     def awaited(self, claim: Claim, failure: Failure, wait_ms: int = 0) -> SetAside:
         """How the turn ends."""
         self._work.counters.last_error = LastError(failure.kind, failure.detail, claim.url, wall_s())
-        wait_ms = max(wait_ms, self._fetcher.proxy_wait_ms(claim.url), BEAT_PAUSE_MS)
-        log.info("proxy.awaited", extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
+        wait_ms = max(wait_ms, self._fetcher.own_wait_ms(claim.url), BEAT_PAUSE_MS)
+        log.info(EVENTS[failure.kind].awaited, extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
         return self._policy.set_aside(claim, monotonic_ms() + wait_ms)
 
     def watch(self) -> None:
-        """Note and log when nothing comes through a proxy any more, and when something does again."""
-        trouble, before = self._fetcher.proxy_trouble(), self._work.counters.proxy_trouble
-        self._work.counters.proxy_trouble = trouble
-        if trouble and not before:
-            log.warning("proxy.failed", extra={"error": trouble})
-        elif before and not trouble:
-            log.warning("proxy.back", extra={"error": before})
+        """Note and log when nothing comes through a proxy or our own network any more, and when something does again;
+        give up after a long time.
+        """
+        self._fetcher.network.look()
+        counters = self._work.counters
+        for kind, trouble in (
+            (FailureKind.NETWORK, self._fetcher.network.trouble), (FailureKind.PROXY, self._fetcher.proxy_trouble()),
+        ):  # fmt: skip
+            before = counters.trouble.get(kind, "")
+            if trouble and not before:
+                log.warning(EVENTS[kind].failed, extra={"error": trouble})
+            elif before and not trouble:
+                log.warning(EVENTS[kind].back, extra={"error": before})
+            counters.trouble[kind] = trouble
+        if not any(counters.trouble.values()) or counters.overrides.is_paused:
+            self._since = None
+            return
+        now_ms, committed = int(asyncio.get_running_loop().time() * 1000), counters.committed
+        if self._since is None or self._since[1] != committed:
+            self._since = now_ms, committed
+        elif now_ms - self._since[0] >= self._give_up_ms:
+            self._give_up()
 
 
 class LoginTurns:
@@ -218,7 +257,7 @@ class LoginTurns:
         means: Means,
         hosts: Hosts,
         robots: RobotsTurns | None,
-        proxies: ProxyWaits,
+        own: OwnWaits,
         *,
         before_send: Callable[[Claim, str], None],
         on_sent: Callable[[QueueSlot, int], None],
@@ -228,7 +267,7 @@ class LoginTurns:
         self._means = means
         self._hosts = hosts
         self._robots = robots
-        self._proxies = proxies
+        self._own = own
         self._before_send = before_send
         self._on_sent = on_sent
 
@@ -257,10 +296,10 @@ class LoginTurns:
                 attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
                 before_send=before_send, working=turn.mark,
             )  # fmt: skip
-            if result.failure is not None and result.failure.kind is FailureKind.PROXY:
+            if result.failure is not None and result.failure.kind in OURS:
                 logins.begins_again(session)
                 turn.request_over(wait_ms=max(slot.delay_ms, 0), started=bool(sent))
-                return self._proxies.awaited(turn.claim, result.failure)
+                return self._own.awaited(turn.claim, result.failure)
             wait, recall = self._hosts.policy.of_page(slot, claim, result)
             turn.request_over(wait_ms=wait, started=bool(sent))
             if recall is not None:
@@ -292,8 +331,8 @@ class LoginTurns:
         entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
         if entry is None:
             read = await self._robots.read(turn, claim)
-            if isinstance(read, RobotsResult) and read.of_proxy is not None:
-                return self._proxies.awaited(turn.claim, read.of_proxy, read.wait_ms)
+            if isinstance(read, RobotsResult) and read.ours is not None:
+                return self._own.awaited(turn.claim, read.ours, read.wait_ms)
             return read if isinstance(read, Requeue) else Requeue()
         if entry.rules is None:
             wait_ms = await self._means.logins.unreadable(session, attempt, entry.detail)

@@ -11,6 +11,7 @@ from crawler.errors import EngineError
 from crawler.frontier.owner import Settlement
 from crawler.model import (
     NOT_ALLOWED,
+    OURS,
     SITEMAP,
     SITEMAP_BYTES_MAX,
     UNSENT,
@@ -29,7 +30,7 @@ from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import Settings
 from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Reached, Reaching, SlowHosts
 from crawler.worker.answers import Answers, attempt_failed, delivered
-from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, ProxyWaits, RobotsTurns, SessionNotes
+from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, OwnWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.login import LoginPlan
 from crawler.worker.outcomes import Deferred, Failed, NotEntitledError, Refused
@@ -84,10 +85,10 @@ class FetchStage:
         self._runs = runs
         self._settings = settings
         self.margin = PolitenessMargin()
-        self._proxies = ProxyWaits(work, means, hosts)
+        self._own = OwnWaits(work, means, hosts, give_up_s=settings.hosts.give_up_s, give_up=session.give_up)
         self._robots = RobotsTurns(means.gate, hosts, before_send=self._before_send, on_sent=self.margin.sent)
         self._login_turns = LoginTurns(
-            work, means, hosts, self._robots if settings.robots.obey else None, self._proxies,
+            work, means, hosts, self._robots if settings.robots.obey else None, self._own,
             before_send=self._before_send, on_sent=self.margin.sent,
         )  # fmt: skip
         workers = settings.fetch.concurrency
@@ -235,8 +236,8 @@ class FetchStage:
         connected to.
         """
         slot, claim, is_unsent = turn.slot, turn.claim, failure.kind in UNSENT
-        if failure.kind is FailureKind.PROXY:
-            return self._proxies.awaited(claim, failure)
+        if failure.kind in OURS:
+            return self._own.awaited(claim, failure)
         result = FetchResult(url=claim.url, failure=failure)
         wait, recall = self._hosts.policy.of_page(slot, claim, result)
         turn.request_over(wait_ms=0 if is_unsent else wait, started=not is_unsent)
@@ -256,8 +257,8 @@ class FetchStage:
         return Deliver(Refused(claim=claim, reason=reason)) if reason else None
 
     def _origin_refuses(self, claim: Claim) -> SetAside | OriginGivenUp | None:
-        """How the turn ends when the origin, or the proxy on the way, is not worth a request now."""
-        if wait_ms := self._proxies.wait_ms(claim):
+        """How the turn ends when the origin, or what is on the way, is not worth a request now."""
+        if wait_ms := self._own.wait_ms(claim):
             return self._hosts.policy.set_aside(claim, monotonic_ms() + wait_ms)
         action = self._hosts.policy.action_for(claim)
         if action is HostAction.WAIT:
@@ -320,8 +321,8 @@ class FetchStage:
         if isinstance(found, Requeue):
             return found
         if isinstance(found, RobotsResult):
-            assert found.of_proxy is not None
-            return self._proxies.awaited(turn.claim, found.of_proxy, found.wait_ms)
+            assert found.ours is not None
+            return self._own.awaited(turn.claim, found.ours, found.wait_ms)
         if found.rules is None:
             return self._robots_unreachable(turn.claim, found)  # now: the entry may not outlive the wait
         return Requeue()
@@ -394,7 +395,7 @@ class FetchStage:
         finally:
             self._work.requests.remove(worker)
         reached("fetch.answered", claim.url)
-        if result.failure is not None and result.failure.kind is FailureKind.PROXY:
+        if result.failure is not None and result.failure.kind in OURS:
             return self._not_through(turn, page_request, result.failure)
         if session is not None and result.response is not None:
             self._means.sessions.take(session, url, result.response.headers)
@@ -417,7 +418,9 @@ class FetchStage:
         return await self._means.revisits.page_of(claim) if self._means.revisits is not None else None
 
     def _not_through(self, turn: Turn, page_request: PageRequest, failure: Failure) -> TurnEnd:
-        """The end of a page's turn for which a proxy failed. The request may have been sent: its queue waits, then."""
+        """The end of a page's turn for which a proxy, or our own network, failed. The request may have been sent: then
+        its queue waits.
+        """
         claim = page_request.claim
         if page_request.is_sent:
             turn.request_over(wait_ms=max(turn.slot.delay_ms, turn.slot.adaptive_delay.delay_ms, 0))
@@ -428,7 +431,7 @@ class FetchStage:
         if page_request.is_sent:
             self._session.notes.cut_off(claim, page_request.started_at)
         self._cookie_walls.put_back(claim, page_request.step)
-        return self._proxies.awaited(claim, failure)
+        return self._own.awaited(claim, failure)
 
     def _late(self, page_request: PageRequest) -> LeaseLost:
         """The lease was gone before the answer was read: the new owner's request may have overlapped with this one."""
@@ -446,8 +449,7 @@ class FetchStage:
             await asyncio.sleep(BEAT_PAUSE_S)
             if self._session.liveness.must_abort():
                 self._work.requests.cut_off_all()
-            if self._proxies.are_used:
-                self._proxies.watch()
+            self._own.watch()
             self._make_way()
             for address in self._work.scheduler.waited_for():
                 if address == SLOW:

@@ -7,7 +7,7 @@ their state. Sends nothing. All times are monotonic ms.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -76,10 +76,16 @@ class Recall(msgspec.Struct, frozen=True):
     due_ms: int = 0
 
 
+def _nobody_listens(_url: str, _domain: str, _delay_ms: int) -> None:
+    """Where it does not matter who answers."""
+
+
 class ResponsePolicy:
     """The policy of one instance. Origins that answer have no state."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, on_answer: Callable[[str, str, int], None] = _nobody_listens) -> None:
+        """`on_answer`: called with URL, domain and delay (ms) when a host has answered."""
+        self._on_answer = on_answer
         self._retry = settings.retry
         self._hosts = HostHealthRules(settings.retry, settings.hosts)
         self._politeness = settings.politeness
@@ -207,10 +213,21 @@ class ResponsePolicy:
 
     # --- requests ---
 
+    def _note_answer(self, slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> None:
+        """Which origins of a queue answer."""
+        origin = origin_of(claim.url)
+        if kind not in UNANSWERED:
+            slot.answered = origin
+            self._on_answer(claim.url, claim.domain, max(slot.delay_ms, slot.adaptive_delay.delay_ms, 0))
+        elif kind not in UNSENT:
+            slot.doubts = DOUBTS
+            if slot.reached == origin:
+                slot.reached = ""
+
     def of_page(self, slot: QueueSlot, claim: Claim, result: FetchResult) -> tuple[int, Recall | None]:
         """Note the end of a page's request; how long its queue waits, ms, and what becomes of its origin's URLs."""
         kind = _kind_of(result)
-        _note_answer(slot, claim, kind)
+        self._note_answer(slot, claim, kind)
         was_busy = kind is FailureKind.SERVER_BUSY and self._is_busy(claim.url)
         recall = None
         if not result.stale_connection:  # not a failure of the host
@@ -251,10 +268,10 @@ class ResponsePolicy:
         if entry is not None and entry.rules is None:
             until_ms = max(1, entry.expires_ms - monotonic_ms())  # until then, each URL would fail by this entry
             kind = entry.failure or FailureKind.ROBOTS_UNREACHABLE
-            _note_answer(slot, claim, kind)
+            self._note_answer(slot, claim, kind)
             recall = self._note_health(claim, kind, until_ms)
         elif entry is not None and result.is_requested:
-            _note_answer(slot, claim, None)
+            self._note_answer(slot, claim, None)
             recall = self._note_health(claim, None) or _recall_of(slot, claim, None)
         return wait_ms(delay_ms=delay_ms, factor=self._politeness.factor, fetch_ms=result.fetch_ms), recall
 
@@ -332,17 +349,6 @@ def why_not_sent(request: Request) -> str:
     if request.is_sent and not request.may_repeat:
         return f"the {request.method} may have been sent, and nobody saw an answer"
     return "its body was not kept" if request.is_withheld else ""
-
-
-def _note_answer(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> None:
-    """Which origins of a queue answer."""
-    origin = origin_of(claim.url)
-    if kind not in UNANSWERED:
-        slot.answered = origin
-    elif kind not in UNSENT:
-        slot.doubts = DOUBTS
-        if slot.reached == origin:
-            slot.reached = ""
 
 
 def _recall_of(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> Recall | None:

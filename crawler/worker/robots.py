@@ -15,7 +15,7 @@ from crawler.errors import EngineError
 from crawler.frontier.operator import Overrides
 from crawler.frontier.owner import Frontier, Settlement, SlotQueue, SlotRequest
 from crawler.membership.ownership import HeldPartitions
-from crawler.model import NOT_ALLOWED, REDIRECTS, Claim, Failure, FailureKind, FetchResult
+from crawler.model import NOT_ALLOWED, OURS, REDIRECTS, Claim, Failure, FailureKind, FetchResult
 from crawler.rules.health import delay_ms
 from crawler.rules.robots import ALLOW_ALL, RobotsRules, SharedRobots, is_cut_at_limit, policy_of
 from crawler.rules.scope import of_queues
@@ -288,8 +288,8 @@ class RobotsFetch(msgspec.Struct):
 
 class RobotsResult(NamedTuple):
     """The result of a turn: an entry and the blob to share (b"": none), or None and how long to wait (ms) before the
-    next turn. `is_requested`: a request was sent on the claim's own queue, and took `fetch_ms`. `of_proxy`: a proxy
-    failed, so nothing is known of the site.
+    next turn. `is_requested`: a request was sent on the claim's own queue, and took `fetch_ms`. `ours`: a proxy or our
+    own network failed, so nothing is known of the site.
     """
 
     entry: RobotsEntry | None
@@ -297,7 +297,7 @@ class RobotsResult(NamedTuple):
     wait_ms: int = 0
     is_requested: bool = False
     fetch_ms: int = 0
-    of_proxy: Failure | None = None
+    ours: Failure | None = None
 
 
 class RobotsReader:
@@ -388,9 +388,9 @@ class RobotsReader:
             robots_fetch.was_stale = True
             return RobotsResult(None, is_requested=True, fetch_ms=result.fetch_ms)
         robots_fetch.was_stale = False
-        if result.failure is not None and result.failure.kind is FailureKind.PROXY:
-            wait_ms = self._fetcher.proxy_wait_ms(url)
-            return RobotsResult(None, wait_ms=wait_ms, fetch_ms=result.fetch_ms, of_proxy=result.failure)
+        if result.failure is not None and result.failure.kind in OURS:
+            wait_ms = self._fetcher.own_wait_ms(url)
+            return RobotsResult(None, wait_ms=wait_ms, fetch_ms=result.fetch_ms, ours=result.failure)
         target = _redirected(result)
         if target is None:
             entry, blob = await self._cache.judge(origin, result)

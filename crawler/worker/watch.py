@@ -18,7 +18,7 @@ from crawler.frontier.lists import FINE, Sample, Series, busiest_max
 from crawler.frontier.operator import Overrides
 from crawler.frontier.reads import UrlLookup
 from crawler.frontier.scripts import ActivityHead, ActivityItem
-from crawler.model import Claim
+from crawler.model import Claim, FailureKind
 from crawler.runtime.process import monotonic_ms, process_cpu_s, wall_s
 from crawler.terminal.text import failure_reason
 
@@ -207,7 +207,8 @@ class Counters(msgspec.Struct):
     held_links: int = 0  # of these
     is_engine_full: bool = False  # few claims at a time: to end them frees memory
     can_spill: bool = False  # do URLs in long queues leave the engine when it is full?
-    proxy_trouble: str = ""  # what is wrong with proxies through which nothing comes
+    # What is wrong with proxies, or our own network, through which nothing comes.
+    trouble: dict[FailureKind, str] = msgspec.field(default_factory=dict)
     is_disk_full: bool = False  # no more claims until there is room for the records of those in flight
     overrides: Overrides = msgspec.field(default_factory=Overrides)  # by an operator, as last read
     # While this lock is held, `committed` equals the engine's count.
@@ -226,7 +227,7 @@ class Counters(msgspec.Struct):
             return "paused"
         if self.is_engine_full:
             return "memory"
-        return "proxy" if self.proxy_trouble else ""
+        return next((kind.value for kind, trouble in self.trouble.items() if trouble), "")
 
     def description(self) -> dict[str, int | str | float]:
         """Fields of `Member` by name."""

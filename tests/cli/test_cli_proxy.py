@@ -143,7 +143,7 @@ async def test_urls_wait_for_a_proxy_that_fails_and_go_on(web: Web, kind: Kind, 
     async with WebProxy(kind, login=LOGIN) as proxy:
         proxy.fault = fault
         program = web.crawl(proxy.url, seeds)
-        await until(lambda: "waits for a proxy" in program.err and proxy.connections >= 5)
+        await until(lambda: "waits for the proxy" in program.err and proxy.connections >= 5)
         proxy.fault = ""
         said = await ended(program)
     assert web.fetched() == web.pages(seeds)
@@ -159,7 +159,7 @@ async def test_a_proxy_that_is_not_there_yet_is_waited_for(web: Web) -> None:
     async with WebProxy("socks5") as gone:
         port = gone.port
     program = web.crawl(f"socks5://127.0.0.1:{port}", web.seeds)
-    await until(lambda: "waits for a proxy" in program.err)
+    await until(lambda: "waits for the proxy" in program.err)
     for command, said in (
         (("explain", web.seeds[0]), "Will be crawled once a proxy works (fetch.proxy)"),
         (("stats",), "for a proxy that does not work (fetch.proxy)"),
@@ -181,7 +181,7 @@ async def test_a_dead_site_behind_a_proxy_ends_as_one_without(web: Web) -> None:
         said = await ended(web.crawl(proxy.url, web.seeds, "--set", "retry.connect.backoff_s=0.05"))
     assert web.fetched() == web.pages(web.seeds[:3])
     assert f"answered 503 to CONNECT c.test:{web.tls.port}" in said
-    assert "waits for a proxy" not in said
+    assert "waits for the proxy" not in said
 
 
 @pytest.mark.slow(seconds=33)

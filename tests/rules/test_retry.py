@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.model import Decoded, FailureKind, Response
+from crawler.model import OURS, Decoded, FailureKind, Response
 from crawler.rules.health import (
     JITTER,
     PERMANENT,
@@ -19,7 +19,7 @@ from crawler.settings import RetryKind, RetrySettings
 
 SETTINGS = RetrySettings(attempts=4, backoff_s=2.0, backoff_factor=4.0, backoff_max_s=20.0)
 KINDS = sorted(FailureKind)
-RETRIED = [kind for kind in KINDS if kind not in PERMANENT | {FailureKind.PROXY}]  # which is no attempt
+RETRIED = [kind for kind in KINDS if kind not in PERMANENT | OURS]  # which are no attempts
 settings = st.builds(
     RetrySettings,
     attempts=st.integers(1, 50),

@@ -6,6 +6,7 @@ Answers take virtual time; a request that was sent counts whatever happens to it
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Self
 
 from crawler.model import Failure, FailureKind, FetchResult, Response
@@ -102,7 +103,7 @@ def _response(url: str, status: int, text: str = "", *, location: str = "", medi
 class SimFetcher:
     """What `crawler.web.fetcher.Fetcher` is to an instance."""
 
-    has_proxies = False
+    network = SimpleNamespace(look=lambda: None, trouble="")
 
     def __init__(self, internet: Internet) -> None:
         self._net = internet
@@ -113,6 +114,15 @@ class SimFetcher:
 
     async def __aexit__(self, *_: object) -> None:
         """Nothing is kept open."""
+
+    def own_wait_ms(self, _url: str) -> int:
+        return 0
+
+    def proxy_trouble(self) -> str:
+        return ""
+
+    def note_answer(self, *_: object) -> None:
+        """Nobody is blamed for what fails here."""
 
     def kept_head(self, url: str) -> bytes:
         return url.encode()

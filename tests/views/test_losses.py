@@ -7,7 +7,7 @@ import pytest
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.reads import Totals
-from crawler.model import FailureKind
+from crawler.model import OURS, FailureKind
 from crawler.views.commands import letter_reason_of
 from crawler.views.dead_letters import LetterFilter, dead_letter_list, purge, retry
 from crawler.views.losses import (
@@ -146,7 +146,7 @@ def test_the_end_of_a_crawl_has_five_lines_at_most_the_largest_first() -> None:
 
 def test_every_failure_and_every_filter_of_dead_letters_has_advice() -> None:
     reasons = ADVICE[Kind.GIVEN_UP][0]
-    assert set(reasons) == {*FailureKind, NOT_COUNTED} - {FailureKind.PROXY}  # nothing is given up for it
+    assert set(reasons) == {*FailureKind, NOT_COUNTED} - OURS  # nothing is given up for it
     assert [letter_reason_of(kind) for kind in FailureKind] == [*FailureKind]
 
 

@@ -212,7 +212,7 @@ async def test_what_a_proxy_does_wrong_is_its_own_failure(kind: Kind, fault: Fau
         assert result.failure.detail.startswith(f"{kind}://127.0.0.1:{proxy.port}: ")
         assert server.requests == []
         assert time.monotonic() - began < PATIENCE_S
-        assert fetcher.proxy_wait_ms(f"https://h.test:{server.port}/") > 0
+        assert fetcher.own_wait_ms(f"https://h.test:{server.port}/") > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,7 +267,7 @@ async def test_a_dead_target_is_at_fault_once_another_was_served() -> None:
         assert kind_of(result) is FailureKind.CONNECT
         assert result.failure is not None
         assert "host unreachable" in result.failure.detail
-        assert fetcher.proxy_wait_ms(dead) == 0
+        assert fetcher.own_wait_ms(dead) == 0
         proxy.faults["dead.test"] = 5
         assert kind_of(await fetcher.fetch(dead)) is FailureKind.CONNECT
 
@@ -289,11 +289,11 @@ async def test_a_proxy_that_takes_no_connections_is_tried_at_growing_intervals()
         for url in urls[:3]:
             result = await fetcher.fetch(url)
             assert kind_of(result) is FailureKind.PROXY
-        assert fetcher.proxy_wait_ms(urls[4]) > 0, "one that was not tried waits, too"
+        assert fetcher.own_wait_ms(urls[4]) > 0, "one that was not tried waits, too"
         async with WebProxy("http", port=proxy.port):
-            while wait_ms := fetcher.proxy_wait_ms(urls[4]):
+            while wait_ms := fetcher.own_wait_ms(urls[4]):
                 await asyncio.sleep(wait_ms / 1000)
-            assert fetcher.proxy_wait_ms(urls[3]) > 0, "one at a time tries it"
+            assert fetcher.own_wait_ms(urls[3]) > 0, "one at a time tries it"
             response_of(await fetcher.fetch(urls[4]))
-            assert [fetcher.proxy_wait_ms(url) for url in urls] == [0] * 5
+            assert [fetcher.own_wait_ms(url) for url in urls] == [0] * 5
             assert fetcher.proxy_trouble() == ""

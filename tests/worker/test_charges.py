@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from crawler.model import Failure, FailureKind, FetchResult
+from crawler.model import OURS, Failure, FailureKind, FetchResult
 from crawler.rules.health import HostAction
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.robots import RobotsResult
@@ -118,8 +118,8 @@ def test_every_kind_of_failure_is_in_the_table() -> None:
     for cell in TABLE.values():
         known = cell.end.failure if isinstance(cell.end, FetchResult) else Failure(kind=cell.end, detail="")
         named |= {known.kind} if known else set()
-    # That of a proxy is no attempt, and never judged here.
-    assert named | {K.SERVER_ERROR, K.BODY, K.PROXY} == set(FailureKind)
+    # Those of a proxy and of our own network are no attempts, and never judged here.
+    assert named | {K.SERVER_ERROR, K.BODY, *OURS} == set(FailureKind)
 
 
 def test_what_it_costs_its_url(name: str, clock: Clock) -> None:

@@ -23,7 +23,7 @@ async def test_a_page_follows_its_robots_txt_at_once_unless_its_queue_has_a_dela
     await asyncio.sleep(0.005)
     scheduler.put(batch(2, queue="b.test", delay_ms=-1))
     slot, claim = await scheduler.take()
-    found: Any = SimpleNamespace(entry=SimpleNamespace(rules=object()), is_requested=True, wait_ms=0, of_proxy=None)
+    found: Any = SimpleNamespace(entry=SimpleNamespace(rules=object()), is_requested=True, wait_ms=0, ours=None)
 
     async def read(*_: Any, **__: Any) -> Any:
         return found

@@ -18,7 +18,7 @@ from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters
 from tests.support.patience import PATIENCE_S, until
 from tests.worker.test_schedule import batch
-from tests.worker.turn_lab import claims_open, held_with, stage_with
+from tests.worker.turn_lab import claims_open, fetcher_of, held_with, stage_with
 
 AWAKE: Any = SimpleNamespace(may_start=lambda: True, must_abort=lambda: False)
 
@@ -82,7 +82,7 @@ async def test_a_cut_off_request_is_late_only_if_it_was_sent(is_sent: bool) -> N
         await asyncio.sleep(60)
 
     liveness: Any = SimpleNamespace(may_start=lambda: True, must_abort=begun.is_set)
-    fetcher: Any = SimpleNamespace(fetch=fetch, has_proxies=False, known_address_of=lambda _: "127.0.0.1")
+    fetcher = fetcher_of(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     noted: list[str] = []
     notes: Any = SimpleNamespace(cut_off=lambda claim, started_at: noted.append(claim.url))
     gate: Any = SimpleNamespace(delay_of=lambda *_: 0, min_delay_ms=0)
@@ -106,7 +106,7 @@ async def test_no_page_is_requested_when_its_lease_ended_during_preparation() ->
         before_send()
         sent.append(url)
 
-    fetcher: Any = SimpleNamespace(fetch=fetch, has_proxies=False, known_address_of=lambda _: "127.0.0.1")
+    fetcher = fetcher_of(fetch=fetch, known_address_of=lambda _: "127.0.0.1")
     held: Any = SimpleNamespace(holds=lambda _: is_held[0], fence_of=lambda _: None)
     gate: Any = SimpleNamespace(delay_of=lambda *_: 0, min_delay_ms=0)
     async with working(stage_of(settings, scheduler, counters, held=held, liveness=AWAKE, fetcher=fetcher, gate=gate)):

@@ -95,7 +95,7 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         "addresses": AddressLimiter(scheduler, limit=settings.politeness.concurrency_per_address),
         "traps": TrapMemory(settings.traps), "scheduler": scheduler, "requests": OpenRequests(),
         "sessions": SimpleNamespace(wants=lambda _: False), "handling": SimpleNamespace(prepares=False),
-        "fetcher": SimpleNamespace(has_proxies=False),
+        "fetcher": fetcher_of(), "give_up": never,
     }  # fmt: skip
     known: dict[str, Any] = defaultdict(SimpleNamespace, defaults | parts)
     runs: Any = SimpleNamespace(
@@ -107,6 +107,12 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
 
     turns = runner_of(scheduler, **callbacks)
     return FetchStage(turns, of(Work), of(Means), of(Hosts), of(SessionNotes), runs, settings)
+
+
+def fetcher_of(**parts: Any) -> Any:
+    """Any use of a part that is not given fails; there are no proxies, and our own network works."""
+    network = SimpleNamespace(look=lambda: None, trouble="")
+    return SimpleNamespace(own_wait_ms=lambda _: 0, proxy_trouble=str, network=network, **parts)
 
 
 def work_of(**parts: Any) -> Work:

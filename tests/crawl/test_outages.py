@@ -1,0 +1,256 @@
+"""Our own network fails while a crawl runs: no URL is charged for it, and the crawl goes on, or stops resumable."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.crawl.build import Instance
+from crawler.crawl.opening import open_crawl
+from crawler.model import FailureKind
+from crawler.rules import outage
+from crawler.runtime.process import OUTAGE
+from crawler.settings import Settings
+from tests.crawl.harness import Crawled, crawl, settings_of
+from tests.support.dns_server import SERVFAIL, DnsAnswer, DnsServer
+from tests.support.engine import free_port
+from tests.support.patience import until
+
+HERE = {"*.test": DnsAnswer(addresses=("127.0.0.1",), ttl=0)}
+BROKEN = {"*": DnsAnswer(rcode=SERVFAIL)}
+PAGES = 3  # of each site; each links to the next one
+ONE_ATTEMPT = {f"retry__{kind}__attempts": 1 for kind in ("dns_error", "connect", "disconnected", "timeout")}
+AT_ONCE = outage.Policy(attempts=1, backoff_s=0.1, factor=1.0, max_s=0.1)
+
+
+class World:
+    """Sites under names that end with .test, their DNS server, and the ways to both."""
+
+    def __init__(self, dns: DnsServer) -> None:
+        self.dns = dns
+        self.port = 0
+        self.requests: Counter[str] = Counter()
+        self.gate = asyncio.Event()  # pages wait for it; robots.txt does not
+        self.gate.set()
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def up(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def down(self) -> None:
+        """No connection is taken, and those that are open break."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._open:
+            writer.transport.abort()
+        self._open.clear()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, IndexError, ValueError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                path = head.split()[1]
+                self.requests[path] += 1
+                if path == "/robots.txt":
+                    writer.write(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                await self.gate.wait()
+                number = int(path[1:] or 0) + 1
+                body = f'<a href="/{number}">next</a>' if number < PAGES else "the last one"
+                writer.write(
+                    f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+                )
+        writer.close()
+
+    def seeds(self, first: int, last: int) -> list[str]:
+        return [f"http://s{n}.test:{self.port}/" for n in range(first, last)]
+
+
+@contextlib.asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    async with DnsServer(HERE) as dns:
+        made = World(dns)
+        await made.up()
+        try:
+            yield made
+        finally:
+            await made.down()
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage, "PAUSES", AT_ONCE)
+    monkeypatch.setattr(outage, "WAIT_MS", 50)
+
+
+def settings_for(folder: Path, of: World, **options: Any) -> Settings:
+    """A failed attempt is the last one: so each that counted shows."""
+    given = {
+        "dns__nameservers": [of.dns.address],
+        "dns__tries": 1,
+        "dns__ttl_min_s": 0.0,
+        "scope__mode": "host",
+        **ONE_ATTEMPT,
+        **options,
+    }
+    return settings_of(folder / "c", **given)
+
+
+async def dead_in(settings: Settings) -> dict[str, int]:
+    async with open_crawl(settings, create=False) as opened:
+        totals, _ = await opened.stats.totals_and_examples()
+        return dict(totals.dead_by)
+
+
+Step = Callable[[World], Awaitable[None]]
+
+
+async def names_fail(of: World) -> None:
+    of.dns.table = dict(BROKEN)
+
+
+async def names_work(of: World) -> None:
+    of.dns.table = dict(HERE)
+
+
+async def link_fails(of: World) -> None:
+    await of.down()
+
+
+async def link_works(of: World) -> None:
+    await of.up()
+
+
+async def all_fails(of: World) -> None:
+    await names_fail(of)
+    await link_fails(of)
+
+
+async def all_works(of: World) -> None:
+    await names_work(of)
+    await link_works(of)
+
+
+WAYS: dict[str, tuple[Step, Step]] = {
+    "resolver": (names_fail, names_work),
+    "uplink": (link_fails, link_works),
+    "both": (all_fails, all_works),
+}
+
+
+async def crawled_through(
+    of: World, settings: Settings, seeds: list[str], *, after: int, fails: Step, works: Step
+) -> Crawled:
+    """It fails once so many pages are committed, and works again once that was noticed."""
+
+    async def meanwhile(instances: list[Instance]) -> None:
+        counters = instances[0].counters
+        await until(lambda: counters.committed >= after)
+        await fails(of)
+        await until(lambda: counters.waits_for == "network")
+        assert counters.errors == 0
+        await asyncio.sleep(0.1)
+        await works(of)
+
+    return await crawl(settings, seeds, meanwhile=meanwhile)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("after", [4, 20], ids=["in the middle", "near the end"])
+async def test_no_url_is_charged_for_an_outage_of_ours(way: str, after: int, tmp_path: Path) -> None:
+    fails, works = WAYS[way]
+    async with world() as of:
+        settings = settings_for(tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=2)
+        done = await crawled_through(of, settings, of.seeds(0, 10), after=after, fails=fails, works=works)
+        assert len(done.entries) == 10 * PAGES
+        assert done.twice == []
+        assert await dead_in(settings) == {}
+    assert done.instances[0].counters.errors == 0
+    assert done.instances[0].stopped_because == "finished"
+
+
+async def test_an_outage_while_robots_txt_is_read_is_no_fault_of_the_site(tmp_path: Path) -> None:
+    """Three sites are known; of the others nothing was read before."""
+    async with world() as of:
+        settings = settings_for(tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=1)
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            counters = instances[0].counters
+            await until(lambda: counters.committed >= 3)
+            await of.down()
+            await until(lambda: counters.waits_for == "network")
+            await of.up()
+
+        done = await crawl(settings, of.seeds(0, 9), meanwhile=meanwhile)
+        assert len(done.entries) == 9 * PAGES
+        assert await dead_in(settings) == {}
+
+
+async def test_after_a_long_outage_the_crawl_stops_and_goes_on_later(tmp_path: Path) -> None:
+    async with world() as of:
+        settings = settings_for(tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=2, hosts__give_up_s=0.5)
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            await until(lambda: instances[0].counters.committed >= 4)
+            await all_fails(of)
+
+        done = await crawl(settings, of.seeds(0, 6), meanwhile=meanwhile)
+        assert done.instances[0].stopped_because == OUTAGE
+        assert 4 <= len(done.entries) < 6 * PAGES
+        assert await dead_in(settings) == {}
+        await all_works(of)
+        done = await crawl(settings, [])
+        assert len(done.entries) == 6 * PAGES
+        assert await dead_in(settings) == {}
+
+
+@pytest.mark.parametrize("known", [1, 2])
+async def test_with_few_domains_each_is_judged_by_itself(known: int, tmp_path: Path) -> None:
+    async with world() as of:
+        settings = settings_for(tmp_path, of, politeness__delay_s=0.05, hosts__give_up_s=0.5)
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            await until(lambda: instances[0].counters.committed >= known)
+            await of.down()
+
+        done = await crawl(settings, of.seeds(0, known), meanwhile=meanwhile)
+        assert done.instances[0].stopped_because == "finished"
+        assert set(await dead_in(settings)) <= {"connect", "disconnected", "host_dead"}
+        assert len(done.entries) < known * PAGES
+
+
+async def test_a_site_that_died_is_given_up_while_others_answer_and_after_them(tmp_path: Path) -> None:
+    """Its last attempts come when nobody else has anything left, so nobody else is answered."""
+    async with world() as of:
+        settings = settings_for(tmp_path, of, retry__connect__attempts=3, retry__connect__backoff_s=0.4)
+        dead = [f"http://dead{n}.test:{free_port()}/" for n in range(3)]
+        done = await crawl(settings, [*of.seeds(0, 6), *dead])
+        assert len(done.entries) == 6 * PAGES
+        assert await dead_in(settings) == {"connect": 3}
+        assert done.instances[0].counters.trouble.get(FailureKind.NETWORK, "") == ""
+
+
+async def test_who_stops_to_answer_in_three_domains_stops_nobody(tmp_path: Path) -> None:
+    """They answered last, and all at once they do not any more: they are given up, and the crawl ends by itself."""
+    async with world() as of, world() as evil:
+        evil_seeds = [f"http://evil{n}.test:{evil.port}/" for n in range(5)]
+        settings = settings_for(tmp_path, of, hosts__give_up_s=0.5, politeness__delay_s=0.05, fetch__concurrency=4)
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            await until(lambda: evil.requests["/"] >= 5)
+            await until(lambda: instances[0].counters.committed >= 8)
+            await evil.down()
+
+        done = await crawl(settings, [*of.seeds(0, 4), *evil_seeds], meanwhile=meanwhile)
+        assert done.instances[0].stopped_because == "finished"
+        assert sum("evil" not in entry.url for entry in done.entries) == 4 * PAGES
+        assert sum((await dead_in(settings)).values()) >= 1
