@@ -1,8 +1,6 @@
 """Attempts that fail: retries, origins that do not answer, poison URLs, and the pace that a site can bear. Pure."""
 
 from collections import OrderedDict
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from enum import Enum
 from hashlib import blake2b
 from typing import TypeVar
@@ -10,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from crawler.model import REDIRECTS, Decoded, FailureKind, Response
+from crawler.rules.requests import http_date_s, is_unasked
 from crawler.settings import HostsSettings, RetryKind, RetrySettings
 
 # No second attempt can change these.
@@ -46,7 +45,6 @@ INTERRUPTED = frozenset({"time", "disconnect"})  # "length" is our own limit: a 
 _T = TypeVar("_T")
 JITTER = 0.25  # of a pause: spreads what failed together, and keeps the order of magnitude
 RETRY_AFTER_DIGITS_MAX = 12  # more seconds than any cap
-HTTP_DATE_CHARS_MAX = 64  # the longest form has 33
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -101,7 +99,10 @@ def failure_of(response: Response) -> FailureKind | None:
     """The failure that a response counts as, if any. An incomplete body is one, and is kept if retries fail, too.
 
     A content coding that is only odd is none: the next attempt would bring the same. Nor is that of a redirect's body.
+    An answer to conditions that nobody sent is none to the request.
     """
+    if is_unasked(response.status, response.request_head):
+        return FailureKind.PROTOCOL
     kind = failure_of_status(response.status)
     is_damaged = response.decoded >= Decoded.PART and response.status not in REDIRECTS
     if kind is None and (response.truncated in INTERRUPTED or is_damaged):
@@ -140,7 +141,7 @@ def retry_after_ms(value: str | None, *, date: str | None, now_s: float, max_s: 
     if text.isascii() and text.isdigit():
         seconds = float(text[:RETRY_AFTER_DIGITS_MAX])
     else:
-        until_s = _timestamp(text)
+        until_s = http_date_s(text)
         if until_s is None:
             return 0
         seconds = until_s - _sent_at(date, now_s)
@@ -148,19 +149,8 @@ def retry_after_ms(value: str | None, *, date: str | None, now_s: float, max_s: 
 
 
 def _sent_at(date: str | None, now_s: float) -> float:
-    sent_s = _timestamp(date or "")
+    sent_s = http_date_s(date or "")
     return now_s if sent_s is None else sent_s
-
-
-def _timestamp(text: str) -> float | None:
-    """Seconds since the epoch of an HTTP-date in any of its three forms (RFC 9110 5.6.7)."""
-    if len(text) > HTTP_DATE_CHARS_MAX:
-        return None
-    try:
-        parsed = parsedate_to_datetime(text)
-        return parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()
-    except (ValueError, OverflowError, TypeError, IndexError):  # the library's parser raises these for invalid dates
-        return None
 
 
 # Whether an origin answers: a state of a few numbers, and what may be done with its URLs. Pure.

@@ -311,12 +311,12 @@ def _parsed_once(body: bytes, agent: str) -> RobotsRules:
 def robots_policy(status: int) -> Policy:
     """What the final status of a robots.txt fetch means (RFC 9309 section 2.3.1).
 
-    429 counts as a server in trouble, not as a missing file. A redirect that was not followed (too many) means
-    unavailable.
+    429 counts as a server in trouble, not as a missing file; so do a status that nobody knows (600 and more), and a
+    304, which answers what nobody asked. A redirect that was not followed (too many) means unavailable.
     """
     if 200 <= status < 300:
         return "parse"
-    if status == 429 or status >= 500 or status < 200:
+    if status in (304, 429) or status >= 500 or status < 200:
         return "disallow_all"
     return "allow_all"
 

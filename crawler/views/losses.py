@@ -66,7 +66,7 @@ _GIVEN_UP: Mapping[str, str] = {
     + _TRIES,
     FailureKind.TIMEOUT: f"no answer in time; {_TRIES}",
     FailureKind.DISCONNECTED: f"the host closed the connection; {_TRIES}",
-    FailureKind.PROTOCOL: "the answer is not HTTP; 'crawler dead show URL' has the detail",
+    FailureKind.PROTOCOL: "the answer is not HTTP, or a 304 or 412 that nobody asked for; see 'crawler dead show URL'",
     FailureKind.HEADERS_TOO_LARGE: "64 KiB of headers, or 256, are too many; 'crawler dead show URL' has the detail",
     FailureKind.SERVER_BUSY: f"the host asked for fewer requests; with a longer delay ('crawler delay'), {_TRIES}",
     FailureKind.SERVER_ERROR: f"the host failed (5xx); {_TRIES}",

@@ -29,6 +29,7 @@ from crawler.rules.health import (
     slowed,
     wait_ms,
 )
+from crawler.rules.requests import is_unasked
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
@@ -371,6 +372,8 @@ def _detail_of(response: Response | None) -> str:
             if is_coding
             else f"the body was cut off by {response.truncated}"
         )
+    if is_unasked(response.status, response.request_head):
+        return f"status {response.status} to a request that did not ask for it"
     return f"status {response.status}"
 
 

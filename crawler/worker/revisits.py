@@ -24,6 +24,9 @@ from crawler.web.fetcher import Fetcher
 from crawler.worker.router import RunBook
 
 PLAIN_MAX = 10_000  # URLs
+_TO_ROBOTS = b"x-robots-tag"
+
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Revisits:
@@ -70,8 +73,15 @@ class Revisits:
         if found.truncated or found.decoded is not Decoded.CLEAN or len(found.body) >= self._settings.body_bytes_max:
             raise ArchiveError(f"the page in {place.file} at {place.offset} is not whole by the settings of now")
         return replace(
-            found, is_unchanged=True, remote_ip=answer.remote_ip, started_at=answer.started_at, fetch_ms=answer.fetch_ms
-        )
+            found, is_unchanged=True, headers=renewed(found.headers, answer.headers), remote_ip=answer.remote_ip,
+            started_at=answer.started_at, fetch_ms=answer.fetch_ms,
+        )  # fmt: skip
+
+
+def renewed(stored: Headers, of_304: Headers) -> Headers:
+    """The headers of an archived page, with what a 304 says to robots in the place of that (RFC 9111 3.2)."""
+    newer = tuple(one for one in of_304 if one[0].lower() == _TO_ROBOTS)
+    return (*(one for one in stored if not newer or one[0].lower() != _TO_ROBOTS), *newer)
 
 
 def response_of(url: str, stored: StoredResponse, settings: FetchSettings, *, bytes_max: int = 0) -> Response:

@@ -24,7 +24,7 @@ class Changing:
         self.port = port
         self.pages = pages
         self.headers: dict[str, list[tuple[str, str]]] = {}
-        self.says_unchanged: set[str] = set()  # paths that are answered with 304 whatever is asked
+        self.at_first: dict[str, list[tuple[int, bytes]]] = {}  # path -> statuses and bodies of its next answers
         self.gzips = False
         self.of_304: list[tuple[str, str]] = []  # headers of 304, next to the ETag
         self.log: list[Asked] = []
@@ -52,7 +52,10 @@ class Changing:
         is_same = headers.get("if-none-match", "") == known.get("etag") or (
             "if-none-match" not in headers and headers.get("if-modified-since", "") == known.get("last-modified")
         )
-        if path in self.says_unchanged or is_same:
+        if self.at_first.get(path):
+            status, odd = self.at_first[path].pop(0)
+            return status, [*self.of_304, ("Content-Length", str(len(odd)))], odd
+        if is_same:
             return 304, self.of_304 or [(k, v) for k, v in sent if k.lower() == "etag"], b""
         if self.gzips:
             return 200, [("Content-Type", "text/html"), ("Content-Encoding", "gzip"), *sent], gzip.compress(body)
@@ -70,7 +73,7 @@ def changing_site(pages: dict[str, str]) -> Iterator[Changing]:
             if self.path != "/robots.txt":
                 site.log.append(Asked(self.path, headers, status))
             head = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in sent)]
-            if status != 304:
+            if status != 304 and ("Content-Length", str(len(body))) not in sent:
                 head.append(f"Content-Length: {len(body)}")
             self.wfile.write("\r\n".join([*head, "", ""]).encode("latin-1") + body)
 

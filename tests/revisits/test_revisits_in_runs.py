@@ -18,11 +18,13 @@ from crawler.archive.warc import read_content
 from crawler.archive.warc_web import RecordedWeb
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import open_crawl
+from crawler.frontier.codec import DeadLetter
+from crawler.frontier.restore import DeadLetters
 from crawler.handlers.page import Page
 from crawler.rules.jobs import Row
 from crawler.views.pruning import Wanted, prune
 from crawler.views.rehandling import rehandle
-from tests.crawl.harness import lab_names, settings_of
+from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit, rebuild
 from tests.crawl.runs_lab import ONE, TWO, counts, finish, start
 from tests.crawl.test_runs_in_a_crawl import run_until_idle
@@ -151,6 +153,7 @@ async def test_links_go_on_where_the_archive_has_them_compressed(tmp_path: Path,
     assert await audit(lab.settings) == 0
 
 
+DATE = "Sat, 01 Jan 2028 00:00:00 GMT"
 VALIDATORS: list[tuple[list[tuple[str, str]], dict[str, str]]] = [  # of an answer, and what is sent back
     ([], {}),
     ([("ETag", "*")], {}),
@@ -164,9 +167,11 @@ VALIDATORS: list[tuple[list[tuple[str, str]], dict[str, str]]] = [  # of an answ
     ([("ETag", 'W/"a"')], {"if-none-match": 'W/"a"'}),
     ([("Last-Modified", "yesterday" * 40)], {}),
     ([("Last-Modified", "\x7f")], {}),
-    ([("Last-Modified", "Sat, 01 Jan 2028 00:00:00 GMT")], {"if-modified-since": "Sat, 01 Jan 2028 00:00:00 GMT"}),
-    ([("ETag", "*"), ("Last-Modified", "now")], {"if-modified-since": "now"}),
-    ([("ETag", '"e"'), ("Last-Modified", "now")], {"if-none-match": '"e"', "if-modified-since": "now"}),
+    ([("Last-Modified", DATE)], {"if-modified-since": DATE}),
+    ([("Last-Modified", "yesterday")], {}),
+    ([("ETag", "*"), ("Last-Modified", DATE)], {"if-modified-since": DATE}),
+    ([("ETag", '"e"'), ("Last-Modified", DATE)], {"if-none-match": '"e"', "if-modified-since": DATE}),
+    ([("ETag", '"e"'), ("Last-Modified", "now")], {"if-none-match": '"e"'}),
     ([("ETag", '"e"'), ("Set-Cookie", "a=b"), ("X-Robots-Tag", "noindex")], {"if-none-match": '"e"'}),
 ]
 
@@ -202,15 +207,99 @@ async def test_a_304_about_another_page_is_no_answer(tmp_path: Path, engine: Eng
     assert await audit(lab.settings) == 0
 
 
-async def test_a_304_that_nobody_asked_for_is_a_page_as_before(tmp_path: Path, engine: Engine) -> None:
-    async with revisit_lab(tmp_path, engine, {"/": linking()}) as (site, lab):
-        site.says_unchanged.add("/")
+async def letters(lab: Lab) -> list[DeadLetter]:
+    found = DeadLetters(lab.crawl.frontier, lab.crawl.record.partitions)
+    return [one.letter async for some in found.read(-1) for one in some]
+
+
+UNASKED = [(status, body, times) for status in (304, 412) for body in (b"", b"<p>no") for times in (1, 2)]
+AT_ONCE = {"retry__protocol__backoff_s": 0.01}
+
+
+@pytest.mark.parametrize(("status", "body", "times"), UNASKED)
+async def test_an_answer_to_no_question_is_asked_again_once(
+    tmp_path: Path, engine: Engine, status: int, body: bytes, times: int
+) -> None:
+    """In the first run of a job, whose requests have no conditions."""
+    async with revisit_lab(tmp_path, engine, {"/": linking()}, **AT_ONCE) as (site, lab):
+        site.at_first["/"] = [(status, body)] * times
         await lab.add(site.url())
-        for count in (1, 2):
-            row = await run(lab, count)
-            (entry,) = lab.entries(row.run)
-            assert (row.unchanged, entry.status, entry.original, len(site.log)) == (0, 304, None, count)
+        row = await run(lab, 1)
+        assert (row.pages, row.unchanged, len(site.log)) == (2 - times, 0, 2)
+        found = [(letter.reason, letter.detail) for letter in await letters(lab)]
+        why = f"status {status} to a request that did not ask for it"
+        assert found == ([("protocol", why)] if times == 2 else [])
     assert await audit(lab.settings) == 0
+
+
+@pytest.mark.parametrize(("status", "body", "times"), UNASKED)
+async def test_a_crawl_commits_no_answer_to_no_question(
+    tmp_path: Path, engine: Engine, status: int, body: bytes, times: int
+) -> None:
+    with changing_site({"/": linking(text="here")}) as site:
+        site.at_first["/"] = [(status, body)] * times
+        async with lab_names() as dns:
+            settings = settings_of(
+                tmp_path / "c", frontier__redis=engine.url, dns__nameservers=[dns], scope__mode="any", **AT_ONCE
+            )
+            done = await crawl(settings, [site.url()])
+        assert done.statuses == ({site.url(): 200} if times == 1 else {})
+        assert len(site.log) == 2
+        assert not any(name.startswith("if-") for one in site.log for name in one.headers)
+
+
+@pytest.mark.parametrize("body", [b"", b"<p>no"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_412_to_a_question_is_no_page(tmp_path: Path, engine: Engine, body: bytes, times: int) -> None:
+    """The page is requested once more, whole; then the URL is given up."""
+    async with revisit_lab(tmp_path, engine, {"/": linking()}, **AT_ONCE) as (site, lab):
+        await lab.add(site.url())
+        await run(lab, 1)
+        site.forget()
+        site.at_first["/"] = [(412, body)] * times
+        row = await run(lab, 2)
+        assert (row.pages, row.unchanged) == (2 - times, 0)
+        asked = [(one.status, "if-none-match" in one.headers) for one in site.log]
+        assert asked == [(412, True), (200 if times == 1 else 412, False)]
+        assert [letter.reason for letter in await letters(lab)] == ["protocol"] * (times - 1)
+    assert await audit(lab.settings) == 0
+
+
+async def test_conditions_of_people_are_a_question(tmp_path: Path, engine: Engine) -> None:
+    """Who sends them in settings wants to know the answer."""
+    sites = [{"match": "*.test", "headers": {"If-None-Match": '"1"'}}]
+    async with revisit_lab(tmp_path, engine, {"/": linking()}, sites=sites, **AT_ONCE) as (site, lab):
+        site.at_first["/"] = [(304, b"")]
+        await lab.add(site.url())
+        row = await run(lab, 1)
+        assert ([entry.status for entry in lab.entries(row.run)], len(site.log)) == ([304], 1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "of_304", "noindex", "follows"),
+    [
+        ("", "", False, True),
+        ("", "noindex", True, True),
+        ("", "nofollow", False, False),
+        ("", "none", True, False),
+        ("noindex, nofollow", "", True, False),
+        ("noindex, nofollow", "all", False, True),
+        ("nofollow", "noindex", True, True),
+    ],
+)
+async def test_what_a_304_says_to_robots_counts(
+    tmp_path: Path, engine: Engine, stored: str, of_304: str, noindex: bool, follows: bool
+) -> None:
+    """It takes the place of what the archived page says (RFC 9111 3.2)."""
+    async with revisit_lab(tmp_path, engine, {"/": linking("/a"), "/a": linking()}) as (site, lab):
+        site.headers["/"] = [("ETag", '"e"'), *([("X-Robots-Tag", stored)] if stored else [])]
+        await lab.add(site.url())
+        await run(lab, 1)
+        site.of_304 = [("ETag", '"e"'), *([("X-Robots-Tag", of_304)] if of_304 else [])]
+        row = await run(lab, 2)
+        assert (row.pages, row.unchanged >= 1) == (1 + follows, True)
+        entry = next(entry for entry in lab.entries(row.run) if entry.url == site.url())
+        assert (entry.status, entry.noindex) == (304, noindex)
 
 
 async def test_all_is_requested_where_the_job_says_so(tmp_path: Path, engine: Engine) -> None:

@@ -1,5 +1,6 @@
 """Whether and when to try again."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,7 +115,7 @@ def test_jitter_spreads_what_failed_together() -> None:
 
 def test_server_errors_are_failures_and_everything_else_is_a_result() -> None:
     table = {200: None, 301: None, 404: None, 410: None, 429: "server_busy", 499: None, 500: "server_error"}
-    table |= {503: "server_busy", 599: "server_error"}
+    table |= {503: "server_busy", 599: "server_error", 600: "server_error", 999: "server_error"}
     assert {status: failure_of_status(status) for status in table} == table
 
 
@@ -140,6 +141,17 @@ def test_a_body_that_did_not_come_whole_is_a_failure_unless_it_was_too_long(
 ) -> None:
     response = answer(status, DECODED[decode_error], truncated=truncated, decode_error=decode_error)
     assert failure_of(response) is kind
+
+
+@pytest.mark.parametrize("status", [200, 206, 304, 404, 412, 428])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("condition", ["", "If-None-Match: x", "if-modified-since: x", "If-Match: x", "X-If-Match: x"])
+def test_an_answer_to_conditions_that_nobody_sent_is_none(status: int, method: str, condition: str) -> None:
+    head = f"{method} / HTTP/1.1\r\nHost: a.test\r\n{condition}\r\n\r\n".encode()
+    asking = {304: ("if-none-match", "if-modified-since"), 412: ("if-match",)}
+    is_unasked = status in asking and method == "GET" and not condition.lower().startswith(asking[status])
+    found = failure_of(msgspec.structs.replace(answer(status, Decoded.CLEAN), request_head=head))
+    assert found == (FailureKind.PROTOCOL if is_unasked else None)
 
 
 def answer(status: int, decoded: Decoded, **more: str) -> Response:

@@ -329,9 +329,10 @@ def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
     ("status", "policy"),
     [
         (199, "disallow_all"), (200, "parse"), (204, "parse"), (299, "parse"), (300, "allow_all"), (301, "allow_all"),
-        (304, "allow_all"), (400, "allow_all"), (401, "allow_all"), (403, "allow_all"), (404, "allow_all"),
+        (304, "disallow_all"), (400, "allow_all"), (401, "allow_all"), (403, "allow_all"), (404, "allow_all"),
         (410, "allow_all"), (428, "allow_all"), (429, "disallow_all"), (430, "allow_all"), (499, "allow_all"),
-        (500, "disallow_all"), (503, "disallow_all"), (599, "disallow_all"), (999, "disallow_all"),
+        (500, "disallow_all"), (503, "disallow_all"), (599, "disallow_all"), (600, "disallow_all"),
+        (999, "disallow_all"), (412, "allow_all"),
     ],
 )  # fmt: skip
 def test_a_status_means_what_the_rfc_defines(status, policy):
