@@ -46,6 +46,17 @@ class Tokens(msgspec.Struct, frozen=True, array_like=True):
     known: bytes = b""  # entries of session tokens, below
 
 
+class Chain(msgspec.Struct, frozen=True, array_like=True):
+    """URLs that differ in one token, have the same body but for the tokens of its links, and lead to others of them.
+
+    `page`: number of the URL without its token; `body`: of the body without tokens; `pages`: how many in a row.
+    """
+
+    page: int
+    body: int
+    pages: int = 1
+
+
 class TrapState(msgspec.Struct, frozen=True, array_like=True):
     """Everything learned about a domain: at most 1 KB in msgpack."""
 
@@ -53,6 +64,12 @@ class TrapState(msgspec.Struct, frozen=True, array_like=True):
     digests: tuple[tuple[str, int], ...] = ()  # the most frequent bodies, counted at least this often
     years: tuple[tuple[int, int], ...] = ()  # spans of years that the site itself lists, in order
     tokens: Tokens = Tokens()
+    chains: tuple[Chain, ...] = ()  # the latest last
+
+    @property
+    def has_chain(self) -> bool:
+        """Is one long enough to be suspect?"""
+        return any(one.pages >= REPEATS_MIN for one in self.chains)
 
     def count(self, rule: str, place: str) -> Count:
         """The count of a rule in a place; zeroes when nothing was counted there."""
@@ -391,6 +408,60 @@ def suspicion_of_token(url: str, tokens: Tokens) -> Suspicion | None:
     return None
 
 
+# One page under endless tokens: /s?sid=TOKEN leads to /s?sid=ANOTHER. So do cursors of lists, and things that name the
+# next one. There each page says something of its own: it is one page only where nothing but those tokens differs.
+
+CHAINS_MAX = 4
+CHAIN_TOKENS_MAX = 8  # that a page leads to: more of them name things
+CHAIN_BODY_MAX = 64 * 1024  # bytes; a longer page is taken for one of its own
+
+
+def learn_chain(chains: tuple[Chain, ...], url: str, links: Iterable[str], body: bytes) -> tuple[Chain, ...]:
+    """Take in a fetched page of status 200. One that is not alike ends the suspicion."""
+    own = {_number(url.replace(token, "*")): (slot, token) for slot, token in tokens_of(url).items()}
+    if not own or not body:
+        return chains
+    known = next((one for one in chains if one.page in own), None)
+    found = _chain_of(own, url, links, body)
+    if found is None:
+        return chains if known is None else tuple(one for one in chains if one is not known)
+    if known is not None and (known.page, known.body) == (found.page, found.body):
+        found = msgspec.structs.replace(found, pages=known.pages + 1)
+    others = tuple(one for one in chains if one.page not in own)
+    return (*others[-(CHAINS_MAX - 1) :], found)
+
+
+def _chain_of(own: dict[int, tuple[str, str]], url: str, links: Iterable[str], body: bytes) -> Chain | None:
+    """The chain of a page that leads to its own URL with other tokens, in one place."""
+    if len(body) > CHAIN_BODY_MAX:
+        return None
+    next_ones: dict[int, set[str]] = {}
+    for link in islice(links, TOKEN_LINKS_MAX):
+        given = tokens_of(link)
+        for page, (slot, token) in own.items():
+            if (other := given.get(slot, token)) != token and link.replace(other, "*") == url.replace(token, "*"):
+                next_ones.setdefault(page, set()).add(other)
+    if len(next_ones) != 1:
+        return None
+    ((page, tokens),) = next_ones.items()
+    if len(tokens) > CHAIN_TOKENS_MAX:
+        return None
+    for token in tokens:
+        body = body.replace(token.encode(), b"*")
+    return Chain(page, int.from_bytes(blake2b(body, digest_size=4).digest(), "big"))
+
+
+def suspicion_of_chain(url: str, chains: tuple[Chain, ...]) -> Suspicion | None:
+    """Is the URL one of a chain of which several pages were fetched?"""
+    for slot, token in tokens_of(url).items():
+        page = _number(url.replace(token, "*"))
+        for one in chains:
+            if one.page == page and one.pages >= REPEATS_MIN:
+                why = f"{one.pages} pages alike but for the token at {slot}"
+                return Suspicion("session", slot, why, evidence=one.pages)
+    return None
+
+
 def _is_token(part: str) -> bool:
     return len(part) >= 16 and bool(_TOKEN.fullmatch(part) or _UUID.fullmatch(part))
 
@@ -490,11 +561,13 @@ class TrapRules(msgspec.Struct, frozen=True):
         """The digest of a page if links may be suspect for it alone, else ""."""
         return digest if digest and self._times(state, digest[-DIGEST_CHARS:]) >= SAME_DIGEST else ""
 
-    def learn(self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "") -> TrapState:
+    def learn(
+        self, state: TrapState, url: str, *, links: Sequence[str] = (), digest: str = "", body: bytes = b""
+    ) -> TrapState:
         """The state after a fetched page. To be called once for each page, before its links are judged.
 
-        `links` is the target when the page redirects; `digest` is that of a body of status 200, else "". Links to other
-        domains are ignored.
+        `links` is the target when the page redirects; `digest` is that of a body of status 200, else "", and `body` is
+        that body. Links to other domains are ignored.
         """
         links = links[:LINKS_MAX]
         if digest and "soft_404" not in self.limits.off:
@@ -504,7 +577,9 @@ class TrapRules(msgspec.Struct, frozen=True):
             state = with_years(state, anchors(url, dated, first=not state.years))
         if "session" not in self.limits.off:
             tokens = learn_tokens(state.tokens, url, _of_same_domain(url, links))
-            state = state if tokens is state.tokens else msgspec.structs.replace(state, tokens=tokens)
+            chains = learn_chain(state.chains, url, links, body)
+            if tokens is not state.tokens or chains is not state.chains:
+                state = msgspec.structs.replace(state, tokens=tokens, chains=chains)
         for suspicion in list(self._suspicions(state, url, "")):
             leads_on = self._leads_on(state, suspicion, _of_same_domain(url, links))
             state = with_suspect(state, suspicion.rule, suspicion.place, suspicion.level if leads_on else None)
@@ -533,7 +608,7 @@ class TrapRules(msgspec.Struct, frozen=True):
     def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterable[Suspicion]:
         """Empty for nearly all URLs, and fast: it is called for every new link."""
         plain = is_plain(url, self.limits)
-        if plain and not (state.years or state.tokens.slot or parent_digest):
+        if plain and not (state.years or state.tokens.slot or state.has_chain or parent_digest):
             return ()
         return self._looked_for(state, url, parent_digest, plain=plain)
 
@@ -546,6 +621,8 @@ class TrapRules(msgspec.Struct, frozen=True):
         if state.years and "calendar" not in off and (found := suspicion_of_date(url, state.years)):
             yield found
         if state.tokens.slot and "session" not in off and (found := suspicion_of_token(url, state.tokens)):
+            yield found
+        if state.has_chain and "session" not in off and (found := suspicion_of_chain(url, state.chains)):
             yield found
         if parent_digest and "soft_404" not in off:
             yield from self._of_parent(state, parent_digest[-DIGEST_CHARS:])

@@ -281,7 +281,8 @@ class RouteStage:
         outcome.scope_version = self.router.version
         digest = outcome.digest if outcome.response.status == 200 or outcome.original else ""
         led_to = (*page.links, outcome.redirect_to) if outcome.redirect_to else page.links
-        learned = self.traps.learn(claim, () if claim.label == SITEMAP else led_to, digest)
+        body = outcome.response.body if digest else b""
+        learned = self.traps.learn(claim, () if claim.label == SITEMAP else led_to, digest, body)
         links, followed = page.links, outcome.handled.followed
         if page.sitemaps:
             links, followed = with_sitemaps(links, followed, page.sitemaps)

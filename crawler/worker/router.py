@@ -94,14 +94,15 @@ class TrapMemory:
         key = _key(domain, run)
         return self._suspect.get(key) or self._plain.get(key, NOTHING_LEARNED)
 
-    def learn(self, claim: Claim, links: Sequence[str], digest: str) -> TrapState:
+    def learn(self, claim: Claim, links: Sequence[str], digest: str, body: bytes = b"") -> TrapState:
         """Learn from a claim's page, once, before its links are judged; the new state of its domain.
 
-        `digest`: of a body of status 200, "" for others. `links` includes the target of a redirect.
+        `digest`: of a body of status 200, "" for others; `body`: that body. `links` includes the target of a redirect.
         """
-        state = self._rules.learn(self.state_of(claim.domain, claim.run), claim.url, links=links, digest=digest)
+        known = self.state_of(claim.domain, claim.run)
+        state = self._rules.learn(known, claim.url, links=links, digest=digest, body=body)
         key = _key(claim.domain, claim.run)
-        states = self._suspect if state.counts or state.tokens.slot else self._plain
+        states = self._suspect if state.counts or state.tokens.slot or state.has_chain else self._plain
         if states is self._suspect:
             self._plain.pop(key, None)
         states[key] = state

@@ -1,12 +1,17 @@
 """Session ids by their names, and tokens that turn out to be some."""
 
 import tracemalloc
+from collections.abc import Callable
+from hashlib import sha256
+from typing import get_args
 from uuid import UUID
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, SLOTS_MAX, Action, tokens_of
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, SLOTS_MAX, Action, TrapRules, tokens_of
 from crawler.rules.urls import without_session
+from crawler.settings import TrapSettings
+from crawler.settings.schema import TrapRule
 from tests.rules.traps_lab import HOME, RULES, TOKEN, learned, shop, visits
 from tests.support.growth import LINEAR_MAX, growth
 
@@ -107,3 +112,112 @@ def test_links_full_of_tokens_cost_little_time_and_memory() -> None:
     tracemalloc.stop()
     assert peak_bytes < 8 * 1024 * 1024
     assert growth(learn, links(47), links(470)) < LINEAR_MAX
+
+
+def page_of(text: str, *links: str) -> tuple[bytes, list[str]]:
+    body = f"<title>a page</title><p>{text}</p>" + "".join(f'<a href="{link}">x</a>' for link in links)
+    return body.encode(), [HOME + link for link in links]
+
+
+def token_of(number: int, size: int = 32) -> str:
+    return sha256(str(number).encode()).hexdigest()[:size]
+
+
+GUILTY = {
+    "one link under a token of a parameter": lambda n: (
+        f"s?sid={token_of(n)}", *page_of("hi", f"s?sid={token_of(n + 1)}")
+    ),
+    "a token in the path": lambda n: (f"s/{token_of(n)}/x", *page_of("hi", f"s/{token_of(n + 1)}/x")),
+    "a UUID": lambda n: (f"s?v={UUID(int=n + (9 << 120))}", *page_of("hi", f"s?v={UUID(int=n + 1 + (9 << 120))}")),
+    "next to other parameters": lambda n: (
+        f"s?a=1&sid={token_of(n)}&b=2", *page_of("hi", f"s?a=1&sid={token_of(n + 1)}&b=2")
+    ),
+    "with a menu": lambda n: (f"s?sid={token_of(n)}", *page_of("hi", "a", "b", f"s?sid={token_of(n + 1)}")),
+    "two new ones a page": lambda n: (
+        f"s?sid={token_of(n)}", *page_of("hi", f"s?sid={token_of(2 * n + 1)}", f"s?sid={token_of(2 * n + 2)}")
+    ),
+    "the new one in the text, too": lambda n: (
+        f"s?sid={token_of(n)}", *page_of(f"next: {token_of(n + 1)}", f"s?sid={token_of(n + 1)}")
+    ),
+}  # fmt: skip
+INNOCENT = {
+    "pages by number": lambda n: (f"list?page={n}", *page_of("items", f"list?page={n + 1}")),
+    "pages by a long number": lambda n: (f"list?page={10**20 + n}", *page_of("items", f"list?page={10**20 + n + 1}")),
+    "cursors of a list": lambda n: (
+        f"list?cursor={token_of(n)}", *page_of(f"item {n}", f"list?cursor={token_of(n + 1)}")
+    ),
+    "cursors, with items of few words": lambda n: (
+        f"list?cursor={token_of(n)}", *page_of("items", f"item/{n}", f"list?cursor={token_of(n + 1)}")
+    ),
+    "things that name the next one": lambda n: (
+        f"thing/{token_of(n)}", *page_of(f"thing {n}", f"thing/{token_of(n + 1)}")
+    ),
+    "pictures by their own ids": lambda n: (
+        f"photo/{token_of(n)}", *page_of(f"<img src=/i/{token_of(n)}.jpg>", f"photo/{token_of(n + 1)}")
+    ),
+    "pictures with links to others' ids": lambda n: (
+        f"photo/{token_of(n)}", *page_of("", f"original/{token_of(-n)}", f"photo/{token_of(n + 1)}")
+    ),
+    "answers of an API": lambda n: (
+        f"api?cursor={token_of(n)}", f'{{"items": [{n}], "next": "{token_of(n + 1)}"}}'.encode(),
+        [f"{HOME}api?cursor={token_of(n + 1)}"],
+    ),
+    "a calendar": lambda n: (
+        f"on/{2026 + n // 12}/{n % 12 + 1:02}", *page_of("", f"on/{2026 + (n + 1) // 12}/{(n + 1) % 12 + 1:02}")
+    ),
+    "a lasting session": lambda n: (f"{n}?sid={token_of(0)}", *page_of("", f"{n + 1}?sid={token_of(0)}")),
+    "the same with pages in between": lambda n: (
+        f"s?sid={token_of(n)}", *page_of("hi" if n % 9 else f"{n}", f"s?sid={token_of(n + 1)}")
+    ),
+    "a page that leads back to itself": lambda n: (
+        f"s?sid={token_of(n)}", *page_of("hi", f"s?sid={token_of(n)}", *([f"s?sid={token_of(n + 1)}"] if n % 9 else []))
+    ),
+    "lists of many things": lambda n: (
+        f"list/{token_of(n)}", *page_of("", *(f"list/{token_of(100 * n + k)}" for k in range(9)))
+    ),
+}  # fmt: skip
+
+
+def chain_of(make: Callable[[int], tuple[str, bytes, list[str]]], count: int) -> list[Action]:
+    """What becomes of each page's next one."""
+    state, actions = NOTHING_LEARNED, list[Action]()
+    for n in range(1, count + 1):
+        url, body, links = make(n)
+        state = RULES.learn(state, HOME + url, links=links, digest=f"digest-{n}", body=body)
+        actions.append(RULES.judge(state, links[-1]).action)
+    return actions
+
+
+@pytest.mark.parametrize("kind", GUILTY)
+def test_one_page_under_endless_tokens_is_deferred(kind: str) -> None:
+    actions = chain_of(GUILTY[kind], 30)
+    assert actions == [Action.PASS] * 9 + [Action.DEMOTE] * 14 + [Action.DEFER] * 7
+
+
+@pytest.mark.parametrize("kind", INNOCENT)
+def test_what_only_looks_like_that_is_never_suspect_for_it(kind: str) -> None:
+    off = ("calendar",) if kind == "a calendar" else ()
+    assert set(chain_of(INNOCENT[kind], 200)) <= ({Action.PASS} if not off else set(Action))
+    rules = TrapRules(TrapSettings(off=tuple(rule for rule in get_args(TrapRule) if rule != "session")))
+    state = NOTHING_LEARNED
+    for n in range(1, 200):
+        url, body, links = INNOCENT[kind](n)
+        state = rules.learn(state, HOME + url, links=links, digest=f"digest-{n}", body=body)
+        assert all(rules.judge(state, link) == PASSED for link in links)
+
+
+def test_a_chain_is_not_taken_for_another_and_few_are_remembered() -> None:
+    state = NOTHING_LEARNED
+    for n in range(400):
+        body, links = page_of("hi", f"{n % 9}?sid={token_of(n + 1)}")
+        state = RULES.learn(state, f"{HOME}{n % 9}?sid={token_of(n)}", links=links, digest="d", body=body)
+    assert len(state.chains) == 4
+    assert RULES.judge(state, f"{HOME}3?sid={token_of(9999)}") == PASSED
+
+
+def test_long_pages_and_many_tokens_cost_no_more_than_their_bound() -> None:
+    def learn(size: int) -> None:
+        links = [f"{HOME}s?sid={token_of(k)}" for k in range(size // 100)]
+        RULES.learn(NOTHING_LEARNED, f"{HOME}s?sid={token_of(-1)}", links=links, digest="d", body=b"x" * size)
+
+    assert growth(learn, 30_000, 300_000) < LINEAR_MAX

@@ -54,7 +54,7 @@ class Crawl:
             body, links = answer(url)
             digest = payload_digest(body) if body else ""
             domain = registrable_domain(host_of(url))
-            self.states[domain] = self.rules.learn(self._state(url), url, links=links, digest=digest)
+            self.states[domain] = self.rules.learn(self._state(url), url, links=links, digest=digest, body=body)
             for link in links:
                 self._add(link, depth + 1, digest)
         return self

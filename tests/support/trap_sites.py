@@ -195,6 +195,23 @@ def _jsessionid(port: int) -> TrapSite:
     )
 
 
+def _chain(port: int) -> TrapSite:
+    """One page whose only link leads to it under another token; and lists and things that look like that."""
+
+    def forget(url: str) -> str:
+        return url.partition("?sid=")[0]
+
+    def trap(site: TrapSite, host: str, target: str) -> Resource | None:
+        if not target.startswith("/s?sid="):
+            return None
+        return page_with("one page", [f"{site.url('/s')}?sid={token(target)}"])
+
+    odd = chain([f"/thing/{token(f'thing {n}')}" for n in range(PAGINATION)])
+    odd |= chain([f"/list?cursor={token(f'cursor {n}')}" for n in range(PAGINATION)])
+    entrances = [f"/s?sid={token('home')}", f"/list?cursor={token('cursor 0')}"]
+    return TrapSite(name="chain", port=port, odd=odd, entrances=entrances, trap=trap, shown=("/s",), forget=forget)
+
+
 def _hosts(port: int) -> TrapSite:
     """Any name resolves, and each page leads to names under its own; and a few deep names that are real."""
 
@@ -253,7 +270,7 @@ def answer_anywhere(host: str, target: str, port: int) -> Resource:
     return Resource(status=404)
 
 
-_MAKERS = (_repeats, _path, _query, _calendar, _session, _jsessionid, _hosts, _soft_404, _long)
+_MAKERS = (_repeats, _path, _query, _calendar, _session, _jsessionid, _chain, _hosts, _soft_404, _long)
 NAMES = tuple(maker.__name__[1:] for maker in _MAKERS)
 
 
