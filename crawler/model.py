@@ -186,6 +186,7 @@ class FailureKind(enum.StrEnum):
     INTERNAL = "internal"  # an unexpected error of ours while its content was processed
     OUTCOME_UNKNOWN = "outcome_unknown"  # a request that must not be repeated blindly, and may have been served
     LOGIN_REQUIRED = "login_required"  # it leads to the login, right after one that holds
+    ENDS_SESSION = "ends_session"  # sessions end with it, or with others of its path
     REDIRECT_WITH_BODY = "redirect_with_body"  # to another origin, which must not get the body
     POISON_URL = "poison_url"  # processes that worked on it died repeatedly, the last one while it was fetched alone
 

@@ -60,6 +60,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     overdue_s: float
     jobs: JobNumbers
     is_paused: bool
+    logins: int
     states: Mapping[str, int]
     instances: Sequence[Member]
     engine: EngineInfo
@@ -72,7 +73,7 @@ async def read_crawl(crawl: OpenCrawl, top_domains: int) -> Reading:
     Raises EngineError.
     """
     now_s = wall_s()
-    totals = await crawl.stats.totals()
+    totals, overrides = await crawl.stats.totals(), await crawl.operator.overrides()
     members = await crawl.members.read()
     began_s = running_since((m for m in members.values() if m.state == "alive"), now_s)
     samples = (await crawl.series.read(Sample.of(now_s, _progress(totals)))).since(began_s)
@@ -84,7 +85,7 @@ async def read_crawl(crawl: OpenCrawl, top_domains: int) -> Reading:
         partitions=crawl.record.partitions,
         unowned=sum(lease.session not in members or lease.session in dead for lease in leases),
         overdue_s=await crawl.lists.overdue_ms() / 1000, jobs=await _jobs(crawl, now_s),
-        is_paused=(await crawl.operator.overrides()).is_paused,
+        is_paused=overrides.is_paused, logins=sum(one.logins for one in overrides.logins.values()),
         states=Counter(DEAD if s in dead else m.state for s, m in members.items()),
         instances=_one_each(fetching), engine=await crawl.engine.info(),
         top=await _top(crawl, top_domains, now_s, began_s) if top_domains else None,
@@ -199,6 +200,7 @@ OF_CRAWL: Sequence[_OfCrawl] = (
     _OfCrawl(GAUGE, "crawler_urls_scheduled", "Pending URLs that become visible later.", lambda r: r.totals.scheduled),
     _OfCrawl(GAUGE, "crawler_urls_deferred", "URLs that are kept and not fetched.", lambda r: r.totals.deferred),
     _OfCrawl(GAUGE, "crawler_dead_letters", "URLs that ran out of attempts and are kept.", lambda r: r.totals.dead),
+    _OfCrawl(COUNTER, "crawler_logins_total", "Logins: forms with a password that were sent.", lambda r: r.logins),
     _OfCrawl(GAUGE, "crawler_domains", "Domains that were found.", lambda r: r.domains),
     _OfCrawl(GAUGE, "crawler_pages_per_second", "Pages per second over the last 10 s.", lambda r: r.rates.pages),
     _OfCrawl(GAUGE, "crawler_bytes_per_second", "Bytes per second over the last 10 s.", lambda r: r.rates.bytes),

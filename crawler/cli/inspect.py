@@ -34,7 +34,7 @@ from crawler.views.domains import DomainDetail, detail_text, domain_detail, doma
 from crawler.views.figures import DomainRows, jobs_ahead
 from crawler.views.losses import losses_of, losses_table
 from crawler.views.overview import jobs_notes, totals_view
-from crawler.views.report import domain_table, over_budget, totals_text
+from crawler.views.report import domain_table, logins_text, over_budget, totals_text
 from crawler.views.ring import alive, waits_for
 
 TOP_OF_PARTITION = 128  # domains, which the engine keeps sorted by their pages
@@ -109,10 +109,11 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
     members = await alive(crawl)
     waiting, ahead = await waits_for(crawl, members), jobs_ahead(members)
     held = sum(m.held_pages for m in members), sum(m.held_links for m in members)
-    is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
+    overrides, quota_reached = await crawl.operator.overrides(), await crawl.crawls.quota_reached()
+    is_paused, logins = overrides.is_paused, overrides.logins_by_site
     if arguments.json:
         counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
-        counted["jobs"] = msgspec.to_builtins(ahead)
+        counted |= {"jobs": msgspec.to_builtins(ahead), "logins": sum(one.logins for one in logins.values())}
         counted |= {"held_pages": held[0], "held_links": held[1]}
         counted |= {"memory_full": "memory" in waiting, "disk_full": "disk" in waiting}
         return json.dumps(
@@ -136,6 +137,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
             waits_for=waiting,
             held=held,
             quota_reached=quota_reached,
+            logins=logins_text(logins) if logins else "",
             jobs=list(jobs_notes(ahead, wall_s(), is_idle=not found.pending)),
         )
     ]

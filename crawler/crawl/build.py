@@ -366,7 +366,10 @@ def _build(
     addresses = AddressLimiter(
         scheduler, limit=s.politeness.concurrency_per_address, sharers=lambda: len(peers.alive) if by_crawl else 1
     )
-    logins = Logins(plans, app, sessions, parser, handlers.threads, stop_site=partial(stop_site, crawl, node))
+    logins = Logins(
+        plans, app, sessions, parser, handlers.threads,
+        book=crawl.operator.book, stop_site=partial(stop_site, crawl, node),
+    )  # fmt: skip
     fetching = FetchStage(
         turns,
         work,

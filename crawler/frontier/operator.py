@@ -35,6 +35,7 @@ from crawler.frontier.waiting import (
 )
 from crawler.model import RefusalReason
 from crawler.rules.jobs import beyond_shares
+from crawler.rules.logins import LoginRecord
 from crawler.rules.urls import partition_of, registrable_domain
 
 # An operator's overrides: what is paused or blocked, domains with their own delay or boost, and users' weights.
@@ -55,6 +56,7 @@ class OverrideKind(StrEnum):
     LEAST = "least"
     WEIGHT = "weight"  # of a user, not of a domain
     LOGIN = "login"  # why the login failed for which a domain is blocked: a text
+    LOGINS = "logins"  # a note of the logins of a session, "DOMAIN NAME": a LoginRecord
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
     weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     login_failures: Mapping[str, str] = msgspec.field(default_factory=dict)  # of blocked domains
+    logins: Mapping[str, LoginRecord] = msgspec.field(default_factory=dict)  # by "DOMAIN NAME", of a session
 
     @property
     def is_paused(self) -> bool:
@@ -80,6 +83,17 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     def has(self, domain: str) -> bool:
         """Does any command hold for this domain?"""
         return any(domain in some for some in (self.paused, self.blocked, self.delays_ms, self.boosts))
+
+    @property
+    def logins_by_site(self) -> dict[str, LoginRecord]:
+        """The logins of all sessions of a domain: their number, and which paths end them."""
+        found: dict[str, LoginRecord] = {}
+        for session, one in sorted(self.logins.items()):
+            site = session.partition(" ")[0]
+            known = found.get(site, LoginRecord())
+            ends = tuple(dict.fromkeys((*known.ends, *one.ends)))
+            found[site] = LoginRecord(logins=known.logins + one.logins, ends=ends)
+        return found
 
     def stop_of(self, domain: str) -> str:
         """The reason for which the queues of a domain are stopped, or ""."""
@@ -107,12 +121,15 @@ class OverrideStore:
         found: dict[str, dict[str, int]] = {kind: {} for kind in OverrideKind}
         weights: dict[str, float] = {}
         failures: dict[str, str] = {}
+        logins: dict[str, LoginRecord] = {}
         for name, value in pairs_of(raw):
             kind, _, domain = name.decode().partition(" ")
             if kind == OverrideKind.WEIGHT:
                 weights[domain] = float(value)
             elif kind == OverrideKind.LOGIN:
                 failures[domain] = value.decode()
+            elif kind == OverrideKind.LOGINS:
+                logins[domain] = msgspec.json.decode(value, type=LoginRecord)
             else:
                 found[kind][domain] = int(value)
         return Overrides(
@@ -124,6 +141,7 @@ class OverrideStore:
             boosts=found[OverrideKind.BOOST],
             weights=weights,
             login_failures=failures,
+            logins=logins,
         )
 
     async def give(self, kind: OverrideKind, domain: str, value: float = 1) -> bool:
@@ -140,6 +158,16 @@ class OverrideStore:
     async def note_login(self, domain: str, why: str) -> None:
         """Note why the login of a domain failed, which is blocked for that."""
         await self._engine.command("HSET", self._keys.overrides, _name(OverrideKind.LOGIN, domain), why[:WHY_MAX])
+
+    async def login_record(self, session: str) -> LoginRecord:
+        """What is known of the logins of a session, "DOMAIN NAME"."""
+        raw = await self._engine.command("HGET", self._keys.overrides, _name(OverrideKind.LOGINS, session))
+        return msgspec.json.decode(raw, type=LoginRecord) if raw else LoginRecord()
+
+    async def note_logins(self, session: str, record: LoginRecord) -> None:
+        """Note the logins of a session."""
+        name = _name(OverrideKind.LOGINS, session)
+        await self._engine.command("HSET", self._keys.overrides, name, msgspec.json.encode(record))
 
     async def cancel(self, kind: OverrideKind, domain: str) -> bool:
         """Remove an override; False when there was none."""

@@ -22,6 +22,7 @@ PERMANENT = frozenset(
         FailureKind.OUTCOME_UNKNOWN,
         FailureKind.REDIRECT_WITH_BODY,
         FailureKind.LOGIN_REQUIRED,
+        FailureKind.ENDS_SESSION,
         FailureKind.POISON_URL,
         FailureKind.HOST_DEAD,
     }

@@ -166,6 +166,8 @@ def with_facts(detail: DomainDetail) -> DomainDetail:
         ("dead letters", number(d.dead)),
         ("refused", f"{number(sum(d.refused.values()))}{in_brackets(named(d.refused))}"),
         *(("robots.txt", _robots_text(one)) for one in detail.robots),
+        *([("logins", number(d.logins))] if d.logins else []),
+        *([("ends sessions", ", ".join(d.ends_sessions))] if d.ends_sessions else []),
         ("delay", f"{delay} (by an operator)" if detail.ordered_delay_ms is not None else delay),
         *([("boost", boost_text(d.boost))] if d.boost else []),
         ("next fetch", d.next),

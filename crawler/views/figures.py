@@ -52,6 +52,8 @@ class DomainView(DomainStats, frozen=True, kw_only=True):
     last_error: str  # of the last 15 minutes, like "timeout"
     last_error_at: float  # s since 1970; 0 when there was none
     login_failure: str = ""  # for which it is blocked
+    logins: int = 0  # forms with a password that were sent
+    ends_sessions: Sequence[str] = ()  # paths that do, and are not requested
 
 
 def domain_view(
@@ -59,6 +61,7 @@ def domain_view(
 ) -> DomainView:
     """Put together what is known of a domain at a time of the wall clock. `began_s`: since when instances run."""
     in_flight = min(busy.in_flight, stats.claimed) if busy and stats.owner else (0 if not stats.claimed else None)
+    logins = overrides.logins_by_site.get(registrable_domain(stats.domain)) if overrides.logins else None
     error = busy if busy and now_s - busy.last_error_at <= ERROR_SHOWN_S else None
     state = _state_of(stats, in_flight, is_paused=overrides.is_paused)
     return DomainView(
@@ -73,6 +76,8 @@ def domain_view(
         last_error=error.last_error if error else "",
         last_error_at=error.last_error_at if error else 0.0,
         login_failure=overrides.login_failures.get(registrable_domain(stats.domain), "") if stats.stop else "",
+        logins=logins.logins if logins else 0,
+        ends_sessions=logins.ends if logins else (),
     )
 
 
@@ -145,6 +150,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
     set_back_pages: int = 0  # that the engine lost in the last minute; they are fetched again
+    logins: int = 0  # forms with a password that were sent
     jobs: JobsAhead = JobsAhead()
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
     sentence: str = ""  # for people: what it does

@@ -79,6 +79,7 @@ _GIVEN_UP: Mapping[str, str] = {
     FailureKind.OUTCOME_UNKNOWN: "a POST or the like, of which nobody knows whether the server took it: it is not sent "
     f"again by itself; {_TRIES}, and so does idempotent=True",
     FailureKind.LOGIN_REQUIRED: f"it leads to the login, though that holds: this user may not see it; {_TRIES}",
+    FailureKind.ENDS_SESSION: "sessions of its site end with it, or with its path (a logout, say): exclude it",
     FailureKind.REDIRECT_WITH_BODY: "it redirects to another origin, which does not get the body; with "
     "cross_origin=True it does",
     FailureKind.INTERNAL: "an error of this program; report the file log/bug-*.txt",

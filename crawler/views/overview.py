@@ -349,10 +349,10 @@ async def overview(crawl: OpenCrawl) -> Overview:
     progress, now_s = await crawl.inspect.progress(), wall_s()
     members = await alive(crawl)
     samples = (await crawl.series.read(Sample.of(now_s, progress))).since(running_since(members, now_s))
-    is_paused, quota_reached = (await crawl.operator.overrides()).is_paused, await crawl.crawls.quota_reached()
+    overrides, quota_reached = await crawl.operator.overrides(), await crawl.crawls.quota_reached()
     spent, jobs = quota_reached.reason if quota_reached else "", jobs_ahead(members)
     state = _state(
-        progress.pending, len(members), is_paused=is_paused, is_spent=bool(spent), has_jobs=bool(jobs.next_at)
+        progress.pending, len(members), is_paused=overrides.is_paused, is_spent=bool(spent), has_jobs=bool(jobs.next_at)
     )
     return with_notes(
         Overview(
@@ -381,6 +381,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             awaited=[m.awaited for m in members if m.awaited],
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
             set_back_pages=sum(m.set_back_pages for m in members),
+            logins=sum(one.logins for one in overrides.logins.values()),
             jobs=jobs,
             spent=spent,
         )

@@ -16,6 +16,7 @@ from crawler.frontier.waiting import CRAWL_URLS
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.membership.peers import is_lock_free
 from crawler.model import Request
+from crawler.rules.logins import LoginRecord
 from crawler.rules.scope import SiteRules, SiteTable, first_with, is_secret_header
 from crawler.rules.text import one_line
 from crawler.rules.urls import host_of, queue_of
@@ -45,6 +46,7 @@ def totals_text(
     held: tuple[int, int] = (0, 0),
     quota_reached: QuotaReached | None = None,
     jobs: Sequence[str] = (),
+    logins: str = "",
 ) -> str:
     """The whole crawl in a few lines."""
     over = pending_text(over_budget(totals, quota_reached))
@@ -68,6 +70,7 @@ def totals_text(
         ("size", size(totals.bytes)),
         ("retries", number(totals.retries)),
         ("failures", f"{number(sum(totals.errors.values()))}{in_brackets(named(totals.errors))}"),
+        *([("logins", logins)] if logins else []),
         *([("jobs", "; ".join(jobs))] if jobs else []),
         ("losses", losses_text(losses) + in_brackets("crawler stats --losses" if losses else "")),
         *([("left out", f"{named(left_out)}, as asked")] if left_out else []),
@@ -78,6 +81,14 @@ def totals_text(
 
 # What URLs wait for by no fault of their hosts: kinds of failures (`model.OURS`), values of `Member.waits_for`.
 OURS = {"network": "your own network", "proxy": "the proxy (fetch.proxy)"}
+
+
+def logins_text(sites: Mapping[str, LoginRecord]) -> str:
+    """Like "3 (club.example); its sessions end with club.example/logout": of one site or of several."""
+    counts = {site: one.logins for site, one in sites.items()}
+    ends = [f"sessions of {site} end with {', '.join(one.ends)}" for site, one in sites.items() if one.ends]
+    which = next(iter(counts), "") if len(counts) == 1 else named(counts)
+    return one_line("; ".join([f"{number(sum(counts.values()))}{in_brackets(which)}", *ends]))
 
 
 def waits_text(why: str) -> str:

@@ -23,7 +23,7 @@ from crawler.runtime.process import wall_s
 from crawler.terminal.text import counted, failure_text, number, program, size
 from crawler.views.figures import domain_view
 from crawler.views.losses import Loss, losses_lines
-from crawler.views.report import domain_table, finish_line, named, over_budget, pending_text
+from crawler.views.report import domain_table, finish_line, logins_text, named, over_budget, pending_text
 from crawler.web.resolver import CachingResolver
 
 DOMAINS_SHOWN = 20
@@ -64,6 +64,7 @@ async def summary(
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
+    lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins_by_site) else []
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
     lines += [
         f"{site}: {_not_in(crawl, site, why)}" for site, why in sorted(overrides.login_failures.items())[:SEEDS_SHOWN]

@@ -123,16 +123,14 @@ class Answers:
         plan = logins.plan_of(session)
         if plan is None:
             return None
-        if not await logins.has_lost(session, plan, response, target):
-            logins.holds(claim)
+        seen = await logins.seen(session, plan, response, target)
+        fate = logins.page_answered(claim, session, page_request.login, seen)
+        if fate is False:
             return None
         self._notes.cut_off(claim, page_request.started_at)
-        if logins.lose(claim, session, page_request.login):
+        if fate is True:
             return Requeue()
-        detail = "it leads to the login again, right after one whose last page looked right"
-        return attempt_failed(
-            page_request, self._hosts.policy.failed(claim, FailureKind.LOGIN_REQUIRED, detail, settled)
-        )
+        return attempt_failed(page_request, self._hosts.policy.failed(claim, fate.kind, fate.detail, settled))
 
     def _may_ask(self, claim: Claim, url: str) -> bool:
         """May another URL of the claim's origin be requested in its turns?"""

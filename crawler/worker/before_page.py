@@ -281,7 +281,7 @@ class LoginTurns:
         claim = replace(turn.claim, url=f"{attempt.origin}/", request=None)
         worker = self._work.requests.add(turn.claim, is_quick=False)
         try:
-            if not plan.ignores_robots and (end := await self._why_no_login(turn, claim, session, attempt)) is not None:
+            if (end := await self._why_no_login(turn, claim, session, plan, attempt)) is not None:
                 return end
             sent = list[int]()
 
@@ -291,7 +291,8 @@ class LoginTurns:
                 self._on_sent(slot, sent[-1])
                 turn.sent()
 
-            cookies = session.jar.sent_to(attempt.url, wall_s())
+            await logins.count(session, attempt)
+            cookies = session.jar.sent_to(attempt.url, wall_s()) if not attempt.is_anonymous else []
             result = await self._means.fetcher.fetch(
                 attempt.url, request=attempt.request, cookies=cookies, body_bytes_max=LOGIN_BYTES_MAX,
                 before_send=before_send, working=turn.mark,
@@ -323,10 +324,16 @@ class LoginTurns:
             logins.end(session)
 
     async def _why_no_login(
-        self, turn: Turn, claim: Claim, session: Session, attempt: Attempt
+        self, turn: Turn, claim: Claim, session: Session, plan: LoginPlan, attempt: Attempt
     ) -> TurnEnd | None:  # fmt: skip
-        """How a turn ends instead of a login's request: robots.txt has to be read first, or forbids it."""
-        if self._robots is None:
+        """How a turn ends instead of a login's request: there were too many logins, or robots.txt has to be read first,
+        or forbids it.
+        """
+        if wait_ms := await self._means.logins.wait_ms(session, attempt):
+            if wait_ms < 0:
+                return ReturnToEngine()
+            return self._hosts.policy.set_aside(turn.claim, monotonic_ms() + wait_ms)
+        if self._robots is None or plan.ignores_robots:
             return None
         entry = await self._means.gate.known(claim, is_delay_known=turn.slot.delay_ms >= 0)
         if entry is None:

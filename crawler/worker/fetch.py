@@ -32,6 +32,7 @@ from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Reached, Reach
 from crawler.worker.answers import Answers, attempt_failed, delivered
 from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, OwnWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.worker.login import LoginPlan
 from crawler.worker.outcomes import Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.response_policy import is_once, why_not_sent
@@ -200,6 +201,9 @@ class FetchStage:
         began_ms = monotonic_ms()
         try:
             answered = await self._request(turn)
+        except BaseException:
+            turn.session_page_over()
+            raise
         finally:
             took_ms = monotonic_ms() - began_ms
             self._hosts.addresses.left(address, took_ms=took_ms)
@@ -211,7 +215,10 @@ class FetchStage:
             if has_answered and not self._slow_hosts.has_answered(origin):
                 slot.doubts = max(0, slot.doubts - 1)
             self._slow_hosts.note(origin, answered=has_answered, took_ms=took_ms)
-        return await self._answers.judge(turn, answered) if isinstance(answered, Answered) else answered
+        try:
+            return await self._answers.judge(turn, answered) if isinstance(answered, Answered) else answered
+        finally:
+            turn.session_page_over()
 
     def _is_doubtful(self, slot: QueueSlot, origin: str) -> bool:
         """May connecting to this origin be in vain, so that the others of its queue should not wait for it?"""
@@ -289,8 +296,11 @@ class FetchStage:
                 return prepared
             turn.request = prepared
         session = await self._means.sessions.of(claim) if self._means.sessions.wants(claim) else None
-        if session is not None and not session.is_in and (plan := self._means.logins.plan_of(session)) is not None:
-            return await self._login(turn, session, plan)
+        plan = self._means.logins.plan_of(session) if session is not None else None
+        if session is not None and plan is not None:
+            end = await self._before_session_page(turn, session, plan)
+            if end is not None:
+                return end
         known = self._cookie_walls.answer_for(claim, wall_s())
         if known is not None:  # no request is needed
             step = Step(url=claim.url, jar=Jar())  # the chain led nowhere, so none is started again
@@ -308,6 +318,19 @@ class FetchStage:
             return Deliver(Refused(claim=claim, reason=prepared))
         failed = self._hosts.policy.failed(claim, FailureKind.HANDLER, prepared.detail, Settlement(next_fetch_ms=0))
         return Deliver(replace(failed, trace=prepared.trace))
+
+    async def _before_session_page(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd | None:
+        """How a turn ends instead of a request for a page of a session with a login; None: it is its turn."""
+        logins = self._means.logins
+        if (fate := await logins.fate_of(turn.claim, session)) is not None:
+            return Deliver(Failed.finally_(turn.claim, fate.kind, fate.detail))
+        if logins.must_log_in(session):
+            return await self._login(turn, session, plan)
+        watch = logins.watch(session)
+        if watch.careful and watch.open:
+            return Requeue(wait_ms=LOGIN_WAIT_MS)
+        turn.watch, watch.open = watch, watch.open + 1
+        return None
 
     async def _login(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd:
         try:

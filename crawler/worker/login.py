@@ -11,7 +11,7 @@ is redirected to, messages and functions see no more than the origin, or a URL w
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -26,12 +26,20 @@ from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Threads, is_plain, name_of, stream_of
 from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
 from crawler.redaction import SHORTEST, has_any, learn_login, redact, without
-from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
+from crawler.rules.logins import (
+    FULL_HOURS_MAX,
+    LOGINS_AN_HOUR,
+    LoginRecord,
+    is_login_page,
+    why_no_password,
+    why_no_redirect,
+)
 from crawler.rules.requests import becomes_get, redirected
 from crawler.rules.urls import authority_of, canonicalize, host_of, origin_of, registrable_domain
 from crawler.runtime.process import monotonic_ms, reached
 from crawler.settings import LoginSettings, SiteSettings
 from crawler.worker.process import PageParser, ParseKilledError
+from crawler.worker.session_loss import Fate, Seen, SessionLosses, Sight, Watch
 from crawler.worker.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
@@ -42,8 +50,9 @@ TRY_AGAIN_MS = 5_000
 WAIT_MS = 250  # of others of the session, while somebody logs in
 STOPPED_MS = 3_000  # until every instance knows that a site is stopped
 TIMEOUT_S = 30.0  # of the functions
+RECORDS_MAX = 10_000
+NOTHING = Seen(Sight.NOTHING)
 GIVEN_MAX = 1000  # values that a function puts into a form
-FRESH_ANSWERS = 16  # a session that is lost within these, for the second time with one URL, is not the URL's session
 
 
 class LoginPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +135,10 @@ class Attempt(msgspec.Struct):
     hops: int = 0
     passwords: tuple[str, ...] = ()  # that were put into it
     is_in_url: bool = False  # it was sent by GET
+    may_begin: bool = False  # are there not too many?
+    is_counted: bool = False
+    is_check: bool = False  # no login: whether the session holds
+    is_anonymous: bool = False  # without cookies
 
     @property
     def origin(self) -> str:
@@ -208,6 +221,14 @@ class Outcome(msgspec.Struct, frozen=True):
     wait_ms: int = 0
 
 
+class LoginBook(Protocol):
+    """Keeps the records of sessions, "DOMAIN NAME", in the engine. Raises EngineError."""
+
+    async def login_record(self, session: str) -> LoginRecord: ...
+
+    async def note_logins(self, session: str, record: LoginRecord) -> None: ...
+
+
 class Logins:
     """Decides about the logins of one instance. `stop_site` blocks a site, with the reason."""
 
@@ -219,6 +240,7 @@ class Logins:
         parser: PageParser,
         threads: Threads,
         *,
+        book: LoginBook,
         stop_site: Callable[[str, str], Awaitable[None]],
     ) -> None:
         self.plans = plans
@@ -226,12 +248,16 @@ class Logins:
         self._sessions = sessions
         self._parser = parser
         self._threads = threads
+        self._book = book
         self._stop_site = stop_site
         self._attempts: dict[str, Attempt] = {}  # by session
         self._tries: dict[str, int] = {}
         self._busy: set[str] = set()
         self._stopped_ms: dict[str, int] = {}  # by site
-        self._lost_with: dict[str, int] = {}  # fingerprint -> the login that its session was lost with
+        self._records: dict[tuple[str, int], LoginRecord] = {}  # by session and epoch
+        self._losses = SessionLosses()
+        self._led_to: dict[str, str] = {}  # by site: where its login page redirects to
+        self._judge_failures: set[str] = set()  # by function: told
 
     def plan_of(self, session: Session) -> LoginPlan | None:
         return self.plans.get(session.site)
@@ -242,6 +268,9 @@ class Logins:
         if session.key in self._busy or (stopped_ms and monotonic_ms() < stopped_ms + STOPPED_MS):
             return None
         self._busy.add(session.key)
+        check = self.watch(session).check
+        if check is not None and session.is_in:
+            return Attempt(check.pages[0], is_check=True, is_anonymous=check.is_anonymous)
         attempt = self._attempts.get(session.key)
         if attempt is None:
             attempt = self._attempts[session.key] = Attempt(plan.url)
@@ -249,12 +278,18 @@ class Logins:
 
     async def refused(self, session: Session, attempt: Attempt) -> None:
         """robots.txt forbids a request of the login."""
+        if attempt.is_check:
+            self._can_not_tell(session)
+            return
         what = f"the address of the form, on {attempt.origin}" if attempt.is_sent else attempt.url
         why = f"robots.txt forbids {what}; if its owner lets you, set ignore_robots of [[sites]] login"
         await self._fail(session, why)
 
     async def unreadable(self, session: Session, attempt: Attempt, why: str) -> int:
         """The robots.txt of a request of the login can't be read; ms until the next attempt, 0 if there is none."""
+        if attempt.is_check:
+            self._can_not_tell(session)
+            return WAIT_MS
         outcome = self._again_later(session, f"{attempt.origin}/robots.txt: {why}")
         if outcome.failure:
             await self._fail(session, outcome.failure)
@@ -269,6 +304,8 @@ class Logins:
 
     async def answered(self, session: Session, plan: LoginPlan, attempt: Attempt, result: FetchResult) -> int:
         """Go on with a login by the answer to its last request; ms until the next one."""
+        if attempt.is_check:
+            return await self._checked(session, plan, attempt, result)
         outcome = await self._judged(session, plan, attempt, result)
         if outcome.failure:
             await self._fail(session, outcome.failure)
@@ -295,7 +332,7 @@ class Logins:
             page = await self._page_of(session, replace(response, url=attempt.shown(url)))
         except ParseKilledError as error:
             return Outcome(failure=str(error))
-        if attempt.is_sent or not plan.is_login_page(url):
+        if attempt.is_sent or not self._is_login_page(plan, url):
             failure = await self._why_not_in(plan, attempt, page, url)
             if not failure:
                 page.close()
@@ -361,7 +398,7 @@ class Logins:
             return f"@app.logged_in: {without(verdict.detail, attempt.passwords)}"
         if verdict.is_in is not None:
             return verdict.why
-        if plan.is_login_page(url):
+        if self._is_login_page(plan, url):
             return "the login page came again"
         has_form = not attempt.is_sent and page.css('input[type="password" i]')
         return "it redirects to another login page" if has_form else ""
@@ -389,6 +426,8 @@ class Logins:
 
     async def _fill(self, plan: LoginPlan, attempt: Attempt, page: LoginPage) -> Outcome:
         """Fill the form of a login page, which is sent next."""
+        if not plan.is_login_page(page.url):
+            self._led_to[plan.site] = page.url
         why = ""
         try:
             if plan.function is not None:
@@ -430,41 +469,137 @@ class Logins:
 
     # --- the pages of a session ---
 
-    async def has_lost(self, session: Session, plan: LoginPlan, response: Response, target: str) -> bool:
-        """Does this answer show that the session has ended? `target`: of its redirect."""
-        session.answers += 1
+    def watch(self, session: Session) -> Watch:
+        record = self._records.get((session.key, session.epoch))
+        return self._losses.watch(session.site, session.name, session.epoch, record.ends if record else ())
+
+    async def fate_of(self, claim: Claim, session: Session) -> Fate | None:
+        """How a claim ends without a request; None for most. Raises EngineError."""
+        await self._record(session)
+        return self._losses.fate_of(claim, self.watch(session))
+
+    def must_log_in(self, session: Session) -> bool:
+        """Is this turn for the login, or to find out whether it holds?"""
+        return not session.is_in or self.watch(session).check is not None
+
+    def _is_login_page(self, plan: LoginPlan, url: str) -> bool:
+        led_to = self._led_to.get(plan.site)
+        return plan.is_login_page(url) or (led_to is not None and is_login_page(url, led_to))
+
+    async def seen(self, session: Session, plan: LoginPlan, response: Response, target: str) -> Seen:
+        """What an answer shows of its session. `target`: of its redirect."""
         if target:
-            return plan.is_login_page(target)
+            return Seen(Sight.LOST, "it leads to the login") if self._is_login_page(plan, target) else NOTHING
         if response.status == 401:
-            return True
-        if not self._judges or plan.is_login_page(response.url):
-            return False
+            return Seen(Sight.LOST, "it is answered with status 401")
+        if self._is_login_page(plan, response.url):
+            return NOTHING
+        verdict = await self._verdict_of(session, response) if self._judges else None
+        if verdict is not None and verdict.is_in is not None:
+            return Seen(Sight.PROOF) if verdict.is_in else Seen(Sight.LOST, verdict.why)
+        return Seen(Sight.GOOD) if 200 <= response.status < 300 else NOTHING
+
+    async def _verdict_of(self, session: Session, response: Response) -> Verdict:
+        """Of a page of the site; one that fails can't tell."""
         page = await self._page_of(session, response)
         try:
             verdict = await self._verdict(page)
         finally:
             page.close()
-        return isinstance(verdict, Verdict) and verdict.is_in is False
+        if isinstance(verdict, Verdict):
+            return verdict
+        if session.site not in self._judge_failures:
+            self._judge_failures.add(session.site)
+            log.warning("session.not_judged", extra={"url": response.url, "why": verdict.detail})
+        return Verdict()
 
-    def lose(self, claim: Claim, session: Session, login: int) -> bool:
-        """A page of the session that this login began shows that it has ended; False: the page wants more than a login,
-        for it shows this right after one, for the second time.
+    def page_answered(self, claim: Claim, session: Session, login: int, seen: Seen) -> Fate | bool:
+        """Note the answer to a page of the session that this login began: is the page requested again, or how it ends.
+        False: it is as it should be.
         """
-        before = self._lost_with.pop(claim.fingerprint, None)
-        if before is not None and before < login and session.answers <= FRESH_ANSWERS and session.login == login:
+        watch, is_now = self.watch(session), session.login == login
+        session.answers += is_now
+        if seen.sight is not Sight.LOST:
+            if is_now:
+                self._losses.came(claim, watch, seen)
             return False
-        self._lost_with[claim.fingerprint] = login
-        while len(self._lost_with) > 10_000:
-            del self._lost_with[next(iter(self._lost_with))]
-        if session.login == login and session.is_in:
-            self._sessions.lost(session)
-            log.info("session.lost", extra={"site": session.site, "session": session.name, "answers": session.answers})
-        return True
+        if not is_now or not session.is_in or watch.check is not None:
+            self._losses.suspect(claim, login)
+            return True
+        found = self._losses.lost(claim, watch, seen, login=login, answers=session.answers)
+        if found is True:
+            self._lose(session)
+        return found if isinstance(found, Fate) else True
 
-    def holds(self, claim: Claim) -> None:
-        """A page of a session came as it should."""
-        if self._lost_with:
-            self._lost_with.pop(claim.fingerprint, None)
+    async def _checked(self, session: Session, plan: LoginPlan, attempt: Attempt, result: FetchResult) -> int:
+        """The answer to a check; ms until the next one."""
+        watch, response, seen = self.watch(session), result.response, None
+        if response is not None and response.status < 500 and response.status != 429:
+            if not attempt.is_anonymous:
+                self._sessions.take(session, response.url, response.headers)
+            is_led = response.status in REDIRECTS
+            target = (redirect_target(response.url, response.header("location")) or "") if is_led else ""
+            seen = await self.seen(session, plan, response, target)
+        if watch.check is None:
+            return 0
+        if self._losses.checked(watch, seen, login=session.login):
+            self._lose(session)
+        record, ends = await self._record(session), tuple(watch.paths.ends)
+        if record.ends != ends:
+            log.warning("session.ended_by", extra={"site": session.site, "paths": list(ends)})
+            await self._keep(session, replace(record, ends=ends))
+        return TRY_AGAIN_MS if seen is None and watch.check is not None else 0
+
+    def _can_not_tell(self, session: Session) -> None:
+        if self._losses.can_not_tell(self.watch(session)):
+            self._lose(session)
+
+    def _lose(self, session: Session) -> None:
+        self._sessions.lost(session)
+        log.info("session.lost", extra={"site": session.site, "session": session.name, "answers": session.answers})
+
+    # --- how often ---
+
+    async def _record(self, session: Session) -> LoginRecord:
+        key = session.key, session.epoch
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = await self._book.login_record(session.key)
+            if len(self._records) > RECORDS_MAX:
+                del self._records[next(iter(self._records))]
+        return record
+
+    async def _keep(self, session: Session, record: LoginRecord) -> None:
+        self._records[session.key, session.epoch] = record
+        await self._book.note_logins(session.key, record)
+
+    async def wait_ms(self, session: Session, attempt: Attempt) -> int:
+        """How long a login that begins now has to wait; below 0: for ever. Raises EngineError."""
+        if attempt.is_check or attempt.may_begin:
+            return 0
+        record, now_ms = await self._record(session), self._sessions.now_ms(session)
+        wait_ms = record.wait_ms(now_ms)
+        if not wait_ms:
+            attempt.may_begin = True
+            return 0
+        waited = record.waited(now_ms)
+        if waited.is_hopeless:
+            await self._keep(session, replace(record, recent_ms=(), full_hours=0, full_ms=0))
+            often = f"{LOGINS_AN_HOUR} logins an hour, for {FULL_HOURS_MAX} hours"
+            await self._fail(session, f"{often}: something ends its sessions")
+            return -1
+        if waited is not record:
+            told = {"site": session.site, "an_hour": LOGINS_AN_HOUR, "wait_s": wait_ms // 1000}
+            log.warning("login.waits", extra=told)
+            await self._keep(session, waited)
+        return wait_ms
+
+    async def count(self, session: Session, attempt: Attempt) -> None:
+        """A form is about to be sent. Raises EngineError."""
+        if attempt.is_sent and not attempt.is_counted:
+            record = (await self._record(session)).counted(self._sessions.now_ms(session))
+            await self._keep(session, record)
+            attempt.is_counted = True
 
 
 def _named(target: str, attempt: Attempt) -> str:

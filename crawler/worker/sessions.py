@@ -216,6 +216,10 @@ class Sessions:
                 "session.in_memory", extra={"advice": "with cookies.key_env, who takes over could go on with it"}
             )
 
+    def now_ms(self, session: Session) -> int:
+        """The time of the session's partition, which must be held."""
+        return self._held.now_of(session.partition)
+
     def lost(self, session: Session) -> None:
         """The site does not know the session any more. Its cookies stay: some sites remember more than the login."""
         session.is_in = False

@@ -20,6 +20,7 @@ from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.worker.outcomes import Failed, InternalErrors, Outcome
 from crawler.worker.schedule import QueueSlot, Scheduler
+from crawler.worker.session_loss import Watch
 from crawler.worker.sessions import Session
 from crawler.worker.watch import OpenClaims
 
@@ -276,6 +277,7 @@ class Turn:
         "mark",
         "request",
         "slot",
+        "watch",
     )
 
     def __init__(self, scheduler: Scheduler, slot: QueueSlot, claim: Claim, mark: InflightMark) -> None:
@@ -288,6 +290,13 @@ class Turn:
         self.request: Request | None = None  # where users' functions have changed it
         self.is_quick = False  # a quick answer is expected
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
+        self.watch: Watch | None = None  # of the session whose page is requested
+
+    def session_page_over(self) -> None:
+        """The answer of its session's page is judged, if it was for one."""
+        if self.watch is not None:
+            self.watch.open -= 1
+            self.watch = None
 
     def sent(self) -> None:
         """The request is sent just now. The next one may follow after the queue's delay, if it is apart and the delay

@@ -4,7 +4,16 @@ import itertools
 
 import pytest
 
-from crawler.rules.logins import is_login_page, why_no_password, why_no_redirect
+from crawler.rules.logins import (
+    FULL_HOURS_MAX,
+    HOUR_MS,
+    LOGINS_AN_HOUR,
+    LoginRecord,
+    is_login_page,
+    paths_of,
+    why_no_password,
+    why_no_redirect,
+)
 
 SHOP = "https://a.test/index.php?route=account/login"
 ONE_SITE = [  # login page, URL, is it the login page?
@@ -86,3 +95,61 @@ def test_a_password_goes_to_the_host_of_the_login_page_and_to_named_ones(page: s
 )
 def test_no_redirect_takes_a_password_to_another_host(status: int, url: str, target: str, is_same: bool) -> None:
     assert bool(why_no_redirect(status, url, target)) is (status in (307, 308) and not is_same)
+
+
+def test_so_many_logins_are_allowed_in_any_hour() -> None:
+    record, now_ms, times = LoginRecord(), 1000, list[int]()
+    while now_ms < 4 * HOUR_MS:
+        if record.wait_ms(now_ms) == 0:
+            record = record.counted(now_ms)
+            times.append(now_ms)
+        now_ms += 60_000
+    assert record.logins == len(times)
+    assert len(times) >= 4 * LOGINS_AN_HOUR - 1
+    for begin in times:
+        assert len([at for at in times if begin <= at < begin + HOUR_MS]) <= LOGINS_AN_HOUR
+
+
+def test_three_full_hours_in_a_row_are_hopeless() -> None:
+    record, now_ms, waited = LoginRecord(), 0, list[int]()
+    while not record.is_hopeless:
+        if record.wait_ms(now_ms):
+            before, record = record, record.waited(now_ms)
+            waited += [now_ms] if record is not before else []
+        else:
+            record = record.counted(now_ms)
+        now_ms += 1000
+    assert len(waited) == FULL_HOURS_MAX + 1
+    assert FULL_HOURS_MAX * HOUR_MS <= now_ms <= (FULL_HOURS_MAX + 1) * HOUR_MS
+
+
+def test_hours_that_are_full_now_and_then_are_not_hopeless() -> None:
+    record = LoginRecord()
+    for hour in range(0, 40, 2):  # full, and an hour and more without a login
+        for n in range(LOGINS_AN_HOUR):
+            record = record.counted(hour * HOUR_MS + n)
+        record = record.waited(hour * HOUR_MS + 50)
+    assert not record.is_hopeless
+    assert record.logins == 20 * LOGINS_AN_HOUR
+
+
+def test_a_clock_that_was_set_back_lets_nobody_wait() -> None:
+    record = LoginRecord()
+    for _ in range(LOGINS_AN_HOUR):
+        record = record.counted(10 * HOUR_MS)
+    assert record.wait_ms(10 * HOUR_MS) == HOUR_MS
+    assert record.wait_ms(HOUR_MS) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("https://a.test/", ["a.test/"]),
+        ("https://a.test/logout", ["a.test/logout"]),
+        ("https://a.test/u/logout", ["a.test/u/logout", "a.test/u/*"]),
+        ("https://a.test/u/out?t=1&x=2", ["a.test/u/out?t=1", "a.test/u/out", "a.test/u/*"]),
+        ("https://a.test:8443/i.php?mode=logout&t=1", ["a.test/i.php?mode=logout", "a.test/i.php"]),
+    ],
+)
+def test_what_urls_that_end_sessions_may_have_in_common(url: str, wanted: list[str]) -> None:
+    assert paths_of(url) == wanted

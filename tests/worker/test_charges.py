@@ -72,12 +72,14 @@ TABLE = {
     "outcome_unknown": Cell(K.OUTCOME_UNKNOWN, ENDS),
     "redirect_with_body": Cell(K.REDIRECT_WITH_BODY, ENDS),
     "login_required": Cell(K.LOGIN_REQUIRED, ENDS),
+    "ends_session": Cell(K.ENDS_SESSION, ENDS),
     "internal": Cell(K.INTERNAL, ENDS),
     "poison_url": Cell(K.POISON_URL, ENDS),
     "host_dead": Cell(K.HOST_DEAD, ENDS),
 }
 AFTERWARDS = {
-    "parse", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "login_required", "internal",
+    "parse", "handler", "handler_retry", "outcome_unknown", "redirect_with_body", "login_required", "ends_session",
+    "internal",
     "poison_url", "host_dead",
 }  # fmt: skip
 
