@@ -42,7 +42,7 @@ from crawler.rules.urls import canonicalize, host_of, registrable_domain
 from crawler.runtime.process import OUTAGE
 from crawler.settings import Settings
 from crawler.terminal.patient_stream import patient_stderr
-from crawler.terminal.text import counted, out, program, say, warn
+from crawler.terminal.text import counted, duration, out, program, say, warn
 from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
@@ -52,6 +52,7 @@ from crawler.views.summary import failed_seeds, nothing_fetched, summary
 
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder
+    from crawler.engine.client import Trouble
     from crawler.frontier.reads import Progress
     from crawler.outputs.target import Target
 
@@ -147,6 +148,30 @@ def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> N
 EVERY_S = 1.0
 TABLE_EVERY_S = 2.0  # domains cost more to read
 
+TOLD_AFTER_S, TOLD_QUIETLY_AFTER_S = 3.0, 60.0  # of trouble with the engine: a failover of seconds is nothing to tell
+TOLD_AGAIN_S = 10.0  # when there is another reason
+
+
+class EngineTrouble:
+    """What people are told while an engine does not serve."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._after_s = TOLD_QUIETLY_AFTER_S if is_quiet else TOLD_AFTER_S
+        self._told: Trouble | None = None
+        self._next_s = 0.0
+
+    def line(self, trouble: "Trouble | None", now_s: float) -> str:
+        """What to say now (monotonic); "" if nothing."""
+        told = self._told
+        if trouble is None:
+            self._told = None
+            return f"The engine serves again after {duration(now_s - told.since_s)}." if told else ""
+        is_known = told is not None and (told.text == trouble.text or now_s < self._next_s)
+        if is_known or now_s - trouble.since_s < self._after_s:
+            return ""
+        self._told, self._next_s = trouble, now_s + TOLD_AGAIN_S
+        return f"Waiting: {trouble.text}"
+
 
 class Watcher:
     """Reads and shows until cancelled."""
@@ -155,22 +180,25 @@ class Watcher:
         self._crawl = crawl
         self.view = view
         self._began = time.monotonic()
-        self._is_silent = False
         limits = crawl.settings.crawl
         self._is_limited = bool(limits.pages_max or limits.time_max_s)
 
     async def run(self) -> None:
-        """Again and again; an engine that does not answer is reported once."""
-        while not isinstance(self.view, Quiet):
-            try:
-                await self.look()
-                self._is_silent = False
-            except EngineError as error:
-                if not self._is_silent:
-                    self.view.say(f"Waiting: {error}")
-                self._is_silent = True
+        """Again and again. An engine that does not serve is reported once, and when it serves again."""
+        trouble = EngineTrouble(is_quiet=isinstance(self.view, Quiet))
+        while True:
+            if not isinstance(self.view, Quiet):
+                with contextlib.suppress(EngineError):
+                    await self.look()
+            if line := trouble.line(self._crawl.engine.trouble, time.monotonic()):
+                self._say(line)
             await asyncio.sleep(TABLE_EVERY_S if self.view.rows else EVERY_S)
-        await asyncio.Event().wait()  # nobody looks
+
+    def _say(self, line: str) -> None:
+        if isinstance(self.view, Quiet):
+            warn(line)
+        else:
+            self.view.say(line)
 
     async def look(self) -> Shown:
         """Read once and show it: headline and table are of one moment."""

@@ -314,7 +314,7 @@ def _build(
     counters, held, due, scheduler = work.counters, work.held, work.due, work.scheduler
     counters.share_of = RoomShare(crawl.session, peers, counters)
     session = SessionNotes(
-        liveness=SessionLiveness(s.membership),
+        liveness=SessionLiveness(s.membership, is_in_doubt=lambda: engine.is_in_doubt),
         inflight_log=files.inflight_log,
         notes=AttemptNotes(files.history, node=node, session=crawl.session),
         note_sent=frontier.note_sent,
@@ -466,7 +466,7 @@ def _build(
         running["engine"] = lambda: keep_engine(heartbeat, revive, every_s=beat_s)
     late: dict[str, Loop] = {"rebalance": rebalance.run}
     if engine.is_cluster:
-        late["retelling"] = lambda: retelling.run(lambda: peers.alive)
+        late["retelling"] = retelling.run
     end = EndWatch(stop=stop, watcher=watcher, work=work, committer=committer, jobs=jobs, usage=usage, peers=peers)
     return Instance(
         stop_signal=stop,

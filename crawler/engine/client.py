@@ -6,6 +6,7 @@ the library is loaded and the call repeated, also inside pipelines: the script h
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -14,14 +15,25 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions as rex
 
-from crawler.engine.cluster import REPLICA_PATIENCE_S, WAIT_MS, Cluster, spare_key
-from crawler.engine.server import ONLY, Change, NotRun, OneServer, closed_below, has_online_replica, parts_of
+from crawler.engine.cluster import WAIT_MS, Cluster, spare_key
+from crawler.engine.server import (
+    ONLY,
+    REPLICA_PATIENCE_S,
+    Change,
+    NotRun,
+    OneServer,
+    closed_below,
+    online_replicas,
+    parts_of,
+)
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.redaction import shown, shown_server
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
 SCHEMES = "redis://, rediss://, unix://, redis+cluster://, rediss+cluster:// or redis+sentinel://"
+log = logging.getLogger(__name__)
+
 LIBRARY_ERRORS = (rex.RedisError, OSError)
 PIPELINE_MAX = 512  # calls sent before replies are read: bounds the engine's output buffer
 SCAN_COUNT = 500  # keys that one call of a scan looks at
@@ -31,6 +43,7 @@ READS = frozenset(
      "SCAN", "SCARD", "SMEMBERS", "TIME", "ZCARD", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE",
      "ZREVRANGEBYSCORE", "ZSCORE")
 )  # fmt: skip
+SUBSCRIBED_S = 10.0  # between two looks whether a subscription still leads to the primary
 LOADS_MAX = 5  # times that one pipeline loads the library, if it is gone each time
 
 
@@ -67,10 +80,11 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     persistent: bool
     used_bytes: int
     max_bytes: int
-    role: str
     cpu_s: float
     intset_max: int = 512
     is_clustered: bool = False  # one node of a cluster
+    replicas: int = 0  # that can take over
+    replicas_needed: int = -1  # connected ones, or it takes no writes; -1: not known
 
 
 class ShardInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,29 +116,84 @@ class Memory(NamedTuple):
 
 REFUSED = ("NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password", "invalid password")
 HOW_TO_LOG_IN = "give user and password: CRAWLER_FRONTIER_REDIS=redis://USER:PASSWORD@HOST/ (USER may be empty)"
+FULL = "the engine is out of memory: raise maxmemory or wait until it drains"
+# What the first word of an engine's answer means, by whom it is to be mended (docs/operate/recovery.md has the table).
+ANSWERS: dict[str, tuple[type[EngineError], str]] = {
+    "OOM": (EngineFull, FULL),
+    "MISCONF": (EngineFull, "the engine can't write to its disk (MISCONF): free space there"),
+    "READONLY": (EngineUnfit, "the engine is a read-only replica; connect to its primary"),
+    "MASTERDOWN": (EngineUnfit, "the engine is a replica without its primary (MASTERDOWN); connect to the primary"),
+    "NOREPLICAS": (EngineDown, "the engine takes no writes: too few replicas are connected (min-replicas-to-write)"),
+    "LOADING": (EngineDown, "the engine reads its files (LOADING)"),
+    "BUSY": (EngineDown, "the engine is busy with somebody's script (BUSY)"),
+    "CLUSTERDOWN": (EngineDown, "a part of the cluster is down (CLUSTERDOWN)"),
+    "TRYAGAIN": (EngineDown, "a part of the cluster is being moved (TRYAGAIN)"),
+    "NOPERM": (EngineUnfit, "the user of the engine lacks a right (NOPERM): {text}"),
+}
+_WORDS: dict[type[BaseException | None], str] = {
+    rex.OutOfMemoryError: "OOM", rex.ReadOnlyError: "READONLY", rex.MasterDownError: "MASTERDOWN",
+    rex.BusyLoadingError: "LOADING", rex.ClusterDownError: "CLUSTERDOWN", rex.TryAgainError: "TRYAGAIN",
+    rex.NoPermissionError: "NOPERM",
+}  # fmt: skip
 
 
 def translate(error: Exception) -> EngineError:
     """A redis-py error as one of ours, with one line on what to do."""
     text = str(error).strip() or type(error).__name__
-    if isinstance(error, rex.OutOfMemoryError) or text.startswith("OOM"):
-        return EngineFull("the engine is out of memory: raise maxmemory or wait until it drains")
-    if isinstance(error, rex.ReadOnlyError) or text.startswith(("READONLY", "You can't write against")):
-        return EngineUnfit("the engine is read-only (a replica?): connect to the primary")
+    hidden = type(error.__context__)  # the library may raise another one when a connection ends with it
+    word = _WORDS.get(hidden) or _WORDS.get(type(error)) or text.partition(" ")[0]
+    kind, said = ANSWERS.get(word, (None, ""))
+    if kind is not None:
+        return kind(said.format(text=text))
     refused = any(word in text for word in REFUSED)
     if refused or isinstance(error, rex.AuthenticationError | rex.AuthorizationError):
         return EngineUnfit(f"the engine refused the login: {text.rstrip('.')}; {HOW_TO_LOG_IN}")
-    if text.startswith("MISCONF"):
-        return EngineFull("the engine can't write to its disk (MISCONF): free space there")
     if isinstance(error, rex.ConnectionError | rex.TimeoutError | OSError):
         return EngineDown(f"no answer from the engine: {text}")
     if "cluster support disabled" in text:
         return EngineUnfit("the engine is not a cluster: use redis:// instead of redis+cluster://")
     if isinstance(error, rex.AskError):  # or MOVED
         return EngineUnfit("the engine is one node of a cluster: use redis+cluster:// instead of redis://")
-    if text.startswith(("LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS")):
-        return EngineDown(f"the engine can't answer now: {text}")
     return EngineError(f"the engine answered: {text}")
+
+
+class Trouble(NamedTuple):
+    """What is wrong with an engine, and since when (monotonic, s). `calls`: how many have failed."""
+
+    text: str
+    since_s: float
+    calls: int
+
+
+class _Service:
+    """Which servers answer reads, and which take writes? A replica does one of them."""
+
+    def __init__(self) -> None:
+        self._troubles: dict[tuple[bool, str], Trouble] = {}  # of (reads or writes, server)
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """The one that lasts longest."""
+        return min(self._troubles.values(), key=lambda one: one.since_s, default=None)
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._troubles
+
+    def keep_only(self, shards: Collection[str]) -> None:
+        """Forget servers that are asked no more."""
+        self._troubles = {place: one for place, one in self._troubles.items() if place[1] in shards}
+
+    def note(self, place: tuple[bool, str], reply: Any) -> None:
+        """How a call ended. That memory is full is no trouble: it is waited for in other ways."""
+        before = self._troubles.get(place)
+        if isinstance(reply, EngineDown | EngineUnfit | EngineFull) and str(reply) != FULL:
+            since_s, calls = (before.since_s, before.calls) if before else (time.monotonic(), 0)
+            self._troubles[place] = Trouble(str(reply), since_s, calls + 1)
+        elif before is not None:
+            del self._troubles[place]
+            after_s = round(time.monotonic() - before.since_s, 1)
+            log.warning("engine.serves_again", extra={"after_s": after_s, "failed_calls": before.calls})
 
 
 class RestartSignal:
@@ -160,6 +229,8 @@ class Engine:
         self.patience_s = PATIENCE_S
         self._waited_in_vain = False  # by the last call: the next ones then don't wait as well
         self._touched: set[str] = set()  # a key of each shard that people's commands wrote to
+        self._service = _Service()
+        self._reading = {library.function_of(name) for name in library.reads}
         self._servers = servers_of(url, call_timeout_s, self.restarts, waits_for_replica=durability == "replicated")
         self.is_cluster = self._servers.is_cluster
 
@@ -183,8 +254,18 @@ class Engine:
         return self._servers.run_id_of(key)
 
     def doubt(self) -> None:
-        """Look whether the primaries of a cluster are still those that we know."""
+        """Look whether the primaries are still those that we know."""
         self._servers.doubt()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """May another server be the primary by now? Then nothing may start that rests on what this one said."""
+        return self._servers.is_in_doubt
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why calls fail now; None while all is well."""
+        return self._service.trouble
 
     def shard_of(self, key: str) -> str:
         """A name for the server that has this key."""
@@ -193,7 +274,7 @@ class Engine:
     async def info(self) -> EngineInfo:
         """Facts from the engine (in a cluster from all primaries; the run id is made of theirs)."""
         nodes = await self._info("everything")
-        policy, intset = await self._config()
+        policy, intset, needed = await self._config()
         first = nodes[0]
         return EngineInfo(
             product="valkey" if "valkey_version" in first else "redis",
@@ -203,10 +284,11 @@ class Engine:
             persistent=bool(first.get("aof_enabled")),
             used_bytes=sum(int(node.get("used_memory", 0)) for node in nodes),
             max_bytes=sum(int(node.get("maxmemory", 0)) for node in nodes),
-            role=str(first.get("role", "master")),
             cpu_s=sum(float(n.get("used_cpu_user", 0)) + float(n.get("used_cpu_sys", 0)) for n in nodes),
             intset_max=intset,
             is_clustered=bool(first.get("cluster_enabled")),
+            replicas=sum(map(online_replicas, nodes)),
+            replicas_needed=needed,
         )
 
     async def shards(self) -> list[ShardInfo]:
@@ -218,14 +300,16 @@ class Engine:
         with _translated():
             return [_shard_of(*found) for found in await self._servers.of_each(asked)]
 
-    async def _config(self) -> tuple[str, int]:
-        """Eviction policy and intset limit; managed engines may forbid CONFIG: then assume the defaults."""
+    async def _config(self) -> tuple[str, int, int]:
+        """Eviction policy, intset limit, needed replicas. Managed engines may forbid CONFIG: then assume defaults."""
+        names = ("maxmemory-policy", "set-max-intset-entries", "min-replicas-to-write")
         with _translated():
-            found = (await self._servers.each("CONFIG", "GET", "maxmemory-policy", "set-max-intset-entries"))[0]
+            found = (await self._servers.each("CONFIG", "GET", *names))[0]
         if isinstance(found, rex.ResponseError):
-            return "noeviction", 512
+            return "noeviction", 512, -1
         text = dict(zip(map(_text, found[::2]), map(_text, found[1::2]), strict=True))
-        return text.get("maxmemory-policy", "noeviction"), int(text.get("set-max-intset-entries", "512"))
+        policy, intset, needed = (text.get(name, "") for name in names)
+        return policy or "noeviction", int(intset or 512), int(needed or -1)
 
     async def memory(self) -> Memory:
         """How much memory the engine uses."""
@@ -247,18 +331,11 @@ class Engine:
         return replies
 
     async def written(self, keys: Collection[str]) -> set[str]:
-        """Those of the keys whose acknowledged writes survive a kill of their server. Of one server that is all or
-        none: has the kernel received the writes? Of a cluster, where a replica takes over: does one have them?
-
-        While an fsync of its append-only file runs, the engine replies and buffers writes in memory, for up to two
-        seconds. When it reports that none runs, the buffer is written before that reply is sent.
+        """Those of the keys whose acknowledged writes survive the end of their server: has the kernel received them?
+        And where a replica may take over, does one have them?
         """
-        if isinstance(self._servers, Cluster):
-            with _translated():
-                return await self._servers.replicated(keys)
-        (info,) = await self._info("persistence")
-        is_written = not int(info.get("aof_enabled", 0)) or not int(info.get("aof_pending_bio_fsync", 0))
-        return set(keys) if is_written else set()
+        with _translated():
+            return await self._servers.replicated(keys)
 
     async def confirm(self, keys: Collection[str]) -> list[str]:
         """Wait until a replica has all that was written to the servers of these keys. The names of servers without one
@@ -328,12 +405,28 @@ class Engine:
 
     def _note_written(self, commands: Sequence[tuple[Any, ...]]) -> None:
         if self.is_cluster and self.patience_s:
-            reads = {self._library.function_of(name) for name in self._library.reads}
-            writes = (c for c in commands if c[0] not in READS and not (c[0] == "FCALL" and c[1] in reads))
+            writes = (c for c in commands if not self._is_read(c))
             keys = (_text(c[3 if c[0] == "FCALL" else 1]) for c in writes)
             by_shard = {self._servers.shard_of(key): key for key in keys}
             known = {self._servers.shard_of(key) for key in self._touched}
             self._touched |= {key for shard, key in by_shard.items() if shard not in known}
+
+    def _is_read(self, command: tuple[Any, ...]) -> bool:
+        return command[0] in READS or (command[0] == "FCALL" and command[1] in self._reading)
+
+    def _judged(self, commands: Sequence[tuple[Any, ...]], replies: list[Any]) -> list[Any]:
+        """The replies with our errors."""
+        if self._service.is_whole and not any(isinstance(reply, Exception) for reply in replies):
+            return replies
+        found = [translate(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        self._service.keep_only(self._servers.shards)
+        for command, reply in zip(commands, found, strict=True):
+            self._service.note(self._place_of(command), reply)
+        return found
+
+    def _place_of(self, command: tuple[Any, ...]) -> tuple[bool, str]:
+        key = command[3] if command[0] == "FCALL" else command[1] if len(command) > 1 else ""
+        return self._is_read(command), self._servers.shard_of(_text(key))
 
     async def _run_pipeline(self, calls: Sequence[Call]) -> list[Any]:
         commands = [("FCALL", self._library.function_of(c.name), *self._keys_of(c), *c.args) for c in calls]
@@ -345,7 +438,7 @@ class Engine:
             await self._load_scripts()
             for i, reply in zip(unknown, await self._pipeline([commands[i] for i in unknown]), strict=True):
                 replies[i] = reply
-        return [translate(r) if isinstance(r, Exception) else r for r in replies]
+        return self._judged(commands, replies)
 
     def _keys_of(self, call: Call) -> tuple[Any, ...]:
         """In a cluster with a key that never exists, so that the script is refused while its slot moves."""
@@ -367,7 +460,7 @@ class Engine:
         replies: list[Any] = []
         for start in range(0, len(commands), PIPELINE_MAX):
             replies.extend(await self._pipeline(commands[start : start + PIPELINE_MAX]))
-        return [translate(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        return self._judged(commands, replies)
 
     async def command(self, *command: Any) -> Any:
         """One plain command; raises EngineError."""
@@ -392,6 +485,13 @@ class Engine:
     async def _pipeline(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not commands:
             return []
+        try:
+            return await self._sent(commands)
+        except EngineError as error:
+            self._service.note(self._place_of(commands[0]), error)
+            raise
+
+    async def _sent(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         with _translated():
             self._note_written(commands)
             replies = await self._servers.replies_of(commands)
@@ -415,7 +515,9 @@ class Engine:
                 with closed_below():
                     await pubsub.subscribe(channel)
                     while True:
-                        message = await pubsub.get_message(timeout=60.0)
+                        message = await pubsub.get_message(timeout=SUBSCRIBED_S)
+                        if not self._servers.is_current(pubsub.connection):
+                            raise rex.ConnectionError("another server has taken over")
                         if message is not None:
                             yield message["data"]
 
@@ -475,7 +577,7 @@ def _shard_of(name: str, has_replica: bool, slots: int, replies: list[Any]) -> S
         _text(one[1]) if isinstance(one, list) and len(one) == 2 else "" for one in found
     )
     return ShardInfo(
-        name=name, slots=slots, has_replica=has_replica or has_online_replica(info), policy=policy,
+        name=name, slots=slots, has_replica=has_replica or online_replicas(info) > 0, policy=policy,
         is_persistent=bool(info.get("aof_enabled")), used_bytes=int(info.get("used_memory", 0)),
         needs_all_slots=full == "yes",
         node_timeout_s=int(timeout or 0) / 1000, validity=int(validity or 0),
@@ -508,8 +610,6 @@ def _check_fit(info: EngineInfo, *, is_cluster: bool) -> None:
         raise EngineUnfit(
             f"the engine may evict keys (maxmemory-policy {info.policy}): run CONFIG SET maxmemory-policy noeviction"
         )
-    if info.role not in ("master", "primary"):
-        raise EngineUnfit("the engine is a read-only replica: connect to its primary")
 
 
 _Asked = tuple[Call, asyncio.Future[Any]]

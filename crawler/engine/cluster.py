@@ -27,22 +27,22 @@ from crawler.engine.server import (
     CALLS_MIN,
     CONNECTIONS_MAX,
     REST_S,
+    WAIT_SHARE,
     Change,
     Command,
     NotRun,
     Server,
     calls_max,
     greeting,
-    has_online_replica,
-    options_of,
-    replicas_with,
+    online_replicas,
+    tag_of,
+    tcp_options_of,
 )
 
 SLOTS = 16384
 SLOTS_KEPT = 10_000  # hash tags whose slot is kept
-PROBE_SHARE = 0.5  # of a call's time-out: for the answer to a look or a probe
+PROBE_SHARE = WAIT_SHARE  # of a call's time-out: for the answer to a look or a probe
 ASKED_MAX = 16  # nodes that one look asks for the map
-REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
 MAP_AGE_S = 1.0  # then it is read again before it is believed that a primary has no replica
 WAIT_MS = 500  # for a replica, by settings or for people
 TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
@@ -64,14 +64,7 @@ def _slot_of_tag(tag: str) -> int:
 
 def slot_of(key: str | bytes) -> int:
     """The slot of a key."""
-    return key_slot(key) if isinstance(key, bytes) else _slot_of_tag(_tag_of(key))
-
-
-def _tag_of(key: str) -> str:
-    """What decides the slot: what stands in the first braces, if anything does, or all of it."""
-    start = key.find("{")
-    end = key.find("}", start + 1) if start >= 0 else -1
-    return key[start + 1 : end] if end > start + 1 else key
+    return key_slot(key) if isinstance(key, bytes) else _slot_of_tag(tag_of(key))
 
 
 class Node(Server):
@@ -80,12 +73,10 @@ class Node(Server):
     def __init__(self, name: str, client: Any, timeout_s: float) -> None:
         super().__init__(client, timeout_s, max(CALLS_MIN, calls_max() // TURNS_SHARE))
         self.name = name
-        self.run_id = ""
         self.is_up = False
         self.trouble = "not asked yet"
         self.has_replica = False
         self.had_replica = False
-        self.unconfirmed_since_s: float | None = None  # monotonic; when no replica confirmed writes for the first time
 
 
 class SlotMap(NamedTuple):
@@ -101,6 +92,7 @@ class Cluster:
     """An engine that is a cluster. The map is read at the first use, and kept up to date while anything is wrong."""
 
     is_cluster = True
+    is_in_doubt = False  # of a shard: its calls fail until it has answered a probe
 
     def __init__(
         self,
@@ -117,7 +109,7 @@ class Cluster:
         login, _, places = parts.netloc.rpartition("@")
         scheme, first = parts.scheme.partition("+")[0], places.split(",")[0]
         url = f"{scheme}://{login}{'@' if login else ''}{first}/{f'?{parts.query}' if parts.query else ''}"
-        self._options: dict[str, Any] = {**parse_url(url), **options_of(timeout_s)}
+        self._options: dict[str, Any] = {**parse_url(url), **tcp_options_of(timeout_s)}
         self._connection_class = self._options.pop("connection_class", aioredis.Connection)
         self._timeout_s = timeout_s
         self._probe_s = timeout_s * PROBE_SHARE
@@ -152,6 +144,12 @@ class Cluster:
         return node.name if node else ""
 
     @property
+    def shards(self) -> frozenset[str]:
+        """All that `shard_of` may return."""
+        unknown = ("",) if None in self._slots else ()
+        return frozenset((*(node.name for node in self._primaries), *unknown))
+
+    @property
     def primaries(self) -> list[Server]:
         """Those that have slots; some may not answer."""
         return list(self._primaries)
@@ -170,10 +168,11 @@ class Cluster:
 
     async def _on_connect(self, node: Node, connection: Any) -> None:
         """A new connection leads to a primary, and to the process that we know there; else its call must fail."""
-        run_id, said = await greeting(connection, "server", "replication")
-        if b"role:master" not in said:  # its run id says nothing about the crawl's data
+        run_id, is_primary = await greeting(connection)
+        if not is_primary:  # its run id says nothing about the crawl's data
             raise rex.ConnectionError(f"{node.name} is a replica now")
         known, node.run_id = node.run_id, run_id
+        connection.run_id = run_id
         if known and known != run_id:
             self._on_change(Change(lambda key: self._slots[slot_of(key)] is node))
             raise rex.ConnectionError(f"{node.name} was restarted")
@@ -398,18 +397,13 @@ class Cluster:
         except (rex.RedisError, OSError):  # not the primary of this key, or none at all
             self.doubt()
             return False
-        if is_there or not has_replica:
-            node.unconfirmed_since_s = None if is_there else node.unconfirmed_since_s
-            return True
-        if node.unconfirmed_since_s is None:
-            node.unconfirmed_since_s = time.monotonic()
-        return time.monotonic() - node.unconfirmed_since_s > REPLICA_PATIENCE_S
+        return not has_replica or node.is_safe(is_there=is_there)
 
     async def _wait(self, node: Node, key: str, wait_ms: int) -> tuple[bool, bool]:
         """Does a replica of the node work, and does one have what was written there? Raises the library's errors."""
         if not node.has_replica and not await self._has_new_replica(node):
             return False, False
-        is_there = await replicas_with(node, _tag_of(key), wait_ms) > 0
+        is_there = await node.replicas_with(key, wait_ms) > 0
         if not is_there:
             self.doubt()  # is there still a replica?
         return True, is_there
@@ -450,7 +444,7 @@ class Cluster:
         (info,) = await node.replies_of([("INFO", "replication")])
         if isinstance(info, Exception):
             raise info
-        if has_online_replica(info):
+        if online_replicas(info):
             node.has_replica = node.had_replica = True
         elif time.monotonic() - self._read_s > MAP_AGE_S:
             await self._read_map(self._probe_s)
@@ -463,6 +457,10 @@ class Cluster:
         node = random.choice([one for one in self._primaries if one.is_up] or self._primaries)  # noqa: S311
         async with aioredis.Redis.from_pool(self._pool(node.name)) as client:
             yield client
+
+    def is_current(self, connection: Any) -> bool:  # noqa: ARG002
+        """What is published on any node reaches all."""
+        return True
 
     async def aclose(self) -> None:
         if self._mending is not None:

@@ -2,11 +2,16 @@
 
 The library's own retries are off: a reply can be lost after a script ran, and only the caller knows whether a repeat is
 safe.
+
+The address is a name for whichever server is the primary, and may lead to another one while the old one lives on as a
+replica. Each connection belongs to the server that it was opened to. Whatever hints at another primary makes one look
+where the address leads now; until it has, no request to a site starts (`is_in_doubt`).
 """
 
 import asyncio
 import contextlib
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,11 +28,17 @@ from crawler import process_tuning
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
 CALLS_MIN, FILES_PER_CALL = 4, 16  # fewer where few files may be open: a call needs a connection, which is kept
-WRITE_KEPT_MS = 1000
-WAIT_SHARE = 0.5  # of a call's time-out: for a replica
-REST_S = 0.25  # between two looks while something is wrong
 CONNECTIONS_MAX = 64  # one of them for subscriptions; beyond this the library fails instead of waiting
 ONLY = "only"  # the name of the shard, where there is but one
+REST_S = 0.25  # between two looks while something is wrong
+REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
+WAIT_SHARE = 0.5  # of a call's time-out: for a replica
+WRITE_KEPT_MS = 1000
+# A balancer or a firewall that forgets an idle connection tells nobody: this finds out within a minute.
+KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# A primary answers none of these, or one that others may have replaced does.
+DEMOTED = (rex.ReadOnlyError, rex.MasterDownError, rex.BusyLoadingError)
+TOO_FEW_REPLICAS = "NOREPLICAS"
 
 Command = tuple[Any, ...]
 Hook = Callable[[Any], Awaitable[None]]
@@ -55,6 +66,12 @@ def options_of(timeout_s: float) -> dict[str, Any]:
     }
 
 
+def tcp_options_of(timeout_s: float) -> dict[str, Any]:
+    """Of each connection that is not a Unix socket."""
+    probes = {getattr(socket, name): value for name, value in KEEPALIVE.items() if hasattr(socket, name)}
+    return options_of(timeout_s) | {"socket_keepalive": True, "socket_keepalive_options": probes}
+
+
 def parts_of(url: str) -> SplitResult:
     """Raises ValueError, whose text never contains a part of the password."""
     try:
@@ -70,7 +87,7 @@ def parts_of(url: str) -> SplitResult:
 
 def client_of(url: str, parts: SplitResult, timeout_s: float, on_connect: Hook) -> Any:
     """redis://, rediss://, unix:// or redis+sentinel://host:port[,host:port]/service. Raises ValueError."""
-    options = options_of(timeout_s)
+    options = options_of(timeout_s) if parts.scheme == "unix" else tcp_options_of(timeout_s)
     if parts.scheme == "redis+sentinel":
         return _sentinel_client(parts, options, on_connect)
     client = aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
@@ -86,13 +103,31 @@ def _sentinel_client(parts: SplitResult, options: dict[str, Any], on_connect: Ho
     return sentinel.master_for(service, password=password, redis_connect_func=on_connect, **options)
 
 
-async def greeting(connection: Any, *sections: str) -> tuple[str, bytes]:
-    """The first words on a new connection: the server's run id, and these sections of INFO."""
+class Greeting(NamedTuple):
+    run_id: str
+    is_primary: bool
+
+
+async def greeting(connection: Any) -> Greeting:
+    """What a server tells of itself on a new connection."""
     await connection.on_connect()
-    await connection.send_command("INFO", *sections)
+    await connection.send_command("INFO", "server", "replication")
     said = bytes(await connection.read_response())
     found = re.search(rb"run_id:(\w+)", said)
-    return (found[1].decode() if found else ""), said
+    return Greeting(found[1].decode() if found else "", b"role:slave" not in said)
+
+
+def online_replicas(info: dict[str, Any]) -> int:
+    """By INFO of a primary: how many are attached that can take over. One that is copying all keys can't."""
+    replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
+    return sum(one.get("state") == "online" for one in replicas)
+
+
+def tag_of(key: str) -> str:
+    """What decides the slot: what stands in the first braces, if anything does, or all of it."""
+    start = key.find("{")
+    end = key.find("}", start + 1) if start >= 0 else -1
+    return key[start + 1 : end] if end > start + 1 else key
 
 
 def everything(_key: str) -> bool:
@@ -120,6 +155,8 @@ class Server:
     def __init__(self, client: Any, timeout_s: float, turns: int) -> None:
         """`turns`: how many calls may run at a time; `timeout_s` covers the wait for a turn."""
         self.client = client
+        self.run_id = ""  # of the process that last answered as a primary
+        self.unconfirmed_since_s: float | None = None  # monotonic; when no replica confirmed writes for the first time
         self._timeout_s = timeout_s
         self._turns = asyncio.Semaphore(turns)
 
@@ -135,17 +172,14 @@ class Server:
     async def replies_of(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands at once: their replies in order, with an error for each that was refused.
 
-        Raises the library's errors when the outcome of the whole is unknown. Like the library's pipeline, which packs
-        in Python and takes three times as long for each command.
+        What was prepared for one server is answered by that one: if another has taken its place by then, they are not
+        sent, or their outcome is unknown. Raises the library's errors when that of the whole is. Like the library's
+        pipeline, which packs in Python and takes three times as long for each command.
         """
+        known = self.run_id
         async with self._asking():
             pool, callbacks = self.client.connection_pool, self.client.response_callbacks
-            try:
-                connection = await pool.get_connection()
-            except (rex.ConnectionError, OSError) as error:
-                if isinstance(error, rex.AuthenticationError):
-                    raise
-                raise NotRun(str(error)) from None
+            connection = await self._connection(pool, known)
             try:
                 await connection.send_packed_command(b"".join([hiredis.pack_command(command) for command in commands]))
                 replies: list[Any] = []
@@ -157,6 +191,8 @@ class Server:
                     else:
                         callback = callbacks.get(command[0])
                         replies.append(callback(reply) if callback else reply)
+                if known not in ("", self.run_id):
+                    raise rex.ConnectionError("another server has taken over meanwhile")
                 return replies
             except BaseException:  # unread replies would be taken for those of other commands
                 await connection.disconnect(nowait=True)
@@ -164,25 +200,53 @@ class Server:
             finally:
                 await pool.release(connection)
 
+    async def _connection(self, pool: Any, known: str) -> Any:
+        """One to the server of this run id ("": to any). Raises NotRun."""
+        connection = None
+        try:
+            connection = await pool.get_connection()
+            if not self.is_current(connection):  # it leads to a server that was replaced
+                await connection.disconnect(nowait=True)
+                await connection.connect()
+            if known not in ("", self.run_id):
+                raise rex.ConnectionError("another server has taken over")
+        except BaseException as error:
+            if connection is not None:
+                await pool.release(connection)
+            if isinstance(error, rex.ConnectionError | OSError) and not isinstance(error, rex.AuthenticationError):
+                raise NotRun(str(error)) from None
+            raise
+        return connection
 
-async def replicas_with(server: Server, tag: str, wait_ms: int) -> int:
-    """How many replicas have all that was written to the server until now; waits for one. Raises the library's errors.
+    def is_current(self, connection: Any) -> bool:
+        """Does a connection lead to the server that was answering last?"""
+        return getattr(connection, "run_id", self.run_id) == self.run_id
 
-    WAIT is for the writes of its own connection: this one comes after all that were answered. `tag`: of a key that the
-    server has.
-    """
-    write: Command = ("SET", f"{{{tag}}}~w", 1, "PX", WRITE_KEPT_MS)
-    replies = await server.replies_of([write, ("WAIT", 1, wait_ms)])
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    return int(replies[-1])
+    async def forget_idle(self) -> None:
+        """Close the connections that nobody uses: they may be half open."""
+        await self.client.connection_pool.disconnect(inuse_connections=False)
 
+    async def replicas_with(self, key: str, wait_ms: int) -> int:
+        """How many replicas have all that was written to the server until now; waits for one. `key`: any that may be
+        written. Raises the library's errors.
 
-def has_online_replica(info: dict[str, Any]) -> bool:
-    """By INFO of a primary: is one attached that can take over? One that is copying all keys can't."""
-    replicas = (value for key, value in info.items() if key.startswith("slave") and isinstance(value, dict))
-    return any(one.get("state") == "online" for one in replicas)
+        WAIT is for the writes of its own connection: this one comes after all that were answered.
+        """
+        write: Command = ("SET", f"{{{tag_of(key)}}}~w", 1, "PX", WRITE_KEPT_MS)
+        replies = await self.replies_of([write, ("WAIT", 1, wait_ms)])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return int(replies[-1])
+
+    def is_safe(self, *, is_there: bool) -> bool:
+        """Is what a replica has, or has not, all that can be done? If none confirms anything for long it is."""
+        if is_there:
+            self.unconfirmed_since_s = None
+            return True
+        if self.unconfirmed_since_s is None:
+            self.unconfirmed_since_s = time.monotonic()
+        return time.monotonic() - self.unconfirmed_since_s > REPLICA_PATIENCE_S
 
 
 class OneServer:
@@ -191,19 +255,31 @@ class OneServer:
     is_cluster = False
 
     def __init__(self, url: str, parts: SplitResult, timeout_s: float, on_change: Callable[[Change], None]) -> None:
-        self.run_id = ""
+        self.is_in_doubt = False
         self._had_replica = False
-        self._timeout_s = timeout_s
         self._on_change = on_change
+        self._timeout_s = timeout_s
         self._server = Server(client_of(url, parts, timeout_s, self._on_connect), timeout_s, calls_max())
+        self._looking: asyncio.Task[None] | None = None
+        # When one was connected last, monotonic. Sentinel is there for replicas: that one was is taken for granted.
+        self._replica_seen_s = time.monotonic() if parts.scheme == "redis+sentinel" else -REPLICA_PATIENCE_S
 
     async def _on_connect(self, connection: Any) -> None:
         """A new connection may lead to another engine than the last one: then the call that opened it must fail."""
-        run_id, _ = await greeting(connection, "server")
-        known, self.run_id = self.run_id, run_id
+        run_id, is_primary = await greeting(connection)
+        if not is_primary:  # its run id says nothing about the crawl's data
+            raise rex.ReadOnlyError("it is a replica")
+        known, self._server.run_id = self._server.run_id, run_id
+        connection.run_id = run_id
+        self.is_in_doubt = False
         if known and run_id != known:
+            self._replica_seen_s = -REPLICA_PATIENCE_S  # who was connected to the other one is not to this one yet
             self._on_change(Change(everything))
-            raise rex.ConnectionError("it was restarted")
+            raise rex.ConnectionError("it was restarted, or replaced by another one")
+
+    @property
+    def run_id(self) -> str:
+        return self._server.run_id
 
     def run_id_of(self, key: str) -> str:  # noqa: ARG002 - of a cluster it decides
         """The run id of the server that has this key."""
@@ -213,35 +289,93 @@ class OneServer:
         """A name for the server that has this key."""
         return ONLY
 
+    @property
+    def shards(self) -> frozenset[str]:
+        """All that `shard_of` may return."""
+        return frozenset((ONLY,))
+
     def doubt(self) -> None:
-        """Each new connection is checked anyway."""
+        """Another server may be the primary: look in the background where the address leads now."""
+        self.is_in_doubt = True
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="engine")
+
+    async def _look(self) -> None:
+        while self.is_in_doubt:
+            connection = self._server.client.connection_pool.make_connection()
+            with contextlib.suppress(rex.RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await connection.connect()
+            await connection.disconnect(nowait=True)
+            if self.is_in_doubt:
+                await asyncio.sleep(REST_S)
 
     @property
     def primaries(self) -> list[Server]:
         return [self._server]
 
     async def replies_of(self, commands: Sequence[Command]) -> list[Any]:
-        """As of `Server`."""
-        return await self._server.replies_of(commands)
+        """As of `Server`. What only a replica answers casts doubt on the server."""
+        try:
+            replies = await self._server.replies_of(commands)
+        except (rex.RedisError, OSError) as error:
+            if isinstance(error, DEMOTED) or isinstance(
+                error.__context__, DEMOTED
+            ):  # the library hides it with Sentinel
+                self.doubt()
+            elif not isinstance(error, NotRun):
+                await self._server.forget_idle()
+            raise
+        if any(isinstance(reply, Exception) and _is_of_no_primary(reply) for reply in replies):
+            self.doubt()
+        return replies
 
     async def each(self, *command: Any) -> list[Any]:
         """The reply of each primary; raises the library's errors."""
-        return await self._server.replies_of([command])
+        return await self.replies_of([command])
+
+    async def replicated(self, keys: Collection[str], *, wait_ms: int | None = None) -> set[str]:
+        """All of the keys, if their writes until now survive the end of the server; none otherwise.
+
+        Raises the library's errors.
+
+        While an fsync of its append-only file runs, the engine replies and buffers writes in memory, for up to two
+        seconds. When it reports that none runs, the buffer is written before that reply is sent. A replica that is
+        connected, or was a moment ago, may take over: then it must have them, too.
+        """
+        if not keys:
+            return set()
+        (info,) = await self.each("INFO", "persistence", "replication")
+        if isinstance(info, Exception):
+            raise info
+        if int(info.get("aof_enabled", 0)) and int(info.get("aof_pending_bio_fsync", 0)):
+            return set()
+        if online_replicas(info):
+            self._replica_seen_s = time.monotonic()
+        elif time.monotonic() - self._replica_seen_s >= REPLICA_PATIENCE_S:
+            return set(keys)
+        wait_ms = int(self._timeout_s * WAIT_SHARE * 1000) if wait_ms is None else wait_ms
+        is_there = await self._server.replicas_with(min(keys), wait_ms) > 0
+        return set(keys) if self._server.is_safe(is_there=is_there) else set()
+
+    def is_current(self, connection: Any) -> bool:
+        """Does a connection lead to the server that is the primary now?"""
+        return self._server.is_current(connection)
 
     async def hear(self) -> None:
         """Raises the library's errors when it does not answer, or not with a reply."""
         await self.each("PING")
 
-    async def confirm(self, keys: Collection[str], patience_s: float) -> list[str]:  # noqa: ARG002 - it has all
+    async def confirm(self, keys: Collection[str], patience_s: float) -> list[str]:
         """As of a cluster. A server that never had a replica is not named."""
         end_s = time.monotonic() + patience_s
         while True:
             (info,) = await self.each("INFO", "replication")
             if isinstance(info, Exception):
                 raise info
-            if has_online_replica(info):
+            if online_replicas(info):
                 self._had_replica = True
-                if await replicas_with(self._server, "~", int(self._timeout_s * WAIT_SHARE * 1000)):
+                if await self._server.replicas_with(min(keys), int(self._timeout_s * WAIT_SHARE * 1000)):
                     return []
             if not self._had_replica:
                 return []
@@ -255,4 +389,10 @@ class OneServer:
         yield self._server.client
 
     async def aclose(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         await self._server.client.aclose()
+
+
+def _is_of_no_primary(error: Exception) -> bool:
+    return isinstance(error, DEMOTED) or str(error).startswith(TOO_FEW_REPLICAS)

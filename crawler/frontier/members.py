@@ -6,6 +6,7 @@ partition along, because partitions are leased. So a partition can be pinned to 
 
 import enum
 from collections.abc import Mapping
+from hashlib import blake2b
 
 import msgspec
 
@@ -75,11 +76,18 @@ class Member(MemberView, frozen=True, kw_only=True):
     next_job_at: float = 0.0  # when something of a job is due next in its partitions, wall clock, s; 0: nothing is
     clock_off_s: float = 0.0  # the engine's clock minus its own, where that is so much that it triggers no job
     looks: int = -1  # how often it looked whether the crawl is finished; -1: it goes on then
-    engine: str = ""  # digest of the primaries of a cluster that have all it sent; "?" while one may not
+    engine: str = ""  # `engine_digest` of the primaries that have all it sent; UNDER_WAY while one may not
     ring: str = ""  # digest of its ring: two that differ for long have different settings
 
 
 _decoder = msgspec.json.Decoder(Member)
+
+UNDER_WAY = "?"
+
+
+def engine_digest(run_id: str) -> str:
+    """How a member names the primary, or the primaries, that it is connected to."""
+    return blake2b(run_id.encode(), digest_size=6).hexdigest()
 
 
 class BeatAnswer(enum.StrEnum):
@@ -110,6 +118,9 @@ class Members:
             last = before.get(key)
             known[key] = last if last is not None and last[0] == blob else (blob, _decoder.decode(blob))
         self._known = known
+        ours = ("", UNDER_WAY, engine_digest(self._engine.run_id))
+        if any(member.engine not in ours for _, member in known.values()):  # of one that is dead, or knows more
+            self._engine.doubt()
         return {member.session: member for _, member in known.values()}
 
     async def holder_of(self, node: str) -> str:

@@ -43,7 +43,15 @@ class SessionLiveness:
     others may judge us by, of the last answered beat, or of a later one that was sent if that is smaller.
     """
 
-    def __init__(self, settings: MembershipSettings, *, clock_ms: Callable[[], int] = monotonic_ms) -> None:
+    def __init__(
+        self,
+        settings: MembershipSettings,
+        *,
+        clock_ms: Callable[[], int] = monotonic_ms,
+        is_in_doubt: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_in_doubt`: may the answers be those of a server that is the primary no longer?"""
+        self._is_in_doubt = is_in_doubt
         self.stop_ms = int(settings.self_stop_s * 1000)
         self.abort_ms = int(settings.dead_s * 1000)
         self._clock_ms = clock_ms
@@ -55,9 +63,9 @@ class SessionLiveness:
     def may_start(self) -> bool:
         """May a request be started now?"""
         sent_ms = self.sent_ms
-        return (
-            sent_ms is not None and not self.is_evicted and self._clock_ms() - sent_ms < self.stop_ms * self.time_scale
-        )
+        if sent_ms is None or self.is_evicted or self._is_in_doubt():
+            return False
+        return self._clock_ms() - sent_ms < self.stop_ms * self.time_scale
 
     def must_abort(self) -> bool:
         """Has the silence lasted long enough that others may own what is in flight?"""

@@ -8,6 +8,8 @@ import contextlib
 import json
 import logging
 import logging.handlers
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
@@ -41,6 +43,35 @@ class JsonLogHandler(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return printable_json(redact(json.dumps(line, default=str, ensure_ascii=False)))
+
+
+ENGINE_EVENTS = (
+    ".engine_error",
+    ".unanswered",
+    ".not_recalled",
+    ".not_revived",
+)  # how the names of events end that tell of a call that failed
+ENGINE_EVERY_S = 1.0
+
+
+class EngineErrorsSeldom(logging.Filter):
+    """Of all events about calls that the engine did not take, one a second is written: each task has its own, again and
+    again. Their number follows, when the engine serves again (`engine.serves_again`).
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._next_s = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.msg.endswith(ENGINE_EVENTS):
+            return True
+        now_s = self._clock()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + ENGINE_EVERY_S
+        return True
 
 
 class Readable(logging.Formatter):
@@ -110,10 +141,12 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
     if file is not None:
         to_file = _PrivateFile(file, encoding="utf-8", delay=True)
         to_file.setFormatter(JsonLogHandler(node))
+        to_file.addFilter(EngineErrorsSeldom())
         root.addHandler(to_file)
     if stream is not None:
         to_stream = logging.StreamHandler(stream)
         to_stream.setFormatter(Readable())
+        to_stream.addFilter(EngineErrorsSeldom())
         root.addHandler(to_stream)
     if not root.handlers:
         root.addHandler(logging.NullHandler())

@@ -159,8 +159,8 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
         return [Check("engine", Level.FAIL, found, mend or "start it, or correct --redis")]
     finally:
         await engine.close()
-    kept = cluster_checks(shards) if shards else [_policy(info), _persistence(info)]
-    return [_version(info), _role(info), *kept, _intset(info), _memory(info), _clock(skew_s)]
+    kept = cluster_checks(shards) if shards else [_policy(info), _persistence(info), _replicas(info)]
+    return [_version(info), *kept, _intset(info), _memory(info), _clock(skew_s)]
 
 
 def cluster_checks(shards: Sequence[ShardInfo]) -> list[Check]:
@@ -215,10 +215,13 @@ def _version(info: EngineInfo) -> Check:
     return ok("engine", found)
 
 
-def _role(info: EngineInfo) -> Check:
-    if info.role not in ("master", "primary"):
-        return Check("role", Level.FAIL, info.role, "connect to the primary: a replica can't be written")
-    return ok("role", "primary")
+def _replicas(info: EngineInfo) -> Check:
+    """Of one server. What takes over from it, or may seem to: then two may be written at the same time."""
+    found = f"{number(info.replicas)} connected" if info.replicas else "none connected"
+    if info.replicas and info.replicas_needed == 0:
+        found += "; when one takes over, the old primary may be written, too, until it is stopped"
+        return Check("replicas", Level.WARN, found, "CONFIG SET min-replicas-to-write 1, on each server")
+    return ok("replicas", found)
 
 
 def _policy(info: EngineInfo) -> Check:

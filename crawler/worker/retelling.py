@@ -9,7 +9,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 
 from crawler.archive.told_log import Told, ToldLog, told_in
@@ -17,7 +16,7 @@ from crawler.engine.client import Engine
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.jobs import Runs
-from crawler.frontier.members import Member
+from crawler.frontier.members import UNDER_WAY, Member, engine_digest
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.scripts import AddArgs
@@ -27,13 +26,12 @@ from crawler.runtime.process import ENGINE_PAUSE_S
 log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 64
-UNDER_WAY = "?"
 SETTLE_PAUSE_S = 0.1
 LOOK_S = 0.5  # between two looks at what others know of the cluster
 
 
 def all_told(digest: str, members: Mapping[str, Member]) -> bool:
-    """Has each shard of a cluster what these sent, dead ones among them? `digest`: that of the session that asks."""
+    """Has each primary what these sent, dead ones among them? `digest`: that of the session that asks."""
     return digest != UNDER_WAY and all(m.engine == digest for m in members.values() if m.state != "seeding")
 
 
@@ -79,21 +77,16 @@ class Retelling:
 
     @property
     def digest(self) -> str:
-        """`Member.engine`: of the run ids of the primaries, if they have all that this session sent, or else UNDER_WAY;
-        "" where the engine is one server.
-        """
+        """`Member.engine`: of the primaries, if they have all that this session sent, or else UNDER_WAY."""
         if not self._engine.is_cluster:
-            return ""
-        return blake2b(self._done_for.encode(), digest_size=6).hexdigest() if self.is_done else UNDER_WAY
+            return engine_digest(self._engine.run_id)
+        return engine_digest(self._done_for) if self.is_done else UNDER_WAY
 
-    async def run(self, alive: Callable[[], Mapping[str, Member]]) -> None:
-        """Send what was noted, until cancelled; a member that knows of other primaries makes this session look."""
+    async def run(self) -> None:
+        """Send what was noted, until cancelled."""
         while True:
             if not self.is_done:
                 await self._catch_up()
-            known = ("", UNDER_WAY, self.digest)
-            if any(member.engine not in known for member in alive().values()):
-                self._engine.doubt()
             await asyncio.sleep(LOOK_S)
 
     async def settle(self, partitions: int) -> None:

@@ -318,7 +318,7 @@ def test_the_doctor_finds_an_engine_that_would_lose_urls(programs: Nursery, tmp_
     found = json.loads(in_process(programs, "doctor", "--json", "--nameserver", "127.0.0.1:1", cwd=tmp_path).out)
     levels = {check["name"]: check["level"] for check in found}
     assert levels["dns"] == "FAIL"
-    assert {levels[name] for name in ("python", "engine", "eviction", "persistence", "seen-set", "role")} == {"ok"}
+    assert {levels[name] for name in ("python", "engine", "eviction", "persistence", "seen-set", "replicas")} == {"ok"}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -110,7 +110,7 @@ async def test_a_wrong_password_is_said_as_such(engine: Any) -> None:
         try:
             path = engine.url.removeprefix("unix://")
             async with opened(f"unix://ann:right@{path}") as good:
-                assert (await good.connect()).role == "master"
+                assert (await good.connect()).policy == "noeviction"
             async with opened(f"unix://ann:wrong@{path}") as bad:
                 with pytest.raises(EngineUnfit, match="refused the login"):
                     await bad.connect()

@@ -257,7 +257,7 @@ class SimEngine:
         (raw,) = await self._pipeline([INFO])
         return EngineInfo(
             product="valkey", version=(9, 1), run_id=raw.decode(), policy="noeviction", persistent=True, used_bytes=0,
-            max_bytes=0, role="master", cpu_s=0.0,
+            max_bytes=0, cpu_s=0.0,
         )  # fmt: skip
 
     async def memory(self) -> Memory:
@@ -277,6 +277,8 @@ class SimEngine:
 
     async def is_confirmed(self) -> bool:
         return True
+
+    is_in_doubt = False  # a server that is replaced is gone: nobody answers in its place
 
     def doubt(self) -> None:
         if self.is_cluster and (self._looking is None or self._looking.done()):

@@ -1,5 +1,8 @@
 """A TCP proxy in front of an engine that fails as networks do: cuts, swallows, stalls, delays, trickles, loses replies.
 
+It also fails as balancers do, which forget connections and lead new ones elsewhere (`upstream`), and answers in the
+place of an engine that can't serve.
+
     with tcp_proxy(engine.url) as proxy:
         ... talk to proxy.url ...
         proxy.blackhole("replies")
@@ -80,8 +83,10 @@ class Link:
     client: asyncio.StreamWriter
     engine: asyncio.StreamWriter
     asked: deque[bytes] = field(default_factory=deque)  # requests whose replies are to come
+    refused: deque[tuple[int, bytes]] = field(default_factory=deque)  # answers of ours, behind so many replies
     talks_freely: bool = False  # subscribed: its messages answer no request
     lost_bytes: bool = False
+    is_forgotten: bool = False
 
     def abort(self) -> None:
         for writer in (self.client, self.engine):
@@ -89,12 +94,15 @@ class Link:
 
 
 class Proxy:
-    """`url` leads through it. `replies` counts those that were passed on, `lost` those that were not."""
+    """`url` leads through it. `replies` counts those that were passed on, `lost` those that were not, `refusals` those
+    that are its own.
+    """
 
     def __init__(self, upstream: str, loop: asyncio.AbstractEventLoop) -> None:
         self.upstream = upstream
         self.replies = 0
         self.lost = 0
+        self.refusals = 0
         self._loop = loop
         self._holder = socket.socket()  # never listens: while nobody else does, who connects is refused
         self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -133,6 +141,24 @@ class Proxy:
         for lane in self._lanes_of(direction):
             lane.stalls = True
 
+    def forget(self) -> None:
+        """Swallow the bytes of all open connections, as a balancer does after their idle time; new ones are served."""
+        for link in list(self._links):
+            link.is_forgotten = True
+
+    def end_idle(self) -> None:
+        """Close all open connections in order."""
+
+        async def end() -> None:
+            for link in list(self._links):
+                link.client.close()
+
+        self._call(end)
+
+    def refuse(self, reply: bytes, *, without: bytes = b"") -> None:
+        """Answer all requests like this, without asking the engine; but those that contain `without` reach it."""
+        self._refusal = (reply, without)
+
     def delay(self, ms: float, direction: Direction = "both") -> None:
         for lane in self._lanes_of(direction):
             lane.delay_s = ms / 1000
@@ -158,6 +184,7 @@ class Proxy:
         self._drop_after, self._drop_of = 0, b""
         self._luck, self._drop_probability = random.Random(0), 0.0
         self._hold_of, self._hold_s = b"", 0.0
+        self._refusal: tuple[bytes, bytes] | None = None
 
     def _lanes_of(self, direction: Direction) -> list[Lane]:
         return list(self._lanes.values()) if direction == "both" else [self._lanes[direction]]
@@ -228,10 +255,27 @@ class Proxy:
         messages = Messages()
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
+                passed = b""
                 for request in messages.feed(data):
+                    if self._is_refused(request):
+                        self._refuse(link)
+                        continue
                     link.talks_freely |= b"SUBSCRIBE" in request[:32].upper()
                     link.asked.append(request)
-                await self._deliver(link, "requests", link.engine, data)
+                    passed += request
+                await self._deliver(link, "requests", link.engine, data if self._refusal is None else passed)
+
+    def _is_refused(self, request: bytes) -> bool:
+        return self._refusal is not None and not (self._refusal[1] and self._refusal[1] in request)
+
+    def _refuse(self, link: Link) -> None:
+        """Behind the replies that are still to come."""
+        assert self._refusal is not None
+        self.refusals += 1
+        if link.asked:
+            link.refused.append((len(link.asked), self._refusal[0]))
+        else:
+            link.client.write(self._refusal[0])
 
     async def _pass_replies(self, link: Link, reader: asyncio.StreamReader) -> None:
         messages = Messages()
@@ -247,6 +291,9 @@ class Proxy:
                         await self._rest("replies", self._hold_s)
                     await self._deliver(link, "replies", link.client, reply)
                     self.replies += 1
+                    link.refused = deque((behind - 1, answer) for behind, answer in link.refused)
+                    while link.refused and link.refused[0][0] <= 0:
+                        link.client.write(link.refused.popleft()[1])
 
     def _is_lost(self, request: bytes) -> bool:
         if self._drop_after and self._drop_of in request:
@@ -262,7 +309,7 @@ class Proxy:
             await asyncio.sleep(min(STEP_S, left) if left > 0 else STEP_S)
         while data:
             lane = self._lanes[direction]
-            if lane.swallows:
+            if lane.swallows or link.is_forgotten:
                 link.lost_bytes = True
                 return
             size = max(1, int(lane.rate * STEP_S)) if lane.rate else len(data)

@@ -13,11 +13,12 @@ from crawler.archive.folder import open_or_create
 from crawler.archive.told_log import Told, ToldLog, told_in
 from crawler.engine.server import Change, everything
 from crawler.errors import EngineDown, EngineError
+from crawler.frontier.members import UNDER_WAY, engine_digest
 from crawler.frontier.messages import AddReply
 from crawler.frontier.scripts import AddArgs
 from crawler.model import AddOutcome
 from crawler.worker import retelling as module
-from crawler.worker.retelling import UNDER_WAY, Retelling
+from crawler.worker.retelling import Retelling
 from tests.support.patience import others_run, until
 
 
@@ -35,7 +36,6 @@ class World:
         self.unconfirmed: set[str] = set()  # keys of shards whose replica lacks what was written last
         self.note_told: Any = None
         self.log = ToldLog(open_or_create(folder), "aa11", clock_ms=lambda: 0)
-        self.alive: dict[str, Any] = {}
         self.retelling = Retelling(self, self, self, self.log)  # type: ignore[arg-type]
 
     def doubt(self) -> None:
@@ -79,7 +79,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 @contextlib.asynccontextmanager
 async def running(world: World) -> AsyncIterator[None]:
-    task = asyncio.create_task(world.retelling.run(lambda: world.alive))
+    task = asyncio.create_task(world.retelling.run())
     try:
         yield
     finally:
@@ -135,7 +135,7 @@ async def test_nothing_is_owed_without_room_or_to_one_server(world: World, tmp_p
     alone.send(1, b"url")
     assert not await alone.retelling.owe([1])
     alone.retelling.noticed(Change(everything))
-    assert (alone.note_told, alone.log.paths, alone.retelling.digest) == (None, [], "")
+    assert (alone.note_told, alone.log.paths, alone.retelling.digest) == (None, [], engine_digest("a+b"))
     world.send(1, b"url")
     world.log._bytes = 1 << 40
     assert not await world.retelling.owe([1])
@@ -184,15 +184,6 @@ async def test_partitions_of_a_run_are_noted_again_and_an_ended_run_gets_nothing
         await until(lambda: world.retelling.is_done)
     assert world.touched == [("run", frozenset({2})), ("ended", frozenset({3}))]
     assert world.told == [(2, b"of a run")]
-
-
-async def test_a_member_that_knows_other_primaries_makes_us_look(world: World) -> None:
-    world.alive = {"me": SimpleNamespace(engine=world.retelling.digest), "busy": SimpleNamespace(engine=UNDER_WAY)}
-    async with running(world):
-        await asyncio.sleep(0.05)
-        assert world.doubts == 0
-        world.alive["other"] = SimpleNamespace(engine="another")
-        await until(lambda: world.doubts > 0)
 
 
 async def test_a_session_leaves_when_replicas_have_what_it_sent_or_new_primaries_have_it_again(
