@@ -1,6 +1,7 @@
 """The index: CDXJ lines of commits, written in segments, as pywb reads them, with additional fields of our own."""
 
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -282,7 +283,7 @@ def seal(folder: CrawlFolder, path: Path) -> int:
     """
     try:
         lines = sorted_lines(path)
-        replace_segment(folder, path.with_name(path.name.removesuffix(OPEN_SUFFIX)), lines)
+        replace_segment(folder, path.with_name(path.name.removesuffix(OPEN_SUFFIX)), lines, of=path)
         path.unlink(missing_ok=True)
     except OSError as error:
         raise archive_error("sort", path, error) from None
@@ -345,9 +346,16 @@ def change_lines(
             raise archive_error("write", path, error) from None
 
 
-def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes]) -> None:
-    """Write a segment with these sorted lines and a footer, atomically replacing an existing one. Raises OSError."""
+def replace_segment(folder: CrawlFolder, path: Path, lines: Sequence[bytes], *, of: Path | None = None) -> None:
+    """Write a segment with these sorted lines and a footer, atomically replacing an existing one. It keeps the time of
+    that one, or of the file that the lines are `of`: when the last of them was written. Raises OSError.
+    """
+    try:
+        written_ns = (of or path).stat().st_mtime_ns
+    except FileNotFoundError:
+        written_ns = 0
     replace_durably(path, folder.tmp / path.name, with_footer(lines))
+    os.utime(path, ns=(written_ns, written_ns))
 
 
 def written_lines(path: Path) -> list[bytes]:

@@ -15,7 +15,7 @@ import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from typing import IO
@@ -48,8 +48,10 @@ class MissingFile(msgspec.Struct, frozen=True):
 class IndexReader:
     """One pass over the index. `missing` is complete once `entries` is exhausted."""
 
-    def __init__(self, folder: CrawlFolder) -> None:
+    def __init__(self, folder: CrawlFolder, *, heard: Callable[[CommitEntry], None] | None = None) -> None:
+        """`heard`: called with each line, also with those whose page had one before."""
         self.folder = folder
+        self._heard = heard
         self._segments_missing: list[MissingFile] = []
         self._archives_missing: Counter[str] = Counter()
         self._archives_found: set[str] = set()
@@ -98,6 +100,8 @@ class IndexReader:
                 entry = index.to_entry(line)
                 assert entry is not None, "damaged lines were left out"
                 key = (entry.fingerprint, entry.visit)
+                if self._heard is not None:
+                    self._heard(entry)
                 if key not in seen:
                     seen.add(key)
                     self._check_archive(entry)

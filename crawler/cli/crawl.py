@@ -24,6 +24,7 @@ from crawler.cli.event_loop import raise_file_limit, run_async
 from crawler.cli.export import checked_targets
 from crawler.cli.options import settings_of
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, open_crawl
+from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import permitted, settle
 from crawler.crawl.url_input import sources_of
 from crawler.errors import OutageError, Stopped
@@ -118,6 +119,7 @@ async def _run(
                 await check_engine(settings)
             async with open_crawl(settings, create=True) as opened:
                 crawl, lines = await settle(opened)
+                lines += await check_set_back(crawl)
                 for line in lines:
                     warn(line)
                 signals.on_force = lambda: abandon(crawl)

@@ -310,6 +310,7 @@ def doors_of(crawl: OpenCrawl) -> "RebuildDeps":
         ),
         states=crawl.states,
         crawls=crawl.crawls,
+        leases=crawl.leases,
         seeds=crawl.seeds,
         jobs=crawl.jobs,
         # What a budget of URLs would take in, the next instance takes up.

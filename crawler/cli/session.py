@@ -26,6 +26,7 @@ from crawler.cli.seed import Intake, sitemap_batches
 from crawler.cli.supervising import STOPPING, StopSignals, supervise
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
 from crawler.crawl.seed import Seeder
+from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, complaints, is_plain_file, read_given
 from crawler.errors import ConflictError, CrawlerError, EngineError, OutageError, Stopped, UsageError
@@ -147,7 +148,6 @@ def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> N
 
 EVERY_S = 1.0
 TABLE_EVERY_S = 2.0  # domains cost more to read
-
 TOLD_AFTER_S, TOLD_QUIETLY_AFTER_S = 3.0, 60.0  # of trouble with the engine: a failover of seconds is nothing to tell
 TOLD_AGAIN_S = 10.0  # when there is another reason
 
@@ -296,6 +296,7 @@ class CrawlSession:
         if before.fetched or before.pending:
             await self._check_sites(crawl, before)
         crawl, lines = await settle(crawl)
+        lines += await check_set_back(crawl)
         self._settings = crawl.settings
         for line in lines:
             self._warn(line)

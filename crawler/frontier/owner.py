@@ -585,6 +585,18 @@ class Leases:
                 results.append(Lease(seen.partition, raw[1].decode(), raw[2].decode(), int(raw[3])))
         return results
 
+    async def sequences(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The number of the last commit in each of these partitions. Raises EngineError."""
+        wanted = list(partitions)
+        raw = await self._engine.commands([("HGET", self._keys.meta(p), "sequence") for p in wanted])
+        return {p: int(found or 0) for p, found in zip(wanted, raw, strict=True)}
+
+    async def raise_sequences(self, numbers: Mapping[int, int]) -> None:
+        """The next commits in these partitions get higher numbers than these. Raises EngineError."""
+        await self._engine.run_all(
+            [Call("raise_sequence", (self._keys.meta(p),), (number,)) for p, number in numbers.items()]
+        )
+
     async def release(self, fences: Sequence[Fence]) -> None:
         """Release leases; one that is no longer ours stays. The caller has dropped the partitions before."""
         await self._engine.run_many(

@@ -268,9 +268,9 @@ NAMES = (
     "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_job", "change_queues", "claim",
     "close_run", "count_items", "dead_letter", "defer", "depths", "discard_dead", "drain_log", "extend_claims",
     "heartbeat", "join", "leave", "locate", "log_command", "mark_seen", "names_after", "note_sent", "purge",
-    "read_queues", "recall", "record_crash", "refuse", "release_lease", "reopen", "replace_record", "requeue_dead",
-    "restore", "retry", "return_claims", "return_slot", "spill", "store_jar", "touch_run", "unspill", "url_states",
-    "withdraw",
+    "raise_sequence", "read_queues", "recall", "record_crash", "refuse", "release_lease", "reopen", "replace_record",
+    "requeue_dead", "restore", "retry", "return_claims", "return_slot", "spill", "store_jar", "touch_run", "unspill",
+    "url_states", "withdraw",
 )  # fmt: skip
 SHARED = (  # each uses only what is in those before it
     "_partition", "_pending_url", "_buckets", "_compact", "_counts", "_turns", "_queue", "_borrowed", "_block",

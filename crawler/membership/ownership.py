@@ -117,9 +117,12 @@ class HeldPartitions:
         if held is not None:
             held.sequence = max(held.sequence, sequence)
 
-    def set_back(self, seen: Iterable[Lease]) -> int:
-        """How many commits the engine no longer has, by leases that were read after `lose_all`; counts them once."""
-        return sum(max(0, self._sequences.pop(one.partition, 0) - one.sequence) for one in seen)
+    def set_back(self, seen: Iterable[Lease]) -> dict[int, tuple[int, int]]:
+        """Partitions of which the engine no longer has all commits, by leases that were read after `lose_all`: the
+        number of the last one, and how many are missing. Each is returned once.
+        """
+        known = ((one, self._sequences.pop(one.partition, 0)) for one in seen)
+        return {one.partition: (last, last - one.sequence) for one, last in known if last > one.sequence}
 
     def let_go(self, partition: int) -> Fence | None:
         """Stop holding a partition: the fence to release its lease with. Its dependents are not notified."""
@@ -233,6 +236,7 @@ class Ownership:
         self._takeovers = takeovers
         self._clock_ms = clock_ms
         self._leaving = False
+        self._to_raise: dict[int, int] = {}  # partitions whose next commits must have higher numbers
         self.taken_over = 0  # partitions of dead sessions
 
     async def run(self) -> None:
@@ -253,9 +257,14 @@ class Ownership:
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
         seen = await self._leases.read_there(asked) if asked else []
-        if pages := self._held.set_back(seen):
+        if lost := self._held.set_back(seen):
+            pages = sum(missing for _, missing in lost.values())
             log.warning("engine.set_back", extra={"pages": pages})
             self._listener.set_back(pages)
+            self._to_raise |= {partition: last for partition, (last, _) in lost.items()}
+        if self._to_raise:  # the index has these numbers
+            await self._leases.raise_sequences(self._to_raise)
+            self._to_raise.clear()
         await self._peers.refresh()
         share = set(self._wanted())
         await self._hand_over(share)

@@ -82,6 +82,7 @@ class Rebuild:
         self._routers = {"": deps.router}  # of the crawl itself, and of each active run
         self._has_pruned = False
         self._changes: list[Change] = []  # of servers of the engine, since the rebuild began
+        self._numbers: dict[int, int] = {}  # of the last commit that a partition had, by the lines of the index
 
     async def run(self) -> RebuildReport:
         """Read everything, then bind the folders to the crawl. Raises EngineError, also when a server of the engine was
@@ -124,6 +125,7 @@ class Rebuild:
             self._mend_places(book)
             self._take_damage_out()
             await self._d.crawls.count_from(self._scope_version)
+            await self._d.leases.raise_sequences(self._numbers)  # else the engine seems to be set back
             record, _ = await self._d.crawls.shared()
             await self._d.crawls.mark_partitions(record.partitions)
             self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
@@ -226,7 +228,7 @@ class Rebuild:
         """Remember every committed page. The answers of seeds opened the scope, as the seeds did."""
         router, answers = self._d.router, list[tuple[str, str]]()
         for folder in self._folders:
-            reader = IndexReader(folder)
+            reader = IndexReader(folder, heard=self._note_number)
             async for entry in self._entries(reader, pruned=True):
                 if entry.run:
                     book.add_to_run(entry)
@@ -253,6 +255,10 @@ class Rebuild:
                 "again: restore the files and run this again, or add --refetch"
             )
         await self._open_by(book, answers)
+
+    def _note_number(self, entry: CommitEntry) -> None:
+        partition = self._d.router.placement.of(entry.url)[2]
+        self._numbers[partition] = max(entry.sequence, self._numbers.get(partition, 0))
 
     async def _open_by(self, book: PageBook, answers: Sequence[tuple[str, str]]) -> None:
         """Open the scope as the answers of seeds did: (URL, target of its redirect). Each hop of a chain of redirects

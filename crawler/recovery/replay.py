@@ -18,7 +18,7 @@ from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import unpack_request
 from crawler.frontier.jobs import Jobs, Runs
-from crawler.frontier.owner import Frontier
+from crawler.frontier.owner import Frontier, Leases
 from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DoneUrl, Restoring, Seeds
@@ -174,6 +174,7 @@ class RebuildDeps(msgspec.Struct, frozen=True, kw_only=True):
     restoring: Restoring
     states: BulkLookup
     crawls: Crawls
+    leases: Leases
     seeds: Seeds
     jobs: Jobs
     router: Router

@@ -1,0 +1,67 @@
+"""Was the engine set back while nothing ran? Then its partitions lack commits that the crawl folder's index has.
+
+A commit has a number in its partition, and a line of the index is written when the engine has the commit. After one
+stop a few may be missing (a power cut takes the last two seconds): their pages are fetched again. More are missing when
+the engine was started with an older snapshot or volume.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crawler.archive.last_commits import LastCommit, newest_first
+from crawler.crawl.opening import OpenCrawl
+from crawler.errors import ConflictError
+from crawler.frontier.record import Placement
+from crawler.terminal.text import counted, program
+
+LOST_MAX = 1_000  # commits that may be missing after a stop, or
+LOST_S = 2.0  # all within this time: an engine syncs its file every second, and a busy disk delays that by another one
+READ_MAX = 64  # groups of segments, of some 16,000 lines
+
+
+class _Placed(NamedTuple):
+    partition: int
+    number: int
+    at_s: float
+
+
+async def check_set_back(crawl: OpenCrawl) -> list[str]:
+    """What to tell, before anything is claimed, of commits that are missing in the engine; they are fetched again.
+
+    Raises ConflictError when they are more than one stop can lose.
+    """
+    commits, known, last = newest_first(crawl.folder), dict[int, int](), dict[int, int]()
+    missing, is_cut = list[_Placed](), False
+    for read in range(READ_MAX):
+        found = await asyncio.to_thread(lambda: next(commits, None))
+        placed = await asyncio.to_thread(_placed, found or (), crawl.placement)
+        # After the lines: those of instances that run elsewhere are not ahead of the engine.
+        known |= await crawl.leases.sequences({one.partition for one in placed} - known.keys())
+        ahead = [one for one in placed if one.number > known[one.partition]]
+        if not ahead:
+            break
+        for one in ahead:
+            last[one.partition] = max(one.number, last.get(one.partition, 0))
+        missing += ahead
+        is_cut = read == READ_MAX - 1
+    if not missing:
+        return []
+    number = sum(top - known[partition] for partition, top in last.items())
+    times = [one.at_s for one in missing]
+    if number > LOST_MAX and max(times) - min(times) > LOST_S:
+        raise ConflictError(_refusal(crawl, number, is_cut=is_cut))
+    await crawl.leases.raise_sequences(last)
+    return [f"the engine lost its last writes: {counted(number, 'page is', 'pages are')} fetched again"]
+
+
+def _placed(commits: Sequence[LastCommit], placement: Placement) -> list[_Placed]:
+    return [_Placed(placement.of(one.url)[2], one.number, one.at_s) for one in commits]
+
+
+def _refusal(crawl: OpenCrawl, number: int, *, is_cut: bool) -> str:
+    pages = f"{'at least ' * is_cut}{counted(number, 'page')}"
+    return (
+        f"the engine lacks {pages} that {crawl.folder.root} has: it was started with older data. Start it with its "
+        f"newest data, or run '{program()} rebuild', which adds what it lacks; else these pages would be fetched again"
+    )
