@@ -50,6 +50,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 STARTS_TASKS = {
     "cli/crawl_options.py": "`run_alongside` gathers them",
     "engine/cluster.py": "it repeats until all is well, and only records what it finds; cancelled at the end",
+    "engine/server.py": "it repeats until a primary answers, and only records what it finds; cancelled at the end",
     "engine/client.py": "callers await the results of the calls that it sends",
     "handlers/run.py": "waits for a moment, then leaves user code behind",
     "worker/address_limit.py": "its callback requeues the claim",

@@ -303,10 +303,11 @@ class OneServer:
     async def _look(self) -> None:
         while self.is_in_doubt:
             connection = self._server.client.connection_pool.make_connection()
-            with contextlib.suppress(rex.RedisError, OSError, TimeoutError):
+            with contextlib.suppress(rex.RedisError, OSError), closed_below():
                 async with asyncio.timeout(self._timeout_s):
                     await connection.connect()
-            await connection.disconnect(nowait=True)
+            with contextlib.suppress(rex.RedisError, OSError), closed_below():
+                await connection.disconnect(nowait=True)
             if self.is_in_doubt:
                 await asyncio.sleep(REST_S)
 

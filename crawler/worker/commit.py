@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from crawler.engine.client import Call
 from crawler.errors import EngineDown, EngineError, InvariantError, may_be_of_content
 from crawler.frontier.codec import DeadLetter
@@ -477,7 +479,7 @@ class Committer:
             counters.own_committed += not ack.entry.is_sitemap
             counters.own_bytes += ack.entry.body_bytes
         self._work.activity.response(partition, outcome.claim.queue, ack.entry.status, ack.entry.body_bytes)
-        self._archive.committed(partition, ack.entry)
+        self._archive.committed(partition, replace(ack.entry, sequence=reply.sequence))
         self._wake_queue(outcome.claim, ack.settlement.next_fetch_ms)
 
     def _ended(self, outcome: Failed | Refused | Deferred, reply: AckOutcome | None) -> None:

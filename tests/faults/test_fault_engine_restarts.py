@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from crawler.crawl import set_back
 from crawler.crawl.build import Instance
+from crawler.crawl.opening import open_crawl
+from crawler.crawl.set_back import check_set_back
+from crawler.errors import ConflictError
+from tests.crawl.harness import crawl
 from tests.faults.engine_lab import (
     DurableEngine,
     committed,
@@ -104,6 +109,44 @@ async def test_an_engine_set_back_to_an_older_backup_is_crawled_forward_again(
     assert again > 50
     assert [vars(r)["pages"] for r in caplog.records if r.getMessage() == "engine.set_back"] == [again]
     assert done.instances[0].counters.description()["set_back_pages"] == again
+
+
+@pytest.mark.slow
+async def test_an_engine_set_back_while_nothing_runs_is_noticed_by_its_exact_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of the index have the numbers of their commits, whoever wrote them."""
+    with durable_engine() as engine:
+        files, backup = engine.folder / "appendonlydir", engine.folder / "backup"
+        async with lab(tmp_path, seed=33) as here:
+            settings = here.settings(engine.url)
+            first = await crawl(here.settings(engine.url, crawl__pages_max=40), here.site.web.seeds, instances=2)
+            await asyncio.to_thread(engine.kill)
+            shutil.copytree(files, backup)
+            engine.start()
+            second = await crawl(here.settings(engine.url, crawl__pages_max=150), [], instances=2)
+            assert not first.errors + second.errors
+            async with open_crawl(settings, create=False) as opened:
+                assert await check_set_back(opened) == []
+            await asyncio.to_thread(engine.kill)
+            shutil.rmtree(files)
+            backup.rename(files)
+            engine.start()
+            lost = len(second.entries) - len(first.entries)
+            assert lost > 50
+            assert all(entry.sequence for entry in second.entries)
+            async with open_crawl(settings, create=False) as opened:
+                monkeypatch.setattr(set_back, "LOST_MAX", lost - 1)
+                monkeypatch.setattr(set_back, "LOST_S", 0.0)
+                with pytest.raises(ConflictError, match=f"lacks {lost} pages"):
+                    await check_set_back(opened)
+                monkeypatch.setattr(set_back, "LOST_MAX", lost)
+                (line,) = await check_set_back(opened)
+                assert f"{lost} pages are fetched again" in line
+            third = await crawl(settings, here.site.web.seeds)
+            assert third.statuses == here.site.web.expected(here.site.web.seeds, "any").committed
+            async with open_crawl(settings, create=False) as opened:
+                assert await check_set_back(opened) == []
 
 
 def cut_tail(engine: DurableEngine, n: int) -> int:
