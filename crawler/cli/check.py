@@ -29,6 +29,8 @@ def check_app(settings: "Settings") -> None:
         app = load_app(settings.handlers.app)
     for complaint in app_complaints(settings, app):
         raise UsageError(complaint)
+    for note in _notes(settings):
+        warn(note)
 
 
 def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]:
@@ -54,6 +56,14 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
         if app is not None and site.label and site.label not in app.labels:
             known = ", ".join(sorted(app.labels)) or "none"
             yield f"sites[{number}].label = {site.label!r}: no handler has this label (there are: {known})"
+
+
+def _notes(settings: Settings) -> list[str]:
+    if not any(isinstance(site.cookies, str) for site in settings.sites):
+        return []
+    from crawler.crawl.build import session_notes
+
+    return session_notes(settings)
 
 
 def _has_sessions(settings: Settings, app: "Crawler | None") -> bool:
@@ -105,7 +115,7 @@ def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: lis
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""
         out(f"{file}: nothing is wrong{of_sites}")
-        for line in https_only(settings):
+        for line in (*https_only(settings), *_notes(settings)):
             out(f"  {line}")
     if app is not None and not urls:
         out(f"{settings.handlers.app}: nothing is wrong, {counted(len(app.handlers), 'handler')}")

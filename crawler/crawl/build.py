@@ -39,7 +39,16 @@ from crawler.membership.ownership import EngineRestarts, Ownership
 from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
 from crawler.model import Claim
 from crawler.rules.order import Introductions
-from crawler.runtime.process import OUTAGE, Loop, StopSignal, endless, first_error, monotonic_ms, retry_until_stopped
+from crawler.runtime.process import (
+    OUTAGE,
+    Loop,
+    StopSignal,
+    endless,
+    first_error,
+    monotonic_ms,
+    retry_until_stopped,
+    wall_s,
+)
 from crawler.settings import MembershipSettings, Settings
 from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
@@ -619,10 +628,15 @@ def session_complaints(settings: Settings, app: Crawler | None, environment: Map
     """Keys and files of cookies that can't be read, and what logins lack."""
     for check in (
         lambda: seal_of(settings.cookies, environment),
-        lambda: cookies_of_files(settings.sites),
+        lambda: cookies_of_files(settings.sites, wall_s()),
         lambda: plans_of(app, settings.sites, environment),
     ):
         try:
             check()
         except UsageError as error:
             yield str(error)
+
+
+def session_notes(settings: Settings) -> list[str]:
+    """What is left out of files of cookies, in a sentence each. Raises UsageError."""
+    return cookies_of_files(settings.sites, wall_s()).notes

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from crawler.errors import UsageError
 from crawler.rules.cookie_dates import cookie_date
 from crawler.rules.urls import host_of, is_ip, registrable_domain
 
@@ -25,7 +24,6 @@ AGE_MAX_S = 400 * 86_400.0  # 5.5
 REFRESHED_S = 60.0  # a cookie that lives longer by less is the same
 _CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _BLANKS = b" \t"
-_HTTP_ONLY = "#HttpOnly_"
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -155,8 +153,7 @@ class Jar:
         self._cookies: dict[tuple[str, str, str], Cookie] = {}  # oldest first
         self._bytes, self._bytes_max = 0, bytes_max
         for one in cookies:
-            self._put(one)
-        self._make_room(0.0)
+            self.add(one)
 
     def __len__(self) -> int:
         return len(self._cookies)
@@ -164,6 +161,11 @@ class Jar:
     @property
     def cookies(self) -> list[Cookie]:
         return list(self._cookies.values())
+
+    def add(self, cookie: Cookie) -> None:
+        """Keep a cookie that somebody gave, or that was kept before."""
+        self._put(cookie)
+        self._make_room(0.0)
 
     def take(self, url: str, headers: Iterable[tuple[bytes, bytes]], now_s: float) -> bool:
         """Keep what a response sets; has anything changed?"""
@@ -230,33 +232,6 @@ class Jar:
                 left -= one.size + 3
                 found.add(one.key)
         return [(one.name, one.value) for one in sorted(fitting, key=lambda one: -len(one.path)) if one.key in found]
-
-
-def read_netscape(text: str, name: str) -> list[Cookie]:
-    """The cookies of a file as curl, wget and browsers' extensions write them. Raises UsageError with the line."""
-    found = []
-    for number, given in enumerate(text.split("\n"), 1):
-        line = given.rstrip("\r").removeprefix(_HTTP_ONLY)
-        if not line.strip() or line.startswith("#"):
-            continue
-        fields = line.split("\t")
-        if len(fields) == 6:
-            fields.append("")  # without a value
-        if len(fields) != 7 or not fields[0].strip(".") or not fields[2].startswith("/"):
-            raise UsageError(
-                f"{name} line {number}: expected 7 fields with tabs between them: the format of cookies.txt"
-            )
-        domain, is_below, path, is_secure, expires, key, value = fields
-        if not (f"{key}{value}".isprintable() and expires.strip().isdigit()):
-            raise UsageError(f"{name} line {number}: the cookie has an invalid time, or characters that can't be sent")
-        host = domain.lower().removeprefix(".")
-        found.append(
-            Cookie(
-                name=key, value=value, host=host, domain=host if is_below.upper() == "TRUE" else "", path=path,
-                is_secure=is_secure.upper() == "TRUE", expires_at=float(expires[:12]),
-            )
-        )  # fmt: skip
-    return found
 
 
 def pack_cookies(jar: Jar) -> list[dict[str, Any]]:

@@ -91,6 +91,11 @@ class UrlPattern(msgspec.Struct, frozen=True):
         """Does a host (lower case, without port) match? Then some of its URLs may match."""
         return self._host.fullmatch(host) is not None
 
+    def fits_site(self, host: str) -> bool:
+        """May some URL of the site match that a host belongs to?"""
+        site = registrable_domain(host)
+        return self.fits_host(host) or self.fits_host(site) or self._host.pattern.endswith(re.escape(f".{site}"))
+
     def fits_origin(self, parts: UrlParts) -> bool:
         """Do scheme, host and port match?"""
         if self._scheme and self._scheme != parts.scheme:
@@ -188,7 +193,8 @@ class SiteTable(msgspec.Struct, frozen=True):
         """The keys of the secrets that it adds to requests."""
         site = self.site
         headers = [f"headers.{n}" for n, v in site.headers.items() if is_secret_header(n, v)]
-        return ["auth"] * bool(site.auth) + ["cookies"] * bool(site.cookies) + headers
+        fixed = isinstance(site.cookies, dict) and bool(site.cookies)  # those of a file know where they may go
+        return ["auth"] * bool(site.auth) + ["cookies"] * fixed + headers
 
 
 class SiteRules:

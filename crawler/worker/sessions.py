@@ -19,11 +19,13 @@ from crawler.errors import EngineError, UsageError
 from crawler.frontier.owner import Frontier
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
-from crawler.rules.cookies import Cookie, Jar, read_netscape
-from crawler.rules.scope import SiteRules
+from crawler.rules.cookie_file import CookieFile, read_netscape
+from crawler.rules.cookies import Cookie, Jar
+from crawler.rules.scope import SiteRules, UrlPattern
 from crawler.rules.urls import registrable_domain
 from crawler.runtime.process import wall_s
 from crawler.settings import CookieSettings, SiteSettings
+from crawler.terminal.text import counted
 
 log = logging.getLogger(__name__)
 SESSIONS_MAX = 10_000  # in memory; the one that was used longest ago is forgotten
@@ -104,19 +106,51 @@ def seal_of(settings: CookieSettings, environment: Mapping[str, str]) -> Seal | 
     return Seal(text.strip().encode())
 
 
-def cookies_of_files(sites: Sequence[SiteSettings]) -> dict[str, list[Cookie]]:
-    """What the files of [[sites]] have, by site. Raises UsageError."""
-    found: dict[str, list[Cookie]] = {}
+class CookieFiles(msgspec.Struct, frozen=True):
+    """The cookies with which sessions begin, by site, and what is left out of their files, in a sentence each."""
+
+    by_site: dict[str, list[Cookie]]
+    notes: list[str]
+
+
+def cookies_of_files(sites: Sequence[SiteSettings], now_s: float) -> CookieFiles:
+    """What the files of [[sites]] have for the sites that their tables match. `now_s`: wall clock.
+
+    Raises UsageError.
+    """
+    found, notes = dict[str, list[Cookie]](), list[str]()
     for number, site in enumerate(sites):
         if not isinstance(site.cookies, str) or not site.cookies:
             continue
         try:
-            text = Path(site.cookies).read_text(encoding="utf-8", errors="replace")
+            file = read_netscape(Path(site.cookies).read_bytes(), site.cookies)
         except OSError as error:
             raise UsageError(f"sites[{number}].cookies: can't read {site.cookies}: {error.strerror}") from None
-        for cookie in read_netscape(text, site.cookies):
+        used, note = _used(file, site.match, now_s)
+        if note:
+            notes.append(f"sites[{number}].cookies: {site.cookies}: {note}")
+        for cookie in used:
             found.setdefault(registrable_domain(cookie.host), []).append(cookie)
-    return found
+    return CookieFiles(found, notes)
+
+
+def _used(file: CookieFile, match: str, now_s: float) -> tuple[list[Cookie], str]:
+    """The cookies of a file that its table uses, and a sentence if these are not all."""
+    pattern = UrlPattern.parse(match)
+    ours = [cookie for cookie in file.cookies if pattern.fits_site(cookie.host)]
+    alive = [cookie for cookie in ours if not 0 < cookie.expires_at <= now_s]
+    by_site = dict[str, Jar]()
+    for cookie in alive:
+        by_site.setdefault(registrable_domain(cookie.host), Jar()).add(cookie)
+    used = [cookie for jar in by_site.values() for cookie in jar.cookies]
+    counts = (
+        (file.left_out, "unreadable line", f" ({file.first})"),
+        (len(file.cookies) - len(ours), "cookie", f" of other sites than {match}"),
+        (len(ours) - len(alive), "expired cookie", ""),
+        (len({cookie.key for cookie in alive}) - len(used), "cookie", " beyond what a session keeps"),
+    )
+    without = [f"{counted(count, noun)}{more}" for count, noun, more in counts if count]
+    return used, f"{counted(len(used), 'cookie')}, without {', '.join(without)}" if without else ""
 
 
 class Sessions:
@@ -137,7 +171,10 @@ class Sessions:
         self._seal = seal
         self._crawl = crawl
         self._rules = SiteRules.of(sites, "session")
-        self._files = cookies_of_files(sites)
+        files = cookies_of_files(sites, wall_s())
+        for note in files.notes:
+            log.warning("cookies.left_out", extra={"why": note})
+        self._files = files.by_site
         self._sites = logins | self._files.keys()
         self._known: OrderedDict[tuple[str, str], Session] = OrderedDict()
         self._changed: dict[tuple[str, int], Session] = {}  # by key and epoch: not stored yet, but to be

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.errors import UsageError
-from crawler.rules.cookies import COOKIES_MAX, JAR_BYTES_MAX, SENT_BYTES_MAX, Cookie, Jar, cookie_of, read_netscape
+from crawler.rules.cookies import COOKIES_MAX, JAR_BYTES_MAX, SENT_BYTES_MAX, Jar, cookie_of
 
 NOW_S = 1_795_000_000.0
 URL = "https://www.shop.test/a/b?c=/d"
@@ -100,32 +99,3 @@ def test_no_line_breaks_a_jar_or_a_request(lines: list[bytes]) -> None:
     jar.take(URL, [(b"Set-Cookie", line) for line in lines], NOW_S)
     for name, value in jar.sent_to(URL, NOW_S):
         assert not set(f"{name}{value}") & set("\r\n\0;")
-
-
-def test_the_file_of_browsers_and_curl_is_read() -> None:
-    text = (
-        "# Netscape HTTP Cookie File\n\n"
-        ".shop.test\tTRUE\t/\tTRUE\t1900000000\tsid\tabc=d\r\n"
-        "#HttpOnly_www.shop.test\tFALSE\t/a\tFALSE\t0\tempty\t\n"
-    )
-    assert read_netscape(text, "c.txt") == [
-        Cookie(
-            name="sid", value="abc=d", host="shop.test", domain="shop.test", is_secure=True, expires_at=1_900_000_000
-        ),
-        Cookie(name="empty", value="", host="www.shop.test", path="/a"),
-    ]
-
-
-BAD = (
-    "a b c",
-    "shop.test\tTRUE\t/\tTRUE\tsoon\ta\tb",
-    "shop.test\tTRUE\tx\tTRUE\t0\ta\tb",
-    "\tTRUE\t/\tTRUE\t0\ta\tb",
-    "a.test\tTRUE\t/\tTRUE\t0\ta\t\x01",
-)
-
-
-@pytest.mark.parametrize("line", BAD)
-def test_a_bad_line_of_the_file_is_told_with_its_number(line: str) -> None:
-    with pytest.raises(UsageError, match=r"c\.txt line 2: "):
-        read_netscape(f"# first\n{line}\n", "c.txt")
