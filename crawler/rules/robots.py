@@ -22,6 +22,7 @@ from crawler.model import Decoded, Response
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google does: the rest of a longer line is ignored
 SITEMAPS_MAX = 100  # that are kept of one file; large sites name some dozen, or an index
 DELAY_CHARS_MAX = 32  # a longer number is not a delay
+NAME_CHARS_MAX = 80  # of another agent, as it is shown
 
 _BOM = b"\xef\xbb\xbf"
 _ESCAPED = {byte: f"%{byte:02X}" for byte in range(256) if not (0x20 <= byte < 0x7F or byte == 0x09)}
@@ -34,11 +35,16 @@ _TWO_WORDS = frozenset(("allow", *_USER_AGENT, *_DISALLOW))  # a missing colon i
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """An Allow or Disallow line of our group, its pattern escaped to printable ASCII."""
+    """An Allow or Disallow line of our group, its pattern escaped to printable ASCII.
+
+    `below`: another agent, whose name is nearer. Between it and ours are only lines that don't end a group, such as
+    Crawl-delay or Content-Signal. By RFC 9309 (2.2.1) the rule is for both; who wrote it may have meant otherwise.
+    """
 
     allow: bool
     pattern: str
     line_number: int
+    below: str = ""
 
 
 class _Group(msgspec.Struct):
@@ -56,6 +62,9 @@ class LineReading:
         self.open: list[_Group] = []
         self.delayed: list[_Group] = []  # of the open groups, those that already have their Crawl-delay
         self.closing = False  # a rule was seen: the next User-agent line starts a new group
+        self.is_between = False  # another line than a rule was seen: what names agents from here on is apart
+        self.below = ""  # the last agent that was named apart
+        self.near: list[_Group] = []  # of the open groups, those that were named apart
         self.agents_seen = 0
         self.sitemaps: list[str] = []
 
@@ -64,21 +73,28 @@ class LineReading:
         if key in _USER_AGENT:
             self._user_agent(value)
         elif key in _SITEMAP:
+            self.is_between = True
             if value and len(self.sitemaps) < SITEMAPS_MAX:
                 self.sitemaps.append(value)
         elif key == "allow" or key in _DISALLOW:
             self.closing = True
             if value and self.open:
-                rule = Rule(allow=key == "allow", pattern=value, line_number=number)
+                allow, near = key == "allow", Rule(allow=key == "allow", pattern=value, line_number=number)
+                far = Rule(allow=allow, pattern=value, line_number=number, below=self.below) if self.below else near
                 for group in self.open:
-                    group.rules.append(rule)
-        elif key in _CRAWL_DELAY:
-            self._crawl_delay(value)
+                    group.rules.append(near if any(group is other for other in self.near) else far)
+        elif key:
+            self.is_between = True
+            if key in _CRAWL_DELAY:
+                self._crawl_delay(value)
 
     def _user_agent(self, value: str) -> None:
         self.agents_seen += 1
         if self.closing:
             self.open, self.delayed, self.closing = [], [], False
+            self.is_between, self.below, self.near = False, "", []
+        if self.is_between and self.open:
+            self.below = value[:NAME_CHARS_MAX]
         if value.split(maxsplit=1)[:1] == ["*"]:
             self._enter(self.everyone)
         if self.agent and self.agent in map(token_of, value.split(",")):
@@ -86,6 +102,8 @@ class LineReading:
 
     def _enter(self, group: _Group) -> None:
         group.named = True
+        if self.below:
+            self.near.append(group)
         if not any(group is other for other in self.open):
             self.open.append(group)
 
@@ -147,9 +165,30 @@ def is_like_robots(body: bytes) -> bool:
     return b"\0" not in body and (not keys or not _KEYS.isdisjoint(keys))
 
 
+# No-break spaces, marks without width and the like, which copying from pages and word processors leaves. They are cut
+# where ASCII blanks are, or a rule would be another one, and a forbidden page be fetched.
+_WHITE = "\x85\xa0\u1680\u180e\u2028\u2029\u202f\u205f\u2060\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x2010)))
+_WHITES = dict.fromkeys(map(ord, _WHITE), " ")
+_ALL_WHITE = f"{_WHITE} \t\v\f"
+
+
+def _trimmed(line: bytes) -> bytes:
+    """A line without white space beyond ASCII around its key and its value; inside of the value it stays."""
+    try:
+        text, coding = line.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, coding = line.decode("latin-1"), "latin-1"
+    key, colon, value = text.partition(":")
+    if not colon:
+        key, colon, value = text.strip(_ALL_WHITE).translate(_WHITES).partition(" ")
+    return f"{key.translate(_WHITES)}{colon}{value.strip(_ALL_WHITE)}".encode(coding)
+
+
 def _key_and_value(line: bytes) -> tuple[str, str]:
     """A line's key in lower case and its value, escaped to printable ASCII; ("", "") for any other line."""
     text = line.partition(b"#")[0]
+    if not text.isascii():
+        text = _trimmed(text)
     before, colon, value = text.partition(b":")
     key = " ".join(map(_escaped, before.lower().split()))
     if not colon or key not in _TWO_WORDS:
@@ -188,6 +227,7 @@ class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool
     line_number: int = 0
     line: str = ""
+    below: str = ""  # as of a rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +303,7 @@ class RobotsRules:
         if rule is None:
             return RobotsVerdict(allowed=True)
         line = f"{'Allow' if rule.allow else 'Disallow'}: {rule.pattern}"
-        return RobotsVerdict(allowed=rule.allow, line_number=rule.line_number, line=line)
+        return RobotsVerdict(allowed=rule.allow, line_number=rule.line_number, line=line, below=rule.below)
 
     def our_group(self) -> bytes:
         """The rules for our agent, for storage; `stored` reads them back."""
@@ -457,7 +497,7 @@ def _bounded(rules: Iterable[Rule], *, wildcard_rules_max: int = WILDCARD_RULES_
             kept.append(rule)
         elif not rule.allow:
             pattern = rule.pattern.partition("*")[0].rstrip("$") or "/"  # a "$" at its end would be another
-            kept.append(Rule(allow=False, pattern=pattern, line_number=rule.line_number))
+            kept.append(msgspec.structs.replace(rule, pattern=pattern))
     return tuple(kept)
 
 

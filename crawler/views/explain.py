@@ -155,6 +155,7 @@ class RobotsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     line_number: int  # 0: no rule matches
     line: str
     note: str
+    below: str = ""  # another agent, whose name is nearer to the line than ours: by RFC 9309 it is for both
 
 
 class TrapAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -421,6 +422,7 @@ def record_of(f: Facts) -> Explanation:
             line_number=v.line_number if v else 0,
             line=v.line if v else "",
             note=f.robots.note,
+            below=v.below if v else "",
         ),
         trap=TrapAnswer(rule=f.traps.rule, why=f.traps.why) if f.traps.rule else None,
         seen=w.seen,
@@ -461,7 +463,8 @@ def _robots(robots: RobotsFact) -> str:
     v = robots.verdict
     line = f"line {v.line_number}: {v.line}" if v.line_number else "no rule matches"
     when = f", read at {moment(robots.read_at)}" if robots.read_at else ""
-    return f"{'allowed' if v.allowed else 'forbidden'} ({line}{when})"
+    below = f", which is below User-agent: {v.below}, in one group with ours by RFC 9309" if v.below else ""
+    return f"{'allowed' if v.allowed else 'forbidden'} ({line}{below}{when})"
 
 
 def _seen(f: Facts) -> str:
