@@ -10,7 +10,7 @@ from crawler.errors import UsageError
 from crawler.rules.scope import complaints
 from crawler.settings import FromEnvironment, SiteSettings, load
 from crawler.settings.kept import kept_of
-from crawler.settings.proxies import Proxy, ProxyVariables, proxies_of, proxy_of, shown_proxy
+from crawler.settings.proxies import Proxy, ProxyVariables, is_direct, proxies_of, proxy_of, shown_proxy
 from crawler.views.report import sources_of
 
 SECRET = "hunter2hunter2"
@@ -97,17 +97,52 @@ def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "direct.test, .below.test,10.0.0.1,port.test:8080")
     found = ProxyVariables()
 
-    def proxy_for(scheme: str, host: str, port: int = 80) -> str:
-        return str(found.proxy_for(scheme, host, port) or "")
+    def proxy_for(scheme: str, host: str) -> str:
+        return str(found.proxy_for(scheme, host) or "")
 
     assert proxy_for("http", "h.test") == "http://lower:1"
-    assert proxy_for("https", "h.test", 443) == "socks5://all:2"
+    assert proxy_for("https", "h.test") == "socks5://all:2"
     for host in ("direct.test", "www.direct.test", "www.below.test", "10.0.0.1"):
         assert proxy_for("https", host) == ""
-    assert (proxy_for("http", "port.test", 8080), proxy_for("http", "port.test")) == ("", "http://lower:1")
+    assert proxy_for("http", "port.test") == "http://lower:1"
     assert proxy_for("http", "indirect.test") == "http://lower:1"
     monkeypatch.setenv("no_proxy", "*")
-    assert ProxyVariables().proxy_for("http", "h.test", 80) is None
+    assert ProxyVariables().proxy_for("http", "h.test") is None
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "direct", "through"),
+    [
+        ("", [], ["h.test", "10.0.0.1"]),
+        ("h.test", ["h.test", "www.h.test", "H.TEST", "h.test."], ["xh.test", "h.test.org", "test"]),
+        (".h.test", ["h.test", "www.h.test"], ["xh.test"]),
+        ("h.test.", ["h.test", "www.h.test", "h.test."], ["xh.test"]),
+        ("H.Test", ["h.test"], []),
+        ("a.test b.test", ["a.test", "b.test"], ["c.test"]),
+        ("a.test,b.test , c.test\td.test", ["a.test", "b.test", "c.test", "d.test"], ["e.test"]),
+        ("a.test,,", ["a.test"], ["b.test"]),
+        (".,..", [], ["a.test"]),
+        ("a.test:8080", [], ["a.test"]),
+        ("*", ["h.test", "10.0.0.1", "::1"], []),
+        (" * ", ["h.test"], []),
+        ("*,h.test", ["h.test"], ["i.test"]),
+        ("*.h.test", [], ["h.test", "www.h.test"]),
+        ("10.0.0.1", ["10.0.0.1"], ["10.0.0.10", "110.0.0.1"]),
+        ("10.0.0.1:80", [], ["10.0.0.1"]),
+        ("10.0.0.0/8", ["10.0.0.1", "10.255.255.255"], ["11.0.0.1", "h.test"]),
+        ("10.1.2.3/8", ["10.0.0.1"], ["11.0.0.1"]),
+        ("192.168.0.0/16 172.16.0.0/12", ["192.168.7.7", "172.31.0.1"], ["172.32.0.1"]),
+        ("10.0.0.0/33,0.0.0.0/x", [], ["10.0.0.1"]),
+        ("0.0.0.1", [], ["10.0.0.1"]),
+        ("::1", ["::1", "[::1]"], ["::2"]),
+        ("[::1]", ["::1"], ["::2"]),
+        ("fd00::/8", ["fd00::1"], ["fe80::1", "10.0.0.1"]),
+        ("[fd00::]/8", ["fd00::1"], ["fe80::1"]),
+        ("1", [], ["10.0.0.1", "h.1x"]),
+    ],
+)
+def test_who_is_reached_directly_is_as_in_curl(no_proxy: str, direct: list[str], through: list[str]) -> None:
+    assert [host for host in (*direct, *through) if is_direct(host, no_proxy)] == direct
 
 
 def test_a_proxy_is_not_a_setting_of_the_crawl() -> None:

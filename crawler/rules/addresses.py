@@ -120,8 +120,13 @@ def check_address(address: str, *, allow_private: bool) -> None:
         raise AddressRefusedError(address)
 
 
-# RFC 6761 6.3, RFC 6762 3, RFC 8375 4, and ".internal", which ICANN reserved for private use in 2024.
-_PRIVATE_DOMAINS = frozenset(("localhost", "local", "internal"))
+# RFC 6761 6.3, RFC 6762 3 and G, RFC 8375 4, ".internal", which ICANN reserved for private use in 2024, and names that
+# it will not delegate because so many networks use them (corp, home, mail). Clusters have .svc; .onion (RFC 7686) and
+# .alt (RFC 9476) are no names of DNS.
+_PRIVATE_DOMAINS = frozenset(
+    ("localhost", "localdomain", "local", "internal", "intranet", "private", "corp", "home", "lan", "mail", "svc",
+     "onion", "alt")
+)  # fmt: skip
 _PRIVATE_ZONES = ("home.arpa", "localhost.localdomain")
 
 

@@ -4,6 +4,7 @@ No message of this file has any part of a URL but its scheme: anything else may 
 """
 
 import contextlib
+import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -94,19 +95,37 @@ class ProxyVariables:
         except ValueError as error:
             raise ValueError(f"the environment variable {name}_proxy: {error}") from None
 
-    def proxy_for(self, scheme: str, host: str, port: int) -> Proxy | None:
-        """The one for an origin; None: it is reached directly."""
-        from urllib.request import proxy_bypass
-
+    def proxy_for(self, scheme: str, host: str) -> Proxy | None:
+        """The one for the origins of a host, which has no brackets; None: it is reached directly."""
         found = self._proxies.get(scheme) or self._proxies.get("all")
-        if found is None or proxy_bypass(f"{host}:{port}", self._named):
-            return None
-        return found
+        return None if found is None or is_direct(host, self._named.get("no", "")) else found
 
     @property
     def proxies(self) -> list[Proxy]:
         """All that they name."""
         return list(self._proxies.values())
+
+
+def is_direct(host: str, no_proxy: str) -> bool:
+    """Does the variable name this host, or a domain or network that it is in? As curl reads it: commas or blanks
+    between names, a dot in front or behind makes no difference, networks are CIDR, a name with a port does not count.
+    """
+    if no_proxy.strip() == "*":
+        return True
+    host = host.strip("[]").rstrip(".").lower()
+    names = [name.strip(".") for name in no_proxy.lower().replace(",", " ").split()]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return any(name and (host == name or host.endswith(f".{name}")) for name in names)
+    return any(address in network for network in map(_network_of, names) if network is not None)
+
+
+def _network_of(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(name.replace("[", "").replace("]", ""), strict=False)
+    except ValueError:
+        return None
 
 
 def value_of(text: Text, environment: Mapping[str, str]) -> str:

@@ -101,7 +101,7 @@ class Routes:
         for table in tables:
             return self._of_tables[table.number]
         if self._variables is not None:
-            return self._variables.proxy_for(origin.scheme, origin.host.strip("[]"), origin.port)
+            return self._variables.proxy_for(origin.scheme, origin.host.strip("[]"))
         return self._common
 
     def troubles(self, *, now_ms: int) -> list[str]:

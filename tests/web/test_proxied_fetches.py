@@ -120,7 +120,9 @@ async def test_with_a_gateway_nothing_goes_through_a_proxy() -> None:
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1", "[::1]", "10.0.0.8", "169.254.169.254", "[::ffff:7f00:1]", "localhost", "a.localhost", "intranet",
-     "metadata.google.internal", "printer.local", "nas.home.arpa", "localhost."],
+     "metadata.google.internal", "printer.local", "nas.home.arpa", "localhost.",
+     "nas.lan", "wiki.corp", "box.home", "x.intranet", "y.private", "mx.mail", "a.localdomain",
+     "a.localhost.localdomain", "kubernetes.default.svc", "KUBERNETES.DEFAULT.SVC.", "expyuzz4wqqyqhjn.onion", "a.alt"],
 )  # fmt: skip
 async def test_private_targets_are_refused_by_their_names(kind: Kind, host: str) -> None:
     async with through(kind) as (proxy, server, fetcher):
