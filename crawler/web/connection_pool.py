@@ -30,10 +30,24 @@ IDLE_PER_REQUEST = 8
 OTHER_FILES = 64
 SOCKETS_MIN = 4
 INSECURE = "; insecure_tls = true in a table [[sites]] of this host accepts it"
+# What OpenSSL says where the issuer of a certificate is neither sent nor known here.
+_NO_ISSUER = (20, 21)  # X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY, ..._UNABLE_TO_VERIFY_LEAF_SIGNATURE
 STALE_MAX = 2  # in a row: then connections to the server are not kept any more
 _HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305 5
 _SWEEP_S = 2.0
 Lookup = Callable[[str], Awaitable[tuple[str, ...]]]  # of a host's addresses; raises LookupFailedError
+
+
+def advice_on(error: ssl.SSLCertVerificationError) -> str:
+    """What to do about a certificate that is not valid."""
+    if error.verify_code not in _NO_ISSUER:
+        return INSECURE
+    paths = ssl.get_default_verify_paths()
+    file = paths.cafile or paths.openssl_cafile
+    return (
+        "; its chain is incomplete: the server does not send the certificate of the issuer, and it is not known here. "
+        f"Set SSL_CERT_FILE to a copy of {file} with that certificate added{INSECURE}"
+    )
 
 
 class ConnectFailedError(Exception):
@@ -230,7 +244,7 @@ class Pool:
                 raise ConnectFailedError(FailureKind.CONNECT, said_by(error)) from None
             self._context_of(origin).forget_session(origin.host)
             if isinstance(error, ssl.SSLCertVerificationError):
-                raise ConnectFailedError(FailureKind.TLS, f"{said_by(error)}{INSECURE}", Fault.TARGET) from None
+                raise ConnectFailedError(FailureKind.TLS, f"{said_by(error)}{advice_on(error)}", Fault.TARGET) from None
             raise ConnectFailedError(FailureKind.TLS, said_by(error)) from None
 
     async def close(self) -> None:

@@ -54,6 +54,24 @@ async def signed_by_nobody(authority: Authority) -> None:
         assert response_of(await fetched(context, insecure_tls=True)).body == b"hello"
 
 
+async def an_incomplete_chain(authority: Authority) -> None:
+    """The message says so, and what it advises helps."""
+    context, missing = authority.incomplete()
+    result = await fetched(context)
+    assert result.failure is not None
+    advice = f"Set SSL_CERT_FILE to a copy of {authority.file} with that certificate added"
+    assert "its chain is incomplete" in result.failure.detail
+    assert advice in result.failure.detail
+    both = missing.with_name("both.pem")
+    both.write_bytes(authority.file.read_bytes() + missing.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(both))
+        assert response_of(await fetched(context)).body == b"hello"
+    other = await fetched(authority.server(expired=True))
+    assert other.failure is not None
+    assert "incomplete" not in other.failure.detail
+
+
 async def trusted_for_one_site(authority: Authority) -> None:
     """A table decides, and the message of a host without one names it. Sessions of these hosts stay among them."""
     context = authority.server(san="DNS:other.test")
@@ -199,6 +217,7 @@ ROWS: dict[str, Case] = {
     "S01-good": good,
     "S01-expired": expired,
     "S01-signed-by-nobody": signed_by_nobody,
+    "S01-an-incomplete-chain": an_incomplete_chain,
     "S01-trusted-for-one-site": trusted_for_one_site,
     "S01-of-another-host": of_another_host,
     "S01-of-a-name-around": of_a_name_around,

@@ -61,6 +61,17 @@ class Authority:
         context.load_cert_chain(self._folder / cert, self._folder / key)
         return context
 
+    def incomplete(self) -> tuple[ssl.SSLContext, Path]:
+        """The server's side with a certificate of an authority below ours, which it does not send; that authority's."""
+        new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 9"
+        self._run(f"{new} -CA ca.pem -CAkey ca.key -subj /CN=middle -addext basicConstraints=critical,CA:TRUE "
+                  "-keyout middle.key -out middle.pem")  # fmt: skip
+        self._run(f"{new} -CA middle.pem -CAkey middle.key -subj /CN=h.test -addext subjectAltName=DNS:h.test "
+                  "-addext basicConstraints=CA:FALSE -keyout leaf.key -out leaf.pem")  # fmt: skip
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self._folder / "leaf.pem", self._folder / "leaf.key")
+        return context, self._folder / "middle.pem"
+
     @contextlib.asynccontextmanager
     async def interactive_server(self) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
         """TLS 1.2, and its port: what is written to it is sent, a line "R" asks for another handshake."""
