@@ -29,7 +29,7 @@ from crawler.settings.schema import Text
 from crawler.web.connection import FREE_BYTES, IDLE, Connection, Share
 from crawler.web.connection_pool import ConnectFailedError, Origin, Pool
 from crawler.web.own_network import OwnNetwork
-from crawler.web.proxy import NO_LOGIN, WRONG_LOGIN, Routes
+from crawler.web.proxy import NO_LOGIN, WANTS_LOGIN, WRONG_LOGIN, Routes
 from crawler.web.resolver import CachingResolver, LookupFailedError
 from crawler.web.response import Head
 
@@ -141,7 +141,6 @@ ACCEPT_ENCODING = "gzip, deflate, br, zstd"
 RETRY_AFTER_MAX_S = 3600.0  # a longer Retry-After counts as this: nobody waits for a month
 _ORIGINS_MAX = 16_384
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})  # also without a body (RFC 9110 8.6)
-PROXY_WANTS_LOGIN = 407
 PROXY_MAY_SAY = 400  # an answer to a whole URL from here on may be the proxy's own
 _NO_ADDITIONS = Additions()
 _CONTROLS = frozenset(chr(n) for n in (*range(0x20), 0x7F) if n != 0x09)  # never in a cookie, but a tab may be
@@ -359,8 +358,8 @@ class Fetcher:
         route = origin.route
         if route is None or route.health is None:
             return None
-        if origin.sends_whole_urls and status == PROXY_WANTS_LOGIN:
-            return self._of_proxy(origin, WRONG_LOGIN if origin.login else NO_LOGIN, Fault.LOGIN)
+        if origin.sends_whole_urls and status == WANTS_LOGIN:
+            return self._of_proxy(origin, WRONG_LOGIN if origin.login else NO_LOGIN, Fault.LIKELY)
         if not origin.sends_whole_urls or status < PROXY_MAY_SAY:
             route.health.served(origin.key, now_ms=_now_ms())
         return None

@@ -24,6 +24,7 @@ from crawler.settings.proxies import FROM_VARIABLES, Proxy, ProxyVariables, prox
 HEAD_BYTES_MAX = 16 * 1024  # of the answer to a CONNECT
 READ_BYTES = 4096
 _HEAD_ENDS = (b"\r\n\r\n", b"\n\n")
+SWITCHING_PROTOCOLS, WANTS_LOGIN, TOO_MANY = 101, 407, 429
 WRONG_LOGIN = "it refuses the user and password of fetch.proxy"
 NO_LOGIN = "it wants a user and a password: write them into the URL of the proxy"
 
@@ -132,10 +133,24 @@ class _Talk:
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
-        self.has_begun = False  # has the proxy said anything?
+        self._has_begun = self._has_named = False
+
+    @property
+    def fault(self) -> Fault:
+        """Whose fault it is that nothing more comes. Silence may be the target's, which the proxy tries to reach; who
+        begins to answer has to end.
+        """
+        if not self._has_named:
+            return Fault.PROXY
+        return Fault.LIKELY if self._has_begun else Fault.EITHER
 
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
+
+    async def name(self, data: bytes) -> None:
+        """Send what names the target."""
+        self._has_named, self._has_begun = True, False
+        await self.send(data)
 
     async def exactly(self, count: int) -> bytes:
         """The next bytes; no more are taken from the socket."""
@@ -146,28 +161,38 @@ class _Talk:
         return found
 
     async def head(self) -> bytes:
-        """A head up to its empty line, behind which nothing may be. Raises ProxyError."""
+        """The head of the final answer, up to its empty line, behind which nothing may be; those before it that only
+        inform (RFC 9110 15.2) are skipped. Raises ProxyError.
+        """
+        taken = looked_at = 0
         while True:
-            looked_at = max(0, len(self._buffer) - len(_HEAD_ENDS[0]))
-            await self._read(READ_BYTES)
             for end in _HEAD_ENDS:
                 at = self._buffer.find(end, looked_at)
                 if at >= 0:
                     break
             else:
-                if len(self._buffer) > HEAD_BYTES_MAX:
-                    raise ProxyError(Fault.PROXY, f"its answer has more than {HEAD_BYTES_MAX // 1024} KiB of headers")
+                at = len(self._buffer)
+            if taken + at > HEAD_BYTES_MAX:
+                raise ProxyError(Fault.LIKELY, f"its answer has more than {HEAD_BYTES_MAX // 1024} KiB of headers")
+            if at == len(self._buffer):
+                looked_at = max(0, at - len(_HEAD_ENDS[0]))
+                await self._read(READ_BYTES)
                 continue
-            head, rest = bytes(self._buffer[:at]), self._buffer[at + len(end) :]
-            if rest and _status_of(head) // 100 == 2:  # of others it is the body
-                raise ProxyError(Fault.PROXY, "it sent something that nobody asked for behind its answer")
+            head = bytes(self._buffer[:at])
+            taken, looked_at = taken + at + len(end), 0
+            del self._buffer[: at + len(end)]
+            status = _status_of(head)
+            if status // 100 == 1 and status != SWITCHING_PROTOCOLS:
+                continue
+            if self._buffer and status // 100 == 2:  # of others it is the body
+                raise ProxyError(Fault.LIKELY, "it sent something that nobody asked for behind its answer")
             return head
 
     async def _read(self, most: int) -> None:
         data = await self._loop.sock_recv(self._sock, most)
         if not data:
             raise ConnectionResetError("closed the connection")
-        self.has_begun = True
+        self._has_begun = True
         self._buffer += data
 
 
@@ -182,29 +207,24 @@ async def pass_through(sock: socket.socket, route: Route, host: str, port: int, 
             else:
                 await _socks(talk, route.proxy, host, port)
     except TimeoutError:
-        raise ProxyError(_fault(talk), "no answer in time") from None
+        raise ProxyError(talk.fault, "no answer in time") from None
     except (OSError, RuntimeError):  # uvloop raises RuntimeError for some errors
-        raise ProxyError(_fault(talk), "it closed the connection without a whole answer") from None
-
-
-def _fault(talk: _Talk) -> Fault:
-    """Silence may be the target's, which the proxy tries to reach. Who begins to answer has to end."""
-    return Fault.PROXY if talk.has_begun else Fault.EITHER
+        raise ProxyError(talk.fault, "it closed the connection without a whole answer") from None
 
 
 async def _connect(talk: _Talk, route: Route, host: str, port: int) -> None:
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    await talk.send(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{route.authorization}\r\n".encode("ascii"))
-    head = await talk.head()
-    status = _status_of(head)
+    await talk.name(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{route.authorization}\r\n".encode("ascii"))
+    status = _status_of(await talk.head())
     if status // 100 == 2:  # success
         return
-    if status == 407:  # Proxy Authentication Required
-        raise ProxyError(Fault.PROXY, WRONG_LOGIN if route.authorization else NO_LOGIN)
-    if not 400 <= status < 600:  # what can end a request
-        raise ProxyError(Fault.PROXY, "its answer to CONNECT is not HTTP")
-    # Nothing of its text is shown: it may repeat what it was sent.
-    raise ProxyError(Fault.REFUSED if status < 500 else Fault.EITHER, f"it answered {status} to CONNECT {target}")
+    if status == WANTS_LOGIN:
+        raise ProxyError(Fault.LIKELY, WRONG_LOGIN if route.authorization else NO_LOGIN)
+    if not 300 <= status < 600:  # what can end a request
+        raise ProxyError(Fault.LIKELY, "its answer to CONNECT is not HTTP")
+    # Nothing else of it counts, and none of its text is shown: it may repeat what it was sent.
+    fault = Fault.BUSY if status == TOO_MANY else Fault.REFUSED if status < 500 else Fault.EITHER
+    raise ProxyError(fault, f"it answered {status} to CONNECT {target}")
 
 
 def _status_of(head: bytes) -> int:
@@ -246,15 +266,15 @@ async def _socks(talk: _Talk, proxy: Proxy, host: str, port: int) -> None:
         await talk.send(bytes((1, len(user))) + user + bytes((len(password),)) + password)
         if (await talk.exactly(2))[1] != 0:
             raise ProxyError(Fault.PROXY, WRONG_LOGIN)
-    await talk.send(bytes((_VERSION, 1, 0)) + _socks_address(host) + port.to_bytes(2, "big"))
+    await talk.name(bytes((_VERSION, 1, 0)) + _socks_address(host) + port.to_bytes(2, "big"))
     version, reply, _, kind = await talk.exactly(4)
     if version != _VERSION:
-        raise ProxyError(Fault.PROXY, _NOT_SOCKS)
+        raise ProxyError(Fault.LIKELY, _NOT_SOCKS)
     if reply:
-        fault, said = _REPLIES.get(reply, (Fault.PROXY, f"reply {reply}"))
+        fault, said = _REPLIES.get(reply, (Fault.LIKELY, f"reply {reply}"))
         raise ProxyError(fault, f"it answered '{said}' to the request for {host}:{port}")
     if kind not in (_NAME, *_ADDRESS_BYTES):
-        raise ProxyError(Fault.PROXY, _NOT_SOCKS)
+        raise ProxyError(Fault.LIKELY, _NOT_SOCKS)
     length = (await talk.exactly(1))[0] if kind == _NAME else _ADDRESS_BYTES[kind]
     await talk.exactly(length + 2)  # the address and port that it connects from
 

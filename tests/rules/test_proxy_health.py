@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from crawler.rules.health import ALONE_MAX, DOMAINS_MAX, TARGETS_MAX, Fault, ProxyHealth
+from crawler.rules.health import ALONE_MAX, DOMAINS_MAX, FIRST_MS, TARGETS_MAX, Fault, ProxyHealth
 
 GIVE_UP_MS = 3_600_000
 A, B, C = "https://a.test", "https://b.test", "https://c.test"
@@ -37,7 +37,7 @@ class Lab:
             self.now_ms += wait_ms
 
 
-@pytest.mark.parametrize("fault", [Fault.EITHER, Fault.REFUSED, Fault.LOGIN])
+@pytest.mark.parametrize("fault", [Fault.EITHER, Fault.REFUSED, Fault.LIKELY])
 def test_a_target_is_at_fault_once_another_was_served(fault: Fault) -> None:
     lab = Lab()
     lab.serves(B)
@@ -91,7 +91,8 @@ def test_what_shows_by_itself_needs_no_witness() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "is_bounded"), [(Fault.EITHER, True), (Fault.REFUSED, False), (Fault.LOGIN, False), (Fault.PROXY, False)]
+    ("fault", "is_bounded"),
+    [(Fault.EITHER, True), (Fault.REFUSED, False), (Fault.BUSY, False), (Fault.LIKELY, False), (Fault.PROXY, False)],
 )
 def test_a_target_that_is_alone_is_at_fault_after_some_attempts(fault: Fault, is_bounded: bool) -> None:
     lab, began_ms = Lab(), 1_000_000
@@ -101,6 +102,55 @@ def test_a_target_that_is_alone_is_at_fault_after_some_attempts(fault: Fault, is
         found.append(lab.fails(A, fault))
     assert found.index(True) + 1 == ALONE_MAX if is_bounded else not any(found)
     assert lab.now_ms - began_ms > 30_000
+
+
+ALL = (Fault.EITHER, Fault.REFUSED, Fault.BUSY, Fault.LIKELY)
+
+
+@pytest.mark.parametrize("fault", ALL)
+def test_few_that_never_answered_are_at_fault_after_some_attempts_where_others_did(fault: Fault) -> None:
+    """The last URLs of a crawl may be such: there is no other to be a witness any more."""
+    lab, began_ms, targets = Lab(), 1_000_000, {f"https://t{n}.test": 0 for n in range(4)}
+    lab.serves(A)
+    while targets:
+        for target in [*targets]:
+            lab.next_try(target)
+            targets[target] += 1
+            if lab.fails(target, fault):
+                assert targets.pop(target) == ALONE_MAX
+    assert 30_000 < lab.now_ms - began_ms < 120_000
+
+
+@pytest.mark.parametrize("fault", ALL)
+def test_while_something_that_answered_before_fails_no_target_is_at_fault(fault: Fault) -> None:
+    lab = Lab()
+    lab.serves(A)
+    for _ in range(3 * ALONE_MAX):
+        for target in (A, B, C):
+            lab.next_try(target)
+            assert not lab.fails(target, fault)
+
+
+@pytest.mark.parametrize("fault", ALL)
+def test_many_that_never_answered_wait_for_a_witness(fault: Fault) -> None:
+    lab, targets = Lab(), [f"https://t{n}.test" for n in range(DOMAINS_MAX)]
+    lab.serves(A)
+    for _ in range(ALONE_MAX + 2):
+        for target in targets:
+            lab.next_try(target)
+            assert not lab.fails(target, fault)
+    lab.serves(A)
+    lab.now_ms += 60_000
+    assert lab.fails(targets[0], fault)
+
+
+def test_being_asked_too_much_counts_only_after_some_attempts() -> None:
+    """429: by chance some are served and others not."""
+    lab, found = Lab(), []
+    for _ in range(ALONE_MAX):
+        found.append(lab.fails(A, Fault.BUSY))
+        lab.serves(B)
+    assert found == [False] * (ALONE_MAX - 1) + [True]
 
 
 def test_a_target_that_answered_before_is_not_at_fault_for_being_alone() -> None:
@@ -113,7 +163,8 @@ def test_a_target_that_answered_before_is_not_at_fault_for_being_alone() -> None
 
 
 @pytest.mark.parametrize(
-    ("fault", "is_bounded"), [(Fault.EITHER, True), (Fault.REFUSED, True), (Fault.LOGIN, False), (Fault.PROXY, False)]
+    ("fault", "is_bounded"),
+    [(Fault.EITHER, True), (Fault.REFUSED, True), (Fault.BUSY, True), (Fault.LIKELY, False), (Fault.PROXY, False)],
 )
 def test_without_a_witness_several_targets_wait_as_long_as_hosts_may_be_silent(fault: Fault, is_bounded: bool) -> None:
     lab, began_ms = Lab(), 1_000_000
@@ -125,13 +176,20 @@ def test_without_a_witness_several_targets_wait_as_long_as_hosts_may_be_silent(f
     assert lab.fails(A, fault) == is_bounded
 
 
-def test_several_domains_that_fail_in_a_row_are_the_proxy_and_one_tries_it() -> None:
-    lab = Lab()
+def fail_many(lab: Lab) -> None:
     for number in range(DOMAINS_MAX):
         assert lab.waits_ms(A) == 0
         assert not lab.fails(f"https://e{number}.test")
+
+
+def test_several_domains_that_fail_in_a_row_are_the_proxy_and_one_tries_it() -> None:
+    lab = Lab()
     others = [f"https://d{n}.test" for n in range(20)]
-    assert all(lab.waits_ms(one) > 0 for one in others)
+    fail_many(lab)
+    for other in others:  # each may try once
+        lab.next_try(other)
+        assert not lab.fails(other)
+    lab.now_ms += 60_000
     pauses = []
     for _ in range(8):
         began_ms = lab.now_ms
@@ -148,6 +206,48 @@ def test_several_domains_that_fail_in_a_row_are_the_proxy_and_one_tries_it() -> 
     assert not lab.fails("https://e0.test"), "it failed because of the proxy"
     lab.serves(B)
     assert lab.fails("https://e0.test")
+
+
+def test_however_many_links_fail_targets_that_answered_go_on() -> None:
+    """A filter refuses what a page links to: that is no reason to stop the others."""
+    lab = Lab()
+    lab.serves(A)
+    fail_many(lab)
+    assert lab.waits_ms(A) == 0
+    for _ in range(3):
+        lab.next_try("https://e0.test")
+        assert not lab.fails("https://e0.test")
+        assert lab.waits_ms(A) == 0
+    assert not lab.fails(A)
+    assert 0 < lab.waits_ms(A) <= 2_000, "it waits for its own pause"
+
+
+def test_new_targets_try_once_one_after_the_other_while_many_fail() -> None:
+    lab, new = Lab(), [f"https://n{n}.test" for n in range(40)]
+    fail_many(lab)
+    began_ms = lab.now_ms
+    waits = [lab.waits_ms(target) for target in new]
+    assert waits == [FIRST_MS * (n + 1) for n in range(len(new))]
+    assert [lab.waits_ms(target) for target in new] == waits, "each has its place"
+    for target in new:
+        lab.next_try(target)
+        assert lab.now_ms - began_ms <= FIRST_MS * len(new)
+        lab.fails(target)
+    assert sum(not lab.waits_ms(target) for target in new) == 1, "one at a time tries it again"
+    lab.now_ms += 60_000
+    assert lab.waits_ms("https://late.test") == FIRST_MS
+
+
+def test_a_proxy_that_takes_no_connections_is_closed_to_those_that_answered_too() -> None:
+    lab = Lab()
+    lab.serves(A)
+    for target in (A, B, C):
+        lab.fails(target, Fault.PROXY)
+    assert lab.waits_ms("https://new.test") > FIRST_MS
+    lab.next_try(B)
+    assert lab.waits_ms(A) > 0
+    lab.serves(B)
+    assert lab.waits_ms(A) == 0
 
 
 def test_the_hosts_of_one_domain_never_stop_a_proxy() -> None:
@@ -194,3 +294,6 @@ def test_memory_is_bounded() -> None:
         lab.fails(f"https://h{number}.d{number}.test")
     assert len(lab.health._troubled) == TARGETS_MAX
     assert len(lab.health._streak) <= TARGETS_MAX
+    for number in range(TARGETS_MAX + 100):
+        lab.waits_ms(f"https://new{number}.test")
+    assert len(lab.health._first) == TARGETS_MAX

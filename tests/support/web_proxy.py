@@ -7,18 +7,21 @@
 Every name is 127.0.0.1 for them. `fault` is what they do to all requests, `faults` what to those for single hosts:
 
 - a number: the status of the answer to a CONNECT, the reply of SOCKS5
-- "drop", "hang", "garbage", "endless", "slow": instead of an answer
+- bytes: the answer
+- "drop", "reset", "hang", "garbage", "endless", "slow": instead of an answer
 - "liar": says that it has connected, and closes
 """
 
 import asyncio
 import contextlib
+import socket
+import struct
 from base64 import b64encode
 from collections.abc import MutableMapping
 from types import TracebackType
 from typing import Literal, Self
 
-Fault = int | Literal["", "drop", "hang", "garbage", "endless", "slow", "liar"]
+Fault = int | bytes | Literal["", "drop", "reset", "hang", "garbage", "endless", "slow", "liar"]
 LOOPBACK = "127.0.0.1"
 FILLER = b"X-Filler: " + 1000 * b"x" + b"\r\n"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\nVia: 1.1 test\r\n\r\n"
@@ -26,6 +29,10 @@ ESTABLISHED = b"HTTP/1.1 200 Connection established\r\nVia: 1.1 test\r\n\r\n"
 
 class _DropError(Exception):
     """Close the connection at once."""
+
+
+class _AnsweredError(Exception):
+    """The answer is given; another request may come."""
 
 
 class WebProxy:
@@ -69,6 +76,9 @@ class WebProxy:
         self.connections += 1
         try:
             await (self._http(reader, writer) if self.kind == "http" else self._socks(reader, writer))
+        except _AnsweredError:
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await reader.read()  # until the client ends it
         except (_DropError, OSError, EOFError, asyncio.CancelledError):
             pass
         finally:
@@ -80,7 +90,14 @@ class WebProxy:
         fault = self.faults.get(host, self.fault)
         if isinstance(fault, int):
             return fault
-        if fault == "drop":
+        if isinstance(fault, bytes):
+            writer.write(fault)
+            await writer.drain()
+            raise _AnsweredError
+        if fault in ("drop", "reset"):
+            if fault == "reset":
+                one: socket.socket = writer.get_extra_info("socket")
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             raise _DropError
         if fault == "hang":
             await asyncio.Event().wait()
@@ -108,7 +125,10 @@ class WebProxy:
             place = target if method == "CONNECT" else target.split("/", 3)[2]
             host, _, port = place.rpartition(":")
             self.asked.append((host.strip("[]"), int(port)))
-            status = await self._misbehave(host.strip("[]"), writer)
+            try:
+                status = await self._misbehave(host.strip("[]"), writer)
+            except _AnsweredError:
+                continue
             if not status and self.login and _basic(*self.login) not in head:
                 status = 407
             if status:
@@ -135,7 +155,7 @@ class WebProxy:
         if wanted not in methods:
             writer.write(bytes((5, 0xFF)))
             return
-        if self.fault in ("garbage", "endless", "slow", "hang", "drop"):
+        if self.fault and not isinstance(self.fault, int) and self.fault != "liar":
             await self._misbehave("", writer)
         writer.write(bytes((5, wanted)))
         if self.login:
