@@ -9,7 +9,9 @@ worker nor the other claims of the queue wait for it, and then the claim is back
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from enum import IntEnum
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -24,11 +26,16 @@ from crawler.worker.turn import AwaitAddress, AwaitReach, Requeue
 LINE_PER_REQUEST = 4  # claims that wait in memory, for each request that may be open
 GUESS_MS = 100.0  # assumed duration of a request until one has ended
 WEIGHT = 0.2  # of the last request in the mean
+PARTS = 8  # of an address, one of which slow origins may hold while others wait
+QUICK_PARTS = 4  # one of which is for quick ones alone while they wait
+_T = TypeVar("_T")
 SLOW = ""  # in place of an address: among the slow hosts
 SLOW_SHARE = 0.75  # of the workers
 PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
-WARY_MS = 60_000  # after slow ones held more than their share
-ANSWERED_MAX = 16_384  # origins remembered because they answered; the one that did so first is unknown again
+PATIENT_MS = 10_000  # at an address where nobody is known to be quicker
+SIFTED = 8  # times the limit of an address: so many make way before it is clear that nobody there is quicker
+WARY_MS = 60_000  # after slow ones held more than their share, or others waited at an address
+ANSWERED_MAX = 16_384  # origins remembered because they answered, and because not; the first is unknown again
 ATTEMPTS_MAX = 10_000  # look-ups that have begun: claims wait for a part of their time only
 RESULTS_MAX = 4_096  # kept for claims that have not had their turn since
 LATE_S = 0.5  # how long a claim waits for a name or a connection
@@ -36,16 +43,45 @@ LATE_KEPT_MS = 60_000  # how long what came later counts
 KEPT_MAX = 10_000  # addresses remembered although none of their requests is open
 
 
-class Address(msgspec.Struct):
-    """State of one address: open requests, their mean duration, and the time up to which all slots are promised."""
+class Kind(IntEnum):
+    """How long a request to an origin is expected to take; the later ones have a part of each address only."""
 
-    open: int = 0
-    mean_ms: float = GUESS_MS
-    promised_ms: float = 0.0
+    QUICK = 0  # its last answer came promptly
+    UNTRIED = 1  # it has not answered yet, and was not found to be slow
+    SLOW = 2  # its last request took long, whether it was answered or not
+
+
+class Address(msgspec.Struct):
+    """State of one address. By kind: open requests, their mean duration, the time up to which all slots are promised,
+    and until when origins of that kind rest while others wait.
+    """
+
+    open: list[int] = msgspec.field(default_factory=lambda: [0] * len(Kind))
+    mean_ms: list[float] = msgspec.field(default_factory=lambda: [GUESS_MS] * len(Kind))
+    promised_ms: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(Kind))
+    rest_until_ms: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(Kind))
+    wanted_until_ms: int = 0  # quick origins have waited for it a while ago
+    prompt_until_ms: int = 0  # some requests ended promptly a while ago
+    made_way: int = 0  # requests, since one ended promptly
+    next_kind: int = 0  # whose waiting claim is woken next
+
+
+def line_of(address: str, kind: Kind) -> str:
+    """Where claims of a kind wait for room at an address."""
+    return f"{address} {kind.value}" if kind else address
+
+
+def address_of(line: str) -> str:
+    """The address of a line."""
+    return line.partition(" ")[0]
 
 
 class AddressLimiter:
-    """Admits requests, lets claims wait or requeues them. `sharers`: number of instances that share the limit."""
+    """Admits requests, lets claims wait or requeues them. `sharers`: number of instances that share the limit.
+
+    While others wait, slow origins hold at most an eighth of an address, and a quarter is kept from untried ones, too.
+    Where that is less than one request, they rest between two of them.
+    """
 
     def __init__(self, scheduler: Scheduler, *, limit: int, sharers: Callable[[], int] = lambda: 1) -> None:
         self._scheduler = scheduler
@@ -53,44 +89,111 @@ class AddressLimiter:
         self._sharers = sharers
         self._known: dict[str, Address] = {}
 
-    def enter(self, address: str) -> AwaitAddress | Requeue | None:
+    def enter(self, address: str, kind: Kind = Kind.QUICK) -> AwaitAddress | Requeue | None:
         """None when a request may be opened, which `left` must end; otherwise how the turn ends."""
         self._follow()
         at = self._known.get(address)
         if at is None:
             at = self._known[address] = Address()
-        if at.open < self._limit:
-            at.open += 1
-            return None
-        waiting = self._scheduler.waiting_at(address)
-        if waiting < LINE_PER_REQUEST * self._limit:
-            return AwaitAddress(address)
         now_ms = monotonic_ms()
-        each_ms = at.mean_ms / self._limit
-        at.promised_ms = max(at.promised_ms, now_ms + waiting * each_ms) + each_ms
-        return Requeue(wait_ms=int(at.promised_ms) - now_ms)
+        if self._room(address, at, kind, now_ms) > 0:
+            at.open[kind] += 1
+            return None
+        if kind is Kind.QUICK:
+            at.wanted_until_ms = now_ms + WARY_MS
+        if kind is not Kind.SLOW and self._limit < PARTS and not at.rest_until_ms[Kind.SLOW]:
+            at.rest_until_ms[Kind.SLOW] = now_ms + WARY_MS
+        line = line_of(address, kind)
+        waiting = self._waiting(address, kind)
+        if waiting < LINE_PER_REQUEST * self._limit:
+            return AwaitAddress(line)
+        each_ms = at.mean_ms[kind] / max(1, self._limit >> kind)
+        at.promised_ms[kind] = max(at.promised_ms[kind], now_ms + waiting * each_ms) + each_ms
+        return Requeue(wait_ms=int(at.promised_ms[kind]) - now_ms)
+
+    def _waiting(self, address: str, kind: Kind) -> int:
+        return self._scheduler.waiting_at(line_of(address, kind))
+
+    def _room(self, address: str, at: Address, kind: Kind, now_ms: int) -> int:
+        """How many more requests of a kind may be opened."""
+        limit, slow = self._limit, at.open[Kind.SLOW]
+        room = limit - sum(at.open)
+        if kind is Kind.QUICK or room <= 0:
+            return room
+        for_quick = at.wanted_until_ms > now_ms
+        for_others = for_quick or (kind is Kind.SLOW and self._waiting(address, Kind.UNTRIED) > 0)
+        if for_others and at.rest_until_ms[kind] > now_ms:
+            return 0
+        if kind is Kind.SLOW:
+            room = min(room, max(1, limit // PARTS if for_others else int(SLOW_SHARE * limit)) - slow)
+        if for_quick and limit > 1:
+            room = min(room, limit - max(1, limit // QUICK_PARTS) - slow - at.open[Kind.UNTRIED])
+        return room
 
     def open_at(self, address: str) -> int:
         """How many requests are open to an address."""
-        return self._known[address].open if address in self._known else 0
+        return sum(self._known[address].open) if address in self._known else 0
 
-    def left(self, address: str, *, took_ms: int) -> None:
-        """A request to this address has ended."""
+    def patience_ms(self, address: str) -> int:
+        """How long a request there may take before it makes way for others. Longer where many did so and nobody was
+        found to be quicker: what all hosts of an address do is not the fault of one.
+        """
+        at = self._known.get(address)
+        if at is None or at.prompt_until_ms > monotonic_ms() or at.made_way < SIFTED * self._limit:
+            return PROMPT_MS
+        return PATIENT_MS
+
+    def make_way(self, address: str, held: int) -> int:
+        """How many of `held` requests there, which took longer than patience lasts, are to make way: others wait, and
+        they hold more than the share of slow ones.
+        """
+        at, now_ms = self._known.get(address), monotonic_ms()
+        waiting = [kind for kind in (Kind.QUICK, Kind.UNTRIED) if self._waiting(address, kind)]
+        if at is None or all(self._room(address, at, kind, now_ms) > 0 for kind in waiting):
+            return 0
+        more = min(held, max(0, at.open[Kind.SLOW] + held - self._limit // PARTS))
+        at.made_way += more
+        return more
+
+    def left(self, address: str, kind: Kind = Kind.QUICK, *, took_ms: int | None) -> None:
+        """A request to this address has ended; `took_ms`: None when there was none after all."""
         self._follow()
-        at = self._known[address]
-        at.open -= 1
-        at.mean_ms += WEIGHT * (took_ms - at.mean_ms)
-        if not at.open and (at.promised_ms <= monotonic_ms() or len(self._known) > KEPT_MAX):
+        at, now_ms = self._known[address], monotonic_ms()
+        at.open[kind] -= 1
+        if took_ms is not None:
+            at.mean_ms[kind] += WEIGHT * (took_ms - at.mean_ms[kind])
+            at.rest_until_ms[kind] = now_ms + self._rest_factor(kind) * took_ms
+            if took_ms < PROMPT_MS:
+                at.prompt_until_ms, at.made_way = now_ms + WARY_MS, 0
+        is_over = max(*at.promised_ms, *at.rest_until_ms, at.wanted_until_ms) <= now_ms
+        if not sum(at.open) and (is_over or len(self._known) > KEPT_MAX):
             del self._known[address]
-        if at.open < self._limit:  # not so after the share has shrunk, until enough requests have ended
-            self._scheduler.wake_one(address)
+        if sum(at.open) < self._limit:  # not so after the share has shrunk, until enough requests have ended
+            self._wake_one(address, at, now_ms)
+
+    def _rest_factor(self, kind: Kind) -> int:
+        if kind is Kind.SLOW and self._limit < PARTS:
+            return PARTS - 1
+        return 1 if kind is Kind.UNTRIED and self._limit == 1 else 0
+
+    def _wake_one(self, address: str, at: Address, now_ms: int) -> None:
+        """Wake a claim that waits at an address, of each kind in turn that has room."""
+        for n in range(len(Kind)):
+            kind = Kind((at.next_kind + n) % len(Kind))
+            if self._waiting(address, kind) and self._room(address, at, kind, now_ms) > 0:
+                at.next_kind = (kind + 1) % len(Kind)
+                self._scheduler.wake_one(line_of(address, kind))
+                return
 
     def wake(self, address: str) -> None:
         """Wake as many claims that wait at an address as it has room for: those that were woken before may have ended
         without a request.
         """
-        for _ in range(self._limit - self.open_at(address)):
-            self._scheduler.wake_one(address)
+        at, now_ms = self._known.get(address) or Address(), monotonic_ms()
+        if self._waiting(address, Kind.QUICK):
+            at.wanted_until_ms = now_ms + WARY_MS
+        for _ in range(self._limit - sum(at.open)):
+            self._wake_one(address, at, now_ms)
 
     def _follow(self) -> None:
         """Follow the number of instances. When the share has grown, wake as many waiting claims."""
@@ -98,7 +201,7 @@ class AddressLimiter:
         more, self._limit = limit - self._limit, limit
         for address in [*self._known] if more > 0 else ():
             for _ in range(more):
-                self._scheduler.wake_one(address)
+                self._wake_one(address, self._known[address], monotonic_ms())
 
 
 class SlowHosts:
@@ -113,6 +216,7 @@ class SlowHosts:
         self._wary_until_ms = 0
         self._limiter = AddressLimiter(scheduler, limit=self.most)
         self._held_ms: OrderedDict[str, int] = OrderedDict()  # origins that answered: how long that took
+        self._silent: OrderedDict[str, None] = OrderedDict()  # those that did not, for longer than that
 
     def has_answered(self, origin: str) -> bool:
         """Has it answered lately, as far as known?"""
@@ -121,6 +225,12 @@ class SlowHosts:
     def is_quick(self, origin: str) -> bool:
         """Has it answered lately, and quickly?"""
         return self._held_ms.get(origin, PROMPT_MS) < PROMPT_MS
+
+    def kind_of(self, origin: str) -> Kind:
+        """What is expected of a request to it, for its address."""
+        if origin in self._held_ms:
+            return Kind.QUICK if self.is_quick(origin) else Kind.SLOW
+        return Kind.SLOW if origin in self._silent else Kind.UNTRIED
 
     def is_limited(self, origin: str) -> bool:
         """Does a request to it need a part of the share?"""
@@ -156,11 +266,18 @@ class SlowHosts:
         """A worker was held for a request to this origin."""
         if not answered:
             self._held_ms.pop(origin, None)
+            if took_ms >= PROMPT_MS:
+                _remember(self._silent, origin, None)
             return
-        self._held_ms[origin] = took_ms
-        self._held_ms.move_to_end(origin)
-        if len(self._held_ms) > ANSWERED_MAX:
-            self._held_ms.popitem(last=False)
+        self._silent.pop(origin, None)
+        _remember(self._held_ms, origin, took_ms)
+
+
+def _remember(known: OrderedDict[str, _T], origin: str, value: _T) -> None:
+    known[origin] = value
+    known.move_to_end(origin)
+    if len(known) > ANSWERED_MAX:
+        known.popitem(last=False)
 
 
 class Reached(msgspec.Struct, frozen=True):

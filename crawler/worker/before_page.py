@@ -122,7 +122,7 @@ class RobotsTurns:
             sent.append(monotonic_ms())
             turn.sent()
 
-        worker = self.requests.add(claim, is_quick=turn.is_quick)
+        worker = self.requests.add(claim, is_quick=turn.is_quick, address=turn.address)
         try:
             result = await self._gate.read(claim, before_send, working=turn.mark)
         except (NotEntitledError, EngineError, asyncio.CancelledError) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from functools import partial
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from crawler.rules.health import CrashAction, HostAction
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import Settings
-from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Reached, Reaching, SlowHosts
+from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Kind, Reached, Reaching, SlowHosts, address_of
 from crawler.worker.answers import Answers, attempt_failed, delivered
 from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, OwnWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
@@ -189,16 +190,18 @@ class FetchStage:
     async def _exchange(self, turn: Turn, address: str) -> TurnEnd:
         """The request of a turn, and what its answer means; another end while there is no room for it."""
         slot, origin = turn.slot, origin_of(turn.claim.url)
-        if (full := self._hosts.addresses.enter(address)) is not None:
+        kind = self._slow_hosts.kind_of(origin)
+        if (full := self._hosts.addresses.enter(address, kind)) is not None:
             return full
-        was_quick = self._slow_hosts.is_quick(origin)
+        was_quick = kind is Kind.QUICK
+        turn.address = "" if kind is Kind.SLOW else address
         turn.is_quick = not self._slow_hosts.is_limited(origin)
         if not turn.is_quick and (full := self._slow_hosts.enter()) is not None:
-            self._hosts.addresses.left(address, took_ms=0)
+            self._hosts.addresses.left(address, kind, took_ms=None)
             return full
         turn.is_apart = slot.doubts > 0 and not was_quick and slot.answered not in ("", origin)
         slot.is_apart = slot.is_apart or turn.is_apart
-        began_ms = monotonic_ms()
+        began_ms, answered = monotonic_ms(), None
         try:
             answered = await self._request(turn)
         except BaseException:
@@ -206,7 +209,7 @@ class FetchStage:
             raise
         finally:
             took_ms = monotonic_ms() - began_ms
-            self._hosts.addresses.left(address, took_ms=took_ms)
+            self._hosts.addresses.left(address, kind, took_ms=took_ms)
             if not turn.is_quick:
                 self._slow_hosts.left(took_ms=took_ms)
             if turn.is_apart:
@@ -214,7 +217,8 @@ class FetchStage:
             has_answered = slot.answered == origin and not self._hosts.policy.has_failed(origin)
             if has_answered and not self._slow_hosts.has_answered(origin):
                 slot.doubts = max(0, slot.doubts - 1)
-            self._slow_hosts.note(origin, answered=has_answered, took_ms=took_ms)
+            is_ours = isinstance(answered, SetAside)  # nothing came through a proxy or our own network
+            self._slow_hosts.note(origin, answered=has_answered, took_ms=0 if is_ours else took_ms)
         try:
             return await self._answers.judge(turn, answered) if isinstance(answered, Answered) else answered
         finally:
@@ -394,7 +398,10 @@ class FetchStage:
             cookies = session.jar.sent_to(url, wall_s())  # it has those of the step, too
         before_send = partial(self._before_page, turn, page_request)
         note_sent = partial(self._note_sent, claim) if is_once(claim) else None
-        worker = self._work.requests.add(claim, is_quick=turn.is_quick and note_sent is None)
+        is_repeatable = note_sent is None
+        worker = self._work.requests.add(
+            claim, is_quick=turn.is_quick and is_repeatable, address=turn.address if is_repeatable else ""
+        )  # fmt: skip
         try:
             bytes_max = SITEMAP_BYTES_MAX if claim.label == SITEMAP else None
             result = await self._means.fetcher.fetch(
@@ -474,7 +481,9 @@ class FetchStage:
                 self._work.requests.cut_off_all()
             self._own.watch()
             self._make_way()
-            for address in self._work.scheduler.waited_for():
+            waited_for = {address_of(line) for line in self._work.scheduler.waited_for()}
+            self._make_way_at(waited_for)
+            for address in waited_for:
                 if address == SLOW:
                     self._slow_hosts.wake()
                 else:
@@ -492,6 +501,22 @@ class FetchStage:
             self._slow_hosts.beware()
             requests.make_way(workers[:more])
             more -= len(workers[:more])
+
+    def _make_way_at(self, waited_for: Collection[str]) -> None:
+        """The same at addresses that others wait for."""
+        if not waited_for:
+            return
+        addresses = self._hosts.addresses
+        slow = [
+            (one, one.slow_at(waited_for, addresses.patience_ms))
+            for one in (self._work.requests, self._robots.requests)
+        ]
+        for address in {address for _, found in slow for address in found}:
+            more = addresses.make_way(address, sum(len(found.get(address, ())) for _, found in slow))
+            for requests, found in slow:
+                workers = found.get(address, [])[:more]
+                requests.make_way(workers)
+                more -= len(workers)
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Wait until nothing is in flight: neither a request nor a page that is being parsed."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -142,6 +142,7 @@ class OpenRequests:
     def __init__(self) -> None:
         self._claims: dict[Worker, Claim] = {}
         self._began_ms: dict[Worker, int] = {}  # of those that are expected to end quickly, oldest first
+        self._places: dict[Worker, tuple[str, int]] = {}  # with an address: since when
         self._cut_off: set[Worker] = set()
         self._made_way: set[Worker] = set()
 
@@ -150,19 +151,33 @@ class OpenRequests:
         """Claims with an open request."""
         return list(self._claims.values())
 
-    def add(self, claim: Claim, *, is_quick: bool) -> Worker:
-        """The running task waits for an answer from here until `remove`. `is_quick`: a quick one is expected."""
+    def add(self, claim: Claim, *, is_quick: bool, address: str = "") -> Worker:
+        """The running task waits for an answer from here until `remove`. `is_quick`: a quick one is expected.
+        `address`: where it may have to make way for others.
+        """
         worker = asyncio.current_task()
         assert worker is not None
         self._claims[worker] = claim
         if is_quick:
             self._began_ms[worker] = monotonic_ms()
+        if address:
+            self._places[worker] = address, monotonic_ms()
         return worker
 
     def remove(self, worker: Worker) -> None:
         """The worker has its answer, or gave up."""
         del self._claims[worker]
         self._began_ms.pop(worker, None)
+        self._places.pop(worker, None)
+
+    def slow_at(self, addresses: Collection[str], patience_ms: Callable[[str], int]) -> dict[str, list[Worker]]:
+        """By address, those that have been open for longer than patience lasts there, the oldest first."""
+        now_ms, found = monotonic_ms(), dict[str, list[Worker]]()
+        for worker, (address, began_ms) in self._places.items():
+            is_there = address in addresses and worker not in self._cut_off
+            if is_there and now_ms - began_ms >= patience_ms(address):
+                found.setdefault(address, []).append(worker)
+        return found
 
     def slow(self, age_ms: int) -> list[Worker]:
         """Those that were expected to end quickly and have been open for longer, the oldest first."""
@@ -269,6 +284,7 @@ class Turn:
 
     __slots__ = (
         "_scheduler",
+        "address",
         "claim",
         "crash_action",
         "is_apart",
@@ -289,6 +305,7 @@ class Turn:
         self.is_request_over = False
         self.request: Request | None = None  # where users' functions have changed it
         self.is_quick = False  # a quick answer is expected
+        self.address = ""  # where its request may have to make way for others
         self.is_apart = False  # the queue goes on once the request is sent: its origin may not answer
         self.watch: Watch | None = None  # of the session whose page is requested
 

@@ -10,6 +10,9 @@ Crawls an innocent site for some seconds, first alone, then beside the others, f
     tarpits    hosts at eight addresses that send a byte every four seconds, thirty for each of the twelve
     nameless   hosts whose names nobody answers for, thirty for each of the twelve
     links      pages of 600 links of 2 KB to as many domains
+    address    forty tarpits at the address of the innocent site
+    refused    pages that link to sixty https hosts each, for which the proxy of all answers CONNECT with 302
+    unsocked   the same with a SOCKS5 proxy that says "not allowed"
 
 Prints pages per minute of the innocent site, and its share of what it has alone.
 """
@@ -20,7 +23,9 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Literal
 
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
@@ -28,9 +33,24 @@ from crawler.crawl.url_input import GivenUrl
 from crawler.settings import load
 from crawler.testing.dns_server import DnsAnswer, DnsServer
 from scripts.bench_lib import arguments
+from tests.support.web_proxy import WebProxy
 
-KINDS = ("names", "silent", "ports", "robots", "paths", "tarpits", "nameless", "links")
+KINDS = (
+    "names",
+    "silent",
+    "ports",
+    "robots",
+    "paths",
+    "tarpits",
+    "nameless",
+    "links",
+    "address",
+    "refused",
+    "unsocked",
+)
+PROXIES: dict[str, Literal["http", "socks5"]] = {"refused": "http", "unsocked": "socks5"}
 SITES, EACH, INNOCENT = 12, 30, "innocent.test"
+AT_ONE = 40  # tarpits at one address
 DRIP_S = 4.0
 
 
@@ -73,8 +93,14 @@ class Web:
             return [f"http://{INNOCENT}:{self.port}/busy/{host}"]
         if self.kind == "links":
             return [f"http://{n}-{host}.invalid/{'a' * 2000}" for n in range(600)]
+        if self.kind in PROXIES:
+            return [f"https://{one}/" for one in _refused(host)]
         name = {"names": "gone", "silent": "silent", "robots": "busy"}.get(self.kind)
         return [f"http://{name}{n}.{INNOCENT}:{self.port}/{host}" for n in range(60)] if name else []
+
+
+def _refused(host: str) -> list[str]:
+    return [f"no{n}-{host}" for n in range(60)]
 
 
 def _page(body: str, status: str = "200 OK", more: str = "") -> bytes:
@@ -82,8 +108,8 @@ def _page(body: str, status: str = "200 OK", more: str = "") -> bytes:
     return (head + body).encode()
 
 
-async def pages(kind: str, seconds: float) -> int:
-    """How many pages of the innocent site come in this time beside sites of a kind; "": alone."""
+async def pages(kind: str, seconds: float, *, alone: bool = False) -> int:
+    """How many pages of the innocent site come in this time beside sites of a kind, or alone."""
     web = Web(kind)
     server = await asyncio.start_server(web.serve, "127.0.0.1", 0, backlog=1024)
     port = web.port = int(server.sockets[0].getsockname()[1])
@@ -95,14 +121,24 @@ async def pages(kind: str, seconds: float) -> int:
         f"{name}{n}.{INNOCENT}": answer for name, answer in (("gone", gone), ("silent", silent)) for n in range(60)
     }
     names |= {f"nameless{n}.test": silent for n in range(SITES * EACH)}
-    hosts = [f"{kind}{n}.test" for n in range(SITES * (EACH if kind in ("tarpits", "nameless") else 1) * bool(kind))]
-    seeds = [f"http://{host.replace('tarpits', 'tarpit')}:{port}/" for host in (*hosts, INNOCENT)]
+    names |= {f"tarpit-{n}.test": here for n in range(AT_ONE)}
+    count = {"tarpits": SITES * EACH, "nameless": SITES * EACH, "address": AT_ONE}.get(kind, SITES)
+    name = {"tarpits": "tarpit", "address": "tarpit-"}.get(kind, kind)
+    hosts = [f"{name}{n}.test" for n in range(0 if alone else count)]
+    seeds = [f"http://{host}:{port}/" for host in (*hosts, INNOCENT)]
     with tempfile.TemporaryDirectory(prefix="neighbours-") as home:
-        async with server, others, DnsServer(names) as dns:
-            options = {
+        async with AsyncExitStack() as stack:
+            for one in (server, others):
+                await stack.enter_async_context(one)
+            dns = await stack.enter_async_context(DnsServer(names))
+            options: dict[str, object] = {
                 "fetch.allow_private": True, "dns.nameservers": [dns.address], "archive.dir": str(Path(home, "c")),
                 "scope.mode": "any", "crawl.time_max_s": seconds, "membership.drain_timeout_s": 0.5,
             }  # fmt: skip
+            if kind in PROXIES:
+                proxy = await stack.enter_async_context(WebProxy(PROXIES[kind]))
+                proxy.faults = {one: 302 if proxy.kind == "http" else 2 for host in hosts for one in _refused(host)}
+                options["fetch.proxy"] = proxy.url
             async with open_crawl(load(environment={}, options=options), create=True) as crawl:
                 await make_seeder(crawl).add_all([GivenUrl(f"seed {n}", url) for n, url in enumerate(seeds)])
                 async with open_instance(await crawl.reloaded(), node="bench", until_finished=True) as instance:
@@ -118,10 +154,13 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--seconds", type=arguments.positive_float, default=60, help="time that is measured")
     options: argparse.Namespace = parser.parse_args(words)
-    began = time.monotonic()
-    alone = asyncio.run(pages("", options.seconds))
-    print(f"alone: {alone * 60 / options.seconds:.0f} pages/min", flush=True)
-    for kind in options.kind or KINDS:
+    began, alone_of = time.monotonic(), dict[str, int]()
+    kinds: Sequence[str] = options.kind or KINDS
+    for kind in ("", *(kind for kind in kinds if kind in PROXIES)):
+        alone_of[kind] = asyncio.run(pages(kind, options.seconds, alone=True))
+        print(f"alone{f' ({kind})' * bool(kind)}: {alone_of[kind] * 60 / options.seconds:.0f} pages/min", flush=True)
+    for kind in kinds:
+        alone = alone_of.get(kind, alone_of[""])
         found = asyncio.run(pages(kind, options.seconds))
         print(f"beside {kind}: {found * 60 / options.seconds:.0f} pages/min ({found / alone:.0%})", flush=True)
     print(f"took {time.monotonic() - began:.0f} s")

@@ -277,13 +277,21 @@ async def answering(patch: pytest.MonkeyPatch) -> Filled:
     return Filled(len(hosts._held_ms), known(hosts.is_quick(origin(n)) for n in range(MANY)))
 
 
+async def holding(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(address_limit, "ANSWERED_MAX", BOUND)
+    hosts = SlowHosts(scheduler_of(), workers=4)
+    for n in range(MANY):
+        hosts.note(origin(n), answered=False, took_ms=address_limit.PROMPT_MS)
+    return Filled(len(hosts._silent), known(hosts.kind_of(origin(n)) is address_limit.Kind.SLOW for n in range(MANY)))
+
+
 async def addresses(patch: pytest.MonkeyPatch) -> Filled:
     """Each has promised times far ahead, so that it is worth keeping."""
     patch.setattr(address_limit, "KEPT_MAX", BOUND)
     limiter = AddressLimiter(scheduler_of(), limit=1)
     for n in range(MANY):
         assert limiter.enter(str(n)) is None
-        limiter._known[str(n)].promised_ms = 1e15
+        limiter._known[str(n)].promised_ms = [1e15]
         limiter.left(str(n), took_ms=n)
         assert limiter.open_at(str(n)) == 0
     return Filled(len(limiter._known), known(str(n) in limiter._known for n in range(MANY)))
@@ -612,6 +620,16 @@ async def served_targets(patch: pytest.MonkeyPatch) -> Filled:
     return Filled(len(one._answered), known(origin(n) in one._answered for n in range(MANY)))
 
 
+async def new_targets(patch: pytest.MonkeyPatch) -> Filled:
+    patch.setattr(health, "TARGETS_MAX", BOUND)
+    one = ProxyHealth(give_up_ms=1)
+    for n in range(health.DOMAINS_MAX):
+        one.failed(origin(n), str(n), health.Fault.EITHER, "", now_ms=1)
+    for n in range(MANY):
+        one.wait_ms(f"{origin(n)}.new", now_ms=2)
+    return Filled(len(one._first), known(f"{origin(n)}.new" in one._first for n in range(MANY)))
+
+
 Fill = Callable[[pytest.MonkeyPatch], Awaitable[Filled]]
 OLDEST, NEWEST, ALL = "the oldest", "the newest", "all"  # what goes
 FILLS: dict[str, tuple[Fill, str]] = {
@@ -627,12 +645,14 @@ FILLS: dict[str, tuple[Fill, str]] = {
     "results of look-ups": (results, OLDEST),
     "names that came late": (late_names, OLDEST),
     "origins that answered": (answering, OLDEST),
+    "origins that held a request for long": (holding, OLDEST),
     "address counters": (addresses, NEWEST),
     "silent origins": (silent_origins, OLDEST),
     "recalled origins of a queue": (recalled, ALL),
     "last words on origins": (told, OLDEST),
     "targets that a proxy failed for": (troubled_targets, OLDEST),
     "targets that a proxy served": (served_targets, OLDEST),
+    "targets that try a failing proxy for the first time": (new_targets, OLDEST),
     "robots.txt": (robots_entries, OLDEST),
     "bytes of robots.txt": (robots_bytes, OLDEST),
     "robots.txt that are being read": (robots_reads, OLDEST),
