@@ -75,7 +75,7 @@ async def read_crawl(crawl: OpenCrawl, top_domains: int) -> Reading:
     now_s = wall_s()
     totals, overrides = await crawl.stats.totals(), await crawl.operator.overrides()
     members = await crawl.members.read()
-    began_s = running_since((m for m in members.values() if m.state == "alive"), now_s)
+    began_s = running_since((m for m in members.values() if m.is_at_work), now_s)
     samples = (await crawl.series.read(Sample.of(now_s, _progress(totals)))).since(began_s)
     dead = {session for session, member in members.items() if is_lock_free(member)}
     leases = await crawl.leases.read(range(crawl.record.partitions))

@@ -308,7 +308,7 @@ examples:
 
 A member's state is judged by its heartbeat, read twice: a "silent" member sent none in
 between, a "dead" one left its lock file free on this machine. A "quarantined" one came back
-so often lately that it has to wait. One that "disagrees" follows another ring than most: its
+so often lately that it has to wait, or its disk is full. One that "disagrees" follows another ring than most: its
 settings or its release differ. The ring suggests shares; instances hold leases, which follow
 the ring.
 

@@ -399,6 +399,10 @@ def _build(
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
     spiller = Spiller(engine, spilling, crawl.spill_files, work, s)
 
+    async def joined() -> tuple[int, int]:
+        await vitals.look_at_disk()  # who has no room takes no share
+        return await join(crawl.members, me, is_lock_free, s.membership)
+
     async def told_by_all() -> bool:
         return all_told(retelling.digest, await crawl.members.read())
 
@@ -421,7 +425,8 @@ def _build(
     )
     shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
     restarts.listeners.append(shared_record.noticed)
-    vitals = Vitals(crawl.folder.root, DiskRoom(counters, due, s.archive).judge)
+    disk_room = DiskRoom(counters, due, s.archive)
+    vitals = Vitals(crawl.folder.root, disk_room.judge)
     watcher = FinishWatcher(
         crawl.crawls,
         crawl.runs,
@@ -442,6 +447,7 @@ def _build(
         calls=BeatCalls(
             on_lease_loss=held.lose_all, on_evicted=partial(_evicted, stop, s.membership),
             check_crawl=shared_record.check_still_there, describe=describe, time_scale=lambda: peers.time_scale,
+            has_room=lambda: disk_room.is_enough,
         ),
     )  # fmt: skip
     visibility_ms = int(s.frontier.visibility_timeout_s * 1000)
@@ -485,7 +491,7 @@ def _build(
         ),
         membership=Membership(
             members=crawl.members,
-            join=lambda: join(crawl.members, me, is_lock_free, s.membership),
+            join=joined,
             heartbeat=heartbeat,
             ownership=ownership,
             rebalance=rebalance,
@@ -499,7 +505,6 @@ def _build(
                 overrides.follow,
                 lambda: budgets.prepare(partitions),
                 usage.prepare,
-                vitals.look_at_disk,
             ),
             running=running,
             late=late,

@@ -14,6 +14,7 @@ from crawler.engine.client import Engine
 from crawler.errors import ConflictError
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.record import Keys
+from crawler.rules.membership import DeclaredState, declared, takers
 from crawler.rules.urls import partition_of
 
 _encode = msgspec.json.Encoder().encode
@@ -43,6 +44,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     node: str
     state: str = "joining"  # a value of rules.membership.DeclaredState
+    lacks_room: bool = False  # quarantined because the disk of its crawl folder is full, or was until a moment ago
     weight: int = 1
     started_at: float = 0.0  # s since 1970
     partitions: int = 0
@@ -51,6 +53,16 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str = ""  # why it claims none: "disk", "paused"; few: "memory" (of the engine); or "proxy", "network"
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
+
+    @property
+    def is_at_work(self) -> bool:
+        """Does it work on the crawl, or would but for its disk?"""
+        return self.state == DeclaredState.ALIVE or self.waits_for_room
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Has it given its partitions to others, if there are any, until its disk has room?"""
+        return self.lacks_room and self.state == DeclaredState.QUARANTINED
 
 
 class Member(MemberView, frozen=True, kw_only=True):
@@ -96,6 +108,15 @@ class BeatAnswer(enum.StrEnum):
     COMMITTED = "COMMITTED"
     GONE = "GONE"  # removed from the list: join again
     EVICTED = "EVICTED"  # an operator evicted this session
+
+
+def weights_of(living: Mapping[str, Member]) -> dict[str, int]:
+    """The nodes that partitions belong to, by the sessions that are not dead, with their weights. One whose disk has no
+    room while others take part keeps what is pinned to it: its weight is 0.
+    """
+    taking = takers({session: declared(member.state) for session, member in living.items()})
+    full = {m.node: 0 for m in living.values() if m.waits_for_room}
+    return full | {living[session].node: living[session].weight for session in taking}
 
 
 class NameTakenError(ConflictError):

@@ -74,7 +74,8 @@ class SessionLiveness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeatCalls:
-    """What a heartbeat calls. `on_lease_loss`: when this session was silent for too long.
+    """What a heartbeat calls. `on_lease_loss`: when this session was silent for too long. `has_room`: may it have
+    partitions that others could have, as far as its disk goes?
 
     `check_crawl` is awaited before a session that was removed from the member list joins again; what it raises ends
     the session. `describe`: the fields of `Member` that change with each beat. `time_scale`: factor of all its times.
@@ -83,6 +84,7 @@ class BeatCalls:
     on_lease_loss: Callable[[], object] = lambda: None
     on_evicted: Callable[[], None] = lambda: None
     check_crawl: Callable[[], Awaitable[None]] | None = None
+    has_room: Callable[[], bool] = lambda: True
     describe: Callable[[], Mapping[str, Any]] = dict
     time_scale: Callable[[], int] = lambda: 1
 
@@ -115,7 +117,9 @@ class Heartbeat:
         self.is_unanswered = False  # did the last beat fail?
 
     def joined(self, sent_ms: int, returns: int) -> None:
-        """The join counts as the first beat; a node that returns too often is quarantined for a growing time."""
+        """The join counts as the first beat; a node that returns too often is quarantined for a growing time, and one
+        whose disk has no room until it has.
+        """
         s = self._settings
         self._liveness.sent_ms, self._liveness.time_scale = sent_ms, self.member.time_scale
         if self._declared is DeclaredState.SEEDING:
@@ -126,6 +130,7 @@ class Heartbeat:
         self._quarantined_until_ms = self._clock_ms() + hold_ms
         if hold_ms:
             log.warning("member.quarantined", extra={"returns": returns, "seconds": hold_ms / 1000})
+        if hold_ms or not self._calls.has_room():
             self._declare(DeclaredState.QUARANTINED)
         else:
             self._take_part()
@@ -149,11 +154,17 @@ class Heartbeat:
 
     async def beat(self) -> None:
         """One beat. An engine that does not answer is not an error here: silence has its own consequences."""
-        if self._declared is DeclaredState.QUARANTINED and self._clock_ms() >= self._quarantined_until_ms:
+        has_room, declared = self._calls.has_room(), self._declared
+        if declared is DeclaredState.ALIVE and not has_room:
+            log.warning("member.quarantined", extra={"why": "disk"})
+            self._declare(DeclaredState.QUARANTINED)
+            self._alive_since_ms = None
+        elif declared is DeclaredState.QUARANTINED and has_room and self._clock_ms() >= self._quarantined_until_ms:
             self._take_part()
         self.member = msgspec.structs.replace(
-            self.member, counter=self.member.counter + 1, time_scale=self._calls.time_scale(), **self._calls.describe()
-        )
+            self.member, counter=self.member.counter + 1, time_scale=self._calls.time_scale(),
+            lacks_room=not has_room, **self._calls.describe(),
+        )  # fmt: skip
         # The engine may have it, answered or not.
         self._liveness.time_scale = min(self._liveness.time_scale, self.member.time_scale)
         sent_ms = self._clock_ms()

@@ -17,7 +17,7 @@ from crawler.archive.folder import Life, life_at
 from crawler.archive.inflight_log import DeadSession, dead_sessions
 from crawler.archive.told_log import left_behind
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.members import Member, Members, NameTakenError, Pins, by_partition
+from crawler.frontier.members import Member, Members, NameTakenError, Pins, by_partition, weights_of
 from crawler.frontier.owner import Frontier
 from crawler.rules.health import GIVEN_UP_AT
 from crawler.rules.membership import (
@@ -105,7 +105,7 @@ class Peers:
         states = self._observer.states(now_ms)
         self.alive = {s: m for s, m in members.items() if states[s] not in (Liveness.DEAD, Liveness.LEAVING)}
         self.taking = frozenset(takers({s: declared(m.state) for s, m in self.alive.items()}))
-        self._follow({m.node: m.weight for s, m in self.alive.items() if s in self.taking}, pins, now_ms)
+        self._follow(weights_of(self.alive), pins, now_ms)
         self._compare(now_ms)
         for session, member in members.items():
             if states[session] is Liveness.DEAD:

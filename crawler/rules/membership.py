@@ -21,7 +21,7 @@ class DeclaredState(StrEnum):
 
     JOINING = "joining"  # on the list, not on the ring yet
     ALIVE = "alive"
-    QUARANTINED = "quarantined"  # rejoined so often lately that it has to wait before it takes a share
+    QUARANTINED = "quarantined"  # takes no share for a while: it rejoined too often lately, or its disk has no room
     LEAVING = "leaving"
     SEEDING = "seeding"  # a seed stream: takes no partitions
 
@@ -55,7 +55,7 @@ _STEPS: Mapping[DeclaredState, frozenset[DeclaredState]] = {
         {DeclaredState.JOINING, DeclaredState.ALIVE, DeclaredState.QUARANTINED, DeclaredState.LEAVING}
     ),
     DeclaredState.QUARANTINED: frozenset({DeclaredState.JOINING, DeclaredState.ALIVE, DeclaredState.LEAVING}),
-    DeclaredState.ALIVE: frozenset({DeclaredState.JOINING, DeclaredState.LEAVING}),
+    DeclaredState.ALIVE: frozenset({DeclaredState.JOINING, DeclaredState.QUARANTINED, DeclaredState.LEAVING}),
     DeclaredState.LEAVING: frozenset({DeclaredState.LEAVING}),
     DeclaredState.SEEDING: frozenset({DeclaredState.JOINING, DeclaredState.LEAVING}),
 }
@@ -214,9 +214,9 @@ def build(
     load_bound: float = 1.1,
     pins: Mapping[int, str] = NO_PINS,
 ) -> Ring:
-    """The ring over nodes with integer weights (>= 1).
+    """The ring over nodes with integer weights; those of weight 0 get what is pinned to them, and nothing else.
 
-    A partition in `pins` goes to its node, full or not, while that node is on the ring, and else where the ring puts
+    A partition in `pins` goes to its node, full or not, while that node is in `weights`, and else where the ring puts
     it. Pinned partitions count against their node's cap first.
     """
     heard = {p: node for p, node in pins.items() if node in weights and p < partitions}
@@ -235,7 +235,7 @@ def _built(
     weights = dict(listed)
     if not weights:
         return Ring(())
-    nodes = {node: {"weight": weight, "vnodes": virtual_nodes} for node, weight in listed}
+    nodes = {node: {"weight": weight, "vnodes": virtual_nodes} for node, weight in listed if weight}
     from uhashring import HashRing  # not by those who only judge who is alive: 25 ms
 
     points = HashRing(nodes=nodes, hash_fn=_hash).ring

@@ -7,6 +7,7 @@ An internal is a fixed value that tests replace, by its name below `internals.` 
 # Fields of the sections of `Settings`, next to what users set.
 INTERNALS = frozenset(
     {
+        "archive.room_s",
         "archive.sync_pages",
         "archive.sync_s",
         "dns.negative_ttl_s",

@@ -260,6 +260,7 @@ class ArchiveSettings(_Section, frozen=True):
     # internals
     sync_s: Positive = 0.2  # pages are synced to disk in groups, at least this often
     sync_pages: Count = 128  # or when this many wait
+    room_s: NotNegative = 60.0  # with twice `disk_free_bytes_min` for this long, an instance gets partitions again
 
 
 class HandlerSettings(_Section, frozen=True):

@@ -14,6 +14,7 @@ from crawler.archive.warc import read_content
 from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, NotMetError, UsageError
+from crawler.frontier.members import weights_of
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import LINKS, UrlLocation
 from crawler.frontier.waiting import kind_of
@@ -26,7 +27,7 @@ from crawler.rules.urls import origin_of
 from crawler.terminal.text import NOTHING, counted, duration, facts, failure_text, moment, table
 from crawler.version import program_version
 from crawler.views.report import DEFERRED, OURS, boost_text, request_text, stop_text
-from crawler.views.ring import ring_of, weights_of
+from crawler.views.ring import ring_of
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker.process import ParseKilledError

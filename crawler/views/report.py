@@ -454,5 +454,5 @@ async def _row(engine: Engine, crawl: ListedCrawl) -> CrawlRow:
         layout=crawl.layout,
         pages=progress.fetched,
         pending=progress.pending,
-        instances=sum(1 for member in members if member.state == "alive" and not is_lock_free(member)),
+        instances=sum(1 for member in members if member.is_at_work and not is_lock_free(member)),
     )

@@ -11,11 +11,11 @@ import msgspec
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.members import Member, Members, MemberView, Pins, by_partition
+from crawler.frontier.members import Member, Members, MemberView, Pins, by_partition, weights_of
 from crawler.frontier.operator import Actor
 from crawler.frontier.owner import Takeover, Takeovers
 from crawler.membership.peers import Slots, is_lock_free
-from crawler.rules.membership import DeclaredState, Ring, build, moves, share_changed, takers
+from crawler.rules.membership import Ring, build, moves, share_changed
 from crawler.rules.urls import partition_of
 from crawler.terminal.text import by_number, counted
 
@@ -25,6 +25,7 @@ class RingMember(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     state: str  # of rules.membership.DeclaredState, or silent, or dead
+    waits_for_room: bool  # others get its partitions until the disk of its crawl folder has room
     disagrees: bool  # follows another ring than most
     session: str
     age_s: float
@@ -130,7 +131,9 @@ class RemovedPin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """A pin. `state`: heard (its node owns the partition), moving, or waiting for the node to take part."""
+    """A pin. `state`: heard (its node owns the partition), moving, waiting for the node to take part, or full: its node
+    has it, and no room on its disk.
+    """
 
     domain: str
     node: str
@@ -169,12 +172,6 @@ WEIGHT_MAX = 100  # as in the settings
 DIGITS_MAX = 12  # thousands of digits would not be read as a number
 NODES_MAX = 1_000
 _NUMBER = re.compile(r"[+-]\d+")
-
-
-def weights_of(members: Mapping[str, Member]) -> dict[str, int]:
-    """Those who take partitions, with their weights."""
-    taking = takers({session: DeclaredState(m.state) for session, m in members.items()})
-    return {members[session].node: members[session].weight for session in taking}
 
 
 def pins_of(crawl: OpenCrawl) -> Pins:
@@ -260,6 +257,7 @@ async def members(crawl: OpenCrawl) -> RingMembers:
         RingMember(
             node=m.node,
             state=states[s],
+            waits_for_room=m.waits_for_room,
             disagrees=m.node in odd,
             session=s,
             age_s=round(max(0.0, now - m.started_at), 1),
@@ -473,8 +471,8 @@ class MembersView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def alive(crawl: OpenCrawl) -> list[Member]:
-    """The instances that take part. Raises EngineError, as all functions here do."""
-    return [m for m in (await crawl.members.read()).values() if m.state == "alive"]
+    """The instances at work. Raises EngineError, as all functions here do."""
+    return [m for m in (await crawl.members.read()).values() if m.is_at_work]
 
 
 def running_since(members: Iterable[Member], now_s: float) -> float:
@@ -539,6 +537,7 @@ async def pins(crawl: OpenCrawl) -> PinList:
         lease = leases[places[domain]]
         owner = lease.node if lease.session else ""
         state = "heard" if owner == node else "moving" if node in running else "waiting"
+        state = "full" if running.get(node) == 0 else state
         rows.append(Pin(domain=domain, node=node, partition=places[domain], owner=owner, state=state))
     return PinList(crawl=crawl.settings.crawl.name, pins=rows)
 

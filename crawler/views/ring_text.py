@@ -17,7 +17,12 @@ from crawler.views.ring import (
 )
 
 ROWS = 20  # of each table of a plan; --json has all
-PIN_STATES = {"heard": "heard", "moving": "on its way", "waiting": "its node does not take part"}
+PIN_STATES = {
+    "heard": "heard",
+    "moving": "on its way",
+    "waiting": "its node does not take part",
+    "full": "waits: the disk of its node is full",
+}
 
 
 def members_text(found: RingMembers) -> str:
@@ -28,7 +33,7 @@ def members_text(found: RingMembers) -> str:
     rows = [
         (
             m.node,
-            m.state + (", disagrees" if m.disagrees else ""),
+            m.state + (", disk full" if m.waits_for_room else "") + (", disagrees" if m.disagrees else ""),
             duration(m.age_s),
             str(m.weight),
             number(m.in_flight),

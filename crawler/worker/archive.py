@@ -31,20 +31,29 @@ from crawler.worker.outcomes import Committable, ContentSteps, Failed, Outcome, 
 from crawler.worker.watch import Counters
 from crawler.worker.work import DuePartitions, Work
 
-# Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again.
+# Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again. Others get the
+# partitions meanwhile, and keep them until it is sure that there is room: a disk that fills and empties moves none.
 #
 # What is in flight then is still committed: the bound is larger than what an instance fetches until it looks again.
 
 log = logging.getLogger(__name__)
 
 
+AMPLE = 2  # times the minimum
+
+
 class DiskRoom:
-    """Judges the free bytes of the disk, as `Vitals` measures them."""
+    """Judges the free bytes of the disk, as `Vitals` measures them. `is_enough`: may this instance have partitions that
+    others could have?
+    """
 
     def __init__(self, counters: Counters, due: DuePartitions, settings: ArchiveSettings) -> None:
         self._counters = counters
         self._due = due
         self._free_min = settings.disk_free_bytes_min
+        self._return_ms = int(1000 * settings.room_s)
+        self._ample_since_ms: int | None = None
+        self.is_enough = True
 
     def judge(self, free: int) -> None:
         """Claim nothing while the disk has less than the setting demands."""
@@ -53,6 +62,12 @@ class DiskRoom:
             self._counters.is_disk_full = full
             log.warning("disk.full" if full else "disk.has_room", extra={"free_bytes": free})
             self._due.room_changed()
+        if free < AMPLE * self._free_min:
+            self.is_enough, self._ample_since_ms = self.is_enough and not full, None
+        elif not self.is_enough:
+            now_ms = monotonic_ms()
+            self._ample_since_ms = now_ms if self._ample_since_ms is None else self._ample_since_ms
+            self.is_enough = now_ms - self._ample_since_ms >= self._return_ms
 
 
 # The history of attempts: one record for each, written when its outcome is known, and a line of -v.

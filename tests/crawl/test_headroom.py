@@ -1,12 +1,16 @@
 """Little is claimed while the engine is nearly full, nothing while the disk is; then the crawl goes on, complete."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from crawler.archive.folder import UNKNOWN
+from crawler.crawl import build
 from crawler.crawl.build import Instance
 from crawler.worker import watch
+from crawler.worker.archive import DiskRoom
 from crawler.worker.claim import FULL_CLAIMS_MAX
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
@@ -102,6 +106,59 @@ async def test_nothing_is_claimed_on_a_disk_that_is_full_from_the_start(
         expected = site.web.expected(site.web.seeds, "any").committed
     assert before == [0]
     assert done.statuses == expected
+
+
+async def held_by(instances: list[Instance], wanted: Callable[[list[int]], bool]) -> list[int]:
+    """How many partitions each has, once that is as wanted."""
+    while not wanted(held := [len(instance.work.held) for instance in instances]):
+        await asyncio.sleep(0.02)
+    return held
+
+
+@pytest.mark.slow(seconds=6)
+@pytest.mark.parametrize("full", [(0,), (0, 1)])
+async def test_an_instance_without_disk_room_gives_its_sites_to_another_and_comes_back(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, full: tuple[int, ...]
+) -> None:
+    rooms, waiting = list[DiskRoom](), list[tuple[int, ...]]()
+    monkeypatch.setattr(watch, "free_bytes", lambda _: UNKNOWN)
+    monkeypatch.setattr(build, "DiskRoom", lambda *known: rooms.append(DiskRoom(*known)) or rooms[-1])
+
+    async def fill_up(instances: list[Instance]) -> None:
+        await held_by(instances, lambda held: min(held) > 20)
+        while sum(instance.counters.committed for instance in instances) < 10:
+            await asyncio.sleep(0.01)
+        for n in full:
+            rooms[n].judge(999)
+        if len(full) == 1:
+            await held_by(instances, lambda held: held == [0, 64])
+        while any(instances[n].counters.open_claims.total for n in full):
+            await asyncio.sleep(0.01)
+        stalled = [instances[n].counters.committed for n in full]
+        await asyncio.sleep(0.5)
+        assert [instances[n].counters.committed for n in full] == stalled
+        waiting.append(tuple(await held_by(instances, lambda held: sum(held) == 64)))
+        assert {instances[n].membership.heartbeat.member.state for n in full} == {"quarantined"}
+        for n in full:
+            rooms[n].judge(1_999)
+            assert not rooms[n].is_enough
+            rooms[n].judge(2_000)
+            assert rooms[n].is_enough
+        await held_by(instances, lambda held: min(held) > 20)
+
+    with serve_web(seed=13, domains=12, pages=12) as site:
+        async with lab_names() as dns:
+            settings = settings_of(
+                tmp_path / "c", dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.15,
+                frontier__redis=engine.url, archive__disk_free_bytes_min=1_000, archive__room_s=0.0,
+
+            )  # fmt: skip
+            done = await crawl(settings, site.web.seeds, instances=2, meanwhile=fill_up)
+        expected = site.web.expected(site.web.seeds, "any").committed
+    assert done.errors == []
+    assert done.statuses == expected
+    assert done.twice == []
+    assert waiting[0] == (0, 64) if len(full) == 1 else min(waiting[0]) > 20
 
 
 async def test_a_page_is_acked_only_after_a_full_engine_takes_its_links(tmp_path: Path, engine: Engine) -> None:

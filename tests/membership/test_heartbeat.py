@@ -171,6 +171,43 @@ async def test_a_node_that_returns_too_often_is_quarantined_for_longer() -> None
         assert members.states[-1][0] == "alive"
 
 
+async def test_a_session_without_room_is_quarantined_until_it_has() -> None:
+    beat, members, clock, _ = joined()
+    has_room, found = True, list[tuple[str, bool]]()
+    beat._calls = replace(beat._calls, has_room=lambda: has_room)
+    for has_room in (True, False, False, True):  # noqa: B007 - read by the calls
+        clock.now_ms += 1_000
+        await beat.beat()
+        found.append((members.states[-1][0], beat.member.lacks_room))
+    assert found == [("alive", False), ("quarantined", True), ("quarantined", True), ("alive", False)]
+
+
+async def test_a_session_that_begins_or_joins_again_without_room_takes_no_share() -> None:
+    beat, members, _, _ = heartbeat()
+    beat._calls = replace(beat._calls, has_room=lambda: False)
+    beat.joined(1_000, 1)
+    assert beat.member.state == "quarantined"
+    members.answer = BeatAnswer.GONE
+    await beat.beat()
+    members.answer = BeatAnswer.COMMITTED
+    await beat.beat()
+    assert members.states[-1][0] == "quarantined"
+    await beat.leaving()
+    assert members.states[-1][0] == "leaving"
+
+
+async def test_room_does_not_end_the_wait_of_a_node_that_returns_too_often() -> None:
+    beat, members, clock, _ = joined(4)
+    beat._calls = replace(beat._calls, has_room=lambda: True)
+    clock.now_ms += 4_999
+    await beat.beat()
+    assert members.states[-1][0] == "quarantined"
+    clock.now_ms += 1
+    beat._calls = replace(beat._calls, has_room=lambda: False)
+    await beat.beat()
+    assert members.states[-1][0] == "quarantined"
+
+
 async def test_a_steady_life_ends_the_count_of_returns_once() -> None:
     beat, members, clock, _ = joined()
     clock.now_ms += 59_999

@@ -1,0 +1,82 @@
+"""When an instance claims by the room on its disk, when it may have partitions, and what the ring makes of that."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawler.frontier.members import Member, weights_of
+from crawler.rules.membership import build
+from crawler.settings import ArchiveSettings
+from crawler.worker import archive
+from crawler.worker.archive import DiskRoom
+from crawler.worker.watch import Counters, OpenClaims
+
+MIN = 1_000
+LOOKS: dict[str, tuple[int, list[tuple[int, int, bool, bool]]]] = {
+    # seconds since the look before, free bytes: does it claim, may it have partitions?
+    "room": (MIN, [(0, 5_000, True, True), (1, MIN, True, True)]),
+    "full": (MIN, [(0, 999, False, False), (1, 0, False, False)]),
+    "a little room": (MIN, [(0, 999, False, False), (1, 1_000, True, False), (600, 1_999, True, False)]),
+    "twice, for a minute": (MIN, [(0, 999, False, False), (1, 2_000, True, False), (59, 2_000, True, False),
+                                  (1, 2_000, True, True), (1, 1_500, True, True)]),
+    "flapping": (MIN, [(0, 999, False, False), (1, 2_000, True, False), (59, 1_999, True, False),
+                       (1, 2_000, True, False), (59, 999, False, False), (1, 2_000, True, False),
+                       (60, 2_000, True, True)]),
+    "never full": (MIN, [(0, 1_500, True, True), (1, 1_000, True, True)]),
+    "off": (0, [(0, 0, True, True)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_partitions_come_back_only_after_ample_room_for_a_minute(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms, (free_min, looks) = 1_000, LOOKS[case]
+    monkeypatch.setattr(archive, "monotonic_ms", lambda: now_ms)
+    counters, due = Counters(OpenClaims(10)), SimpleNamespace(room_changed=lambda: None)
+    room, found = DiskRoom(counters, due, ArchiveSettings(disk_free_bytes_min=free_min)), []  # type: ignore[arg-type]
+    for after_s, free, _, _ in looks:
+        now_ms += 1000 * after_s
+        room.judge(free)
+        found.append((after_s, free, not counters.is_disk_full, room.is_enough))
+    assert found == looks
+
+
+def member(node: str, state: str = "alive", **fields: Any) -> Member:
+    return Member(session=f"s-{node}", node=node, counter=1, state=state, **fields)
+
+
+FULL = {"state": "quarantined", "lacks_room": True}
+RINGS: dict[str, tuple[list[Member], dict[str, int]]] = {
+    "nobody": ([], {}),
+    "all have room": ([member("a"), member("b", weight=2)], {"a": 1, "b": 2}),
+    "one has none": ([member("a", **FULL), member("b")], {"a": 0, "b": 1}),
+    "nobody has": ([member("a", **FULL), member("b", **FULL, weight=3)], {"a": 1, "b": 3}),
+    "one alone": ([member("a", **FULL)], {"a": 1}),
+    "one came back too often": ([member("a", "quarantined"), member("b")], {"b": 1}),
+    "one is full, one came back too often": ([member("a", **FULL), member("b", "quarantined")], {"a": 1, "b": 1}),
+    "one is about to join": ([member("a", **FULL), member("b", "joining")], {"a": 1}),
+    "a full one leaves": ([member("a", "leaving", lacks_room=True), member("b")], {"b": 1}),
+    "a command adds seeds": ([member("a", **FULL), member("b", "seeding")], {"a": 1}),
+}
+
+
+@pytest.mark.parametrize("case", RINGS)
+def test_who_has_no_room_is_off_the_ring_while_others_have(case: str) -> None:
+    members, weights = RINGS[case]
+    assert weights_of({one.session: one for one in members}) == weights
+
+
+def test_who_has_no_room_gets_what_is_pinned_to_it_and_nothing_else() -> None:
+    pins = {3: "a", 7: "a", 9: "b"}
+    owners = build({"a": 0, "b": 1, "c": 1}, partitions=64, pins=pins).owners
+    assert [p for p, owner in enumerate(owners) if owner == "a"] == [3, 7]
+    assert owners[9] == "b"
+    assert {"b", "c"} < set(owners)
+
+
+def test_the_ring_of_all_that_have_no_room_is_that_of_all_that_have() -> None:
+    members = [member("a"), member("b"), member("c", weight=2)]
+    full = [msgspec.structs.replace(one, state="quarantined", lacks_room=True) for one in members]
+    rings = [build(weights_of({one.session: one for one in some}), partitions=64) for some in (members, full)]
+    assert rings[0].digest == rings[1].digest
