@@ -138,6 +138,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
             held=held,
             quota_reached=quota_reached,
             logins=logins_text(logins) if logins else "",
+            one_shape=", ".join(filter(None, (m.one_shape for m in members))),
             jobs=list(jobs_notes(ahead, wall_s(), is_idle=not found.pending)),
         )
     ]

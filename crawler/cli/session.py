@@ -48,7 +48,7 @@ from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, Shown, View, view_for
-from crawler.views.report import outage_text
+from crawler.views.report import one_shape_text, outage_text
 from crawler.views.summary import failed_seeds, nothing_fetched, summary
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ class Watcher:
     def __init__(self, crawl: "OpenCrawl", view: View) -> None:
         self._crawl = crawl
         self.view = view
+        self.one_shape = ""  # as last read
         self._began = time.monotonic()
         limits = crawl.settings.crawl
         self._is_limited = bool(limits.pages_max or limits.time_max_s)
@@ -211,6 +212,7 @@ class Watcher:
             nothing = DomainRows(sort="pages", rows=(), total=0)
             found = Snapshot(overview=await overview(self._crawl), domains=nothing)
         shown = Shown(at_s=time.monotonic() - self._began, snapshot=found, is_limited=self._is_limited)
+        self.one_shape = found.overview.one_shape
         self.view.show(shown)
         return shown
 
@@ -246,6 +248,7 @@ class CrawlSession:
         self._out = sys.stderr if "-" in arguments.output else sys.stdout
         self._why = "finished"
         self._view: View = view_for(sys.stderr, quiet=True, verbose=False)
+        self._watcher: Watcher | None = None
 
     async def run(self) -> int:
         """The exit code. Raises CrawlerError kinds, Stopped among them."""
@@ -433,15 +436,14 @@ class CrawlSession:
                 timer.cancel()
 
     async def _run_instances(self, crawl: OpenCrawl) -> None:
+        watcher = self._watcher = Watcher(crawl, self._view)
         if is_supervised(self._arguments):
-            watcher = Watcher(crawl, self._view)
             self._why = await supervise(
                 crawl, self._arguments, self._signals, self._view, until_finished=True, watch=watcher.run
             )
             return
         node = await choose_node(crawl, may_move=False)
         log_of_crawl(self._settings, crawl.folder.log, "crawl", node=node, verbosity=self._arguments.verbose)
-        watcher = Watcher(crawl, self._view)
         self._why = await run_instance(
             crawl,
             node,
@@ -479,9 +481,11 @@ class CrawlSession:
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]
+            one_shape = self._watcher.one_shape if self._watcher is not None else ""
+            hints = [one_shape_text(one_shape)] if one_shape else []
             text = await summary(
                 crawl, totals, losses, new=found.fetched, seconds=seconds, why=self._why,
-                outputs=shown, notes=[*ended.notes, *await going_on(crawl)],
+                outputs=shown, notes=[*ended.notes, *hints, *await going_on(crawl)],
             )  # fmt: skip
             out(text, stream=self._out)
         if self._why == "evicted":

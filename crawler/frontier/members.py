@@ -85,6 +85,7 @@ class Member(MemberView, frozen=True, kw_only=True):
     held_links: int = 0  # of these pages
     last_error_at: float = 0.0  # wall clock, s
     set_back_pages: int = 0  # that an engine which was set back lost in the last minute; they are fetched again
+    one_shape: str = ""  # of all URLs that it has fetched for ten minutes; "": there were others
     next_job_at: float = 0.0  # when something of a job is due next in its partitions, wall clock, s; 0: nothing is
     clock_off_s: float = 0.0  # the engine's clock minus its own, where that is so much that it triggers no job
     looks: int = -1  # how often it looked whether the crawl is finished; -1: it goes on then

@@ -151,6 +151,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""  # of the last minute
     set_back_pages: int = 0  # that the engine lost in the last minute; they are fetched again
     logins: int = 0  # forms with a password that were sent
+    one_shape: str = ""  # of all URLs that were fetched for ten minutes; "": there were others
     jobs: JobsAhead = JobsAhead()
     spent: str = ""  # the budget of the whole crawl that is used up, like "crawl:pages"
     sentence: str = ""  # for people: what it does

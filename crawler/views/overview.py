@@ -29,7 +29,7 @@ from crawler.views.figures import (
     series_view,
 )
 from crawler.views.losses import Loss, losses_of
-from crawler.views.report import waits_text
+from crawler.views.report import one_shape_text, waits_text
 from crawler.views.ring import alive, running_since, waits_for
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ def notes(o: Overview, *, is_limited: bool = False) -> Iterator[str]:
             yield next_visible_text(o.first_visible_at - o.at)
         elif o.still_s >= STALL_S:
             yield stall_text(o.still_s, o.awaited, busy=o.busy_partitions)
+    if o.one_shape:
+        yield one_shape_text(o.one_shape)
     yield from jobs_notes(o.jobs, o.at, is_idle=not o.pending)
     if o.last_error:
         yield f"last error: {o.last_error}"
@@ -382,6 +384,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
             set_back_pages=sum(m.set_back_pages for m in members),
             logins=sum(one.logins for one in overrides.logins.values()),
+            one_shape=", ".join(filter(None, (m.one_shape for m in members))),
             jobs=jobs,
             spent=spent,
         )

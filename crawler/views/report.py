@@ -34,6 +34,11 @@ def domain_table(domains: Sequence[DomainView], *, is_running: bool = False) -> 
     return table(*told_columns(domains, is_running=is_running))
 
 
+def one_shape_text(shapes: str) -> str:
+    """That for ten minutes some domains had nothing but URLs of one shape each."""
+    return one_line(f"only URLs of one shape for ten minutes: {shapes} (without an end? 'crawler block' ends it)")
+
+
 def totals_text(
     totals: Totals,
     losses: Sequence[Loss],
@@ -47,6 +52,7 @@ def totals_text(
     quota_reached: QuotaReached | None = None,
     jobs: Sequence[str] = (),
     logins: str = "",
+    one_shape: str = "",
 ) -> str:
     """The whole crawl in a few lines."""
     over = pending_text(over_budget(totals, quota_reached))
@@ -72,6 +78,7 @@ def totals_text(
         ("failures", f"{number(sum(totals.errors.values()))}{in_brackets(named(totals.errors))}"),
         *([("logins", logins)] if logins else []),
         *([("jobs", "; ".join(jobs))] if jobs else []),
+        *([("shape", one_shape_text(one_shape))] if one_shape else []),
         ("losses", losses_text(losses) + in_brackets("crawler stats --losses" if losses else "")),
         *([("left out", f"{named(left_out)}, as asked")] if left_out else []),
         ("order", order_text(ordering)),

@@ -475,6 +475,7 @@ class Committer:
         if outcome.accepted is not None:
             outcome.accepted()
         counters.committed += not ack.entry.is_sitemap
+        counters.shapes.note(outcome.claim.domain, outcome.claim.url, monotonic_ms())
         if not outcome.claim.run:
             counters.own_committed += not ack.entry.is_sitemap
             counters.own_bytes += ack.entry.body_bytes

@@ -19,6 +19,7 @@ from crawler.frontier.operator import Overrides
 from crawler.frontier.reads import UrlLookup
 from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim, FailureKind
+from crawler.rules.shapes import ShapeWatch
 from crawler.runtime.process import monotonic_ms, process_cpu_s, wall_s
 from crawler.terminal.text import failure_reason
 
@@ -201,6 +202,7 @@ class Counters(msgspec.Struct):
     fenced: int = 0  # results that came too late: another session had the lease by then
     set_back_pages: int = 0  # that the engine lost in the last minute, as it was set back
     set_back_at_s: float = 0.0
+    shapes: ShapeWatch = msgspec.field(default_factory=ShapeWatch)
     late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
     held_pages: int = 0  # fetched, and not acked because links of theirs wait
@@ -238,6 +240,7 @@ class Counters(msgspec.Struct):
             "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for,
             "held_pages": self.held_pages, "held_links": self.held_links,
             "last_error": text, "last_error_at": at_s, "set_back_pages": self._set_back_now,
+            "one_shape": self.shapes.hint(monotonic_ms()),
         }  # fmt: skip
 
     def set_back(self, pages: int) -> None:

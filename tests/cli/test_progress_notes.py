@@ -7,6 +7,8 @@ import pytest
 
 from crawler.frontier.lists import Sample, Samples
 from crawler.frontier.members import Awaited, Awaits, Member
+from crawler.rules.shapes import HINT_MS, PAGES_MIN
+from crawler.runtime.process import monotonic_ms
 from crawler.terminal.text import failure_reason
 from crawler.views.figures import CrawlState, JobsAhead, jobs_ahead
 from crawler.views.overview import (
@@ -121,6 +123,16 @@ def test_pages_that_the_engine_lost_are_told_for_a_minute() -> None:
     assert counters.description()["set_back_pages"] == 0
     counters.set_back(5)
     assert counters.description()["set_back_pages"] == 5
+
+
+def test_a_domain_with_one_shape_of_url_is_told() -> None:
+    said = "only URLs of one shape for ten minutes: a.test/s?sid=* (without an end? 'crawler block' ends it)"
+    assert list(notes(overview(one_shape="a.test/s?sid=*"))) == [said]
+    counters = Counters(OpenClaims(1))
+    now_ms = monotonic_ms()
+    for n in range(PAGES_MIN):
+        counters.shapes.note("a.test", f"http://a.test/s?sid={n}", now_ms - HINT_MS + n * HINT_MS // (PAGES_MIN - 1))
+    assert counters.description()["one_shape"] == "a.test/s?sid=*"
 
 
 def test_a_crawl_that_waits_for_scheduled_urls_tells_when_the_first_is_visible() -> None:
