@@ -120,8 +120,8 @@ async def _undo_without_target(settings: Settings, to: str) -> int:
 
         await undo_without_target(Departure(source, shown_server(to), settings.membership), bind_folder)
     out(f"The crawl {name!r} stays in {source.place}, with a new begin: a copy that comes back is refused.")
-    others = "other folders of this crawl, if there are any" if is_bound else "the folders of this crawl"
-    say(f"'crawler rebuild' lets {others} follow: until then they are refused.")
+    which = "If the crawl has other folders, they are" if is_bound else "The folders of the crawl are"
+    say(f"{which} refused until 'crawler rebuild' has read them.")
     return 0
 
 

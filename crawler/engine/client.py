@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions as rex
 
-from crawler.engine.cluster import WAIT_MS, Cluster, spare_key
+from crawler.engine.cluster import Cluster, spare_key
 from crawler.engine.server import (
     ONLY,
     REPLICA_PATIENCE_S,
+    WAIT_MS,
     Change,
     NotRun,
     OneServer,
@@ -342,6 +343,8 @@ class Engine:
         that has it: none works, or one that worked is silent for long. A single server that never had one is not named.
         Raises EngineError.
         """
+        if not keys:
+            return []
         with _translated():
             alone = await self._servers.confirm(keys, REPLICA_PATIENCE_S)
         return [shown_server(self.url) if name == ONLY else name for name in alone]
@@ -544,14 +547,21 @@ async def does_answer(url: str, timeout_s: float) -> bool:
     servers = servers_of(url, timeout_s, lambda _change: None)
     try:
         await servers.hear()
-    except (rex.ResponseError, rex.AuthenticationError, rex.BusyLoadingError):
-        return True
-    except LIBRARY_ERRORS:
-        return False
+    except LIBRARY_ERRORS as error:
+        return _is_of_reply(error)
     finally:
         with contextlib.suppress(*LIBRARY_ERRORS):
             await servers.aclose()
     return True
+
+
+def _is_of_reply(error: BaseException | None) -> bool:
+    """Did the engine refuse, as without a password or while it loads? The library may wrap that."""
+    while error is not None:
+        if isinstance(error, rex.ResponseError | rex.AuthenticationError | rex.BusyLoadingError):
+            return True
+        error = error.__context__
+    return False
 
 
 @contextlib.contextmanager

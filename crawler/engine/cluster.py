@@ -27,6 +27,7 @@ from crawler.engine.server import (
     CALLS_MIN,
     CONNECTIONS_MAX,
     REST_S,
+    WAIT_MS,
     WAIT_SHARE,
     Change,
     Command,
@@ -44,7 +45,6 @@ SLOTS_KEPT = 10_000  # hash tags whose slot is kept
 PROBE_SHARE = WAIT_SHARE  # of a call's time-out: for the answer to a look or a probe
 ASKED_MAX = 16  # nodes that one look asks for the map
 MAP_AGE_S = 1.0  # then it is read again before it is believed that a primary has no replica
-WAIT_MS = 500  # for a replica, by settings or for people
 TURNS_SHARE = 3  # of the calls at a time that one server may have, a primary may have this part
 LOOK = (("CLUSTER", "INFO"), ("CLUSTER", "SLOTS"))
 KEYLESS = frozenset(("CONFIG", "ECHO", "FUNCTION", "INFO", "PING", "TIME", "WAIT"))
@@ -420,7 +420,7 @@ class Cluster:
                 try:
                     if node is None or not node.is_up:
                         raise NotRun(f"{node.name}: {node.trouble}" if node else "a slot of the cluster has no primary")
-                    _, is_there = await self._wait(node, some[0], int(self._probe_s * 1000))
+                    _, is_there = await self._wait(node, some[0], WAIT_MS)
                 except (rex.RedisError, OSError):
                     self.doubt()
                     if is_late:
@@ -465,6 +465,7 @@ class Cluster:
     async def aclose(self) -> None:
         if self._mending is not None:
             self._mending.cancel()
+            await asyncio.gather(self._mending, return_exceptions=True)  # it closes what it has opened
         for node in self._nodes.values():
             await node.client.aclose()
 

@@ -33,6 +33,7 @@ ONLY = "only"  # the name of the shard, where there is but one
 REST_S = 0.25  # between two looks while something is wrong
 REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
 WAIT_SHARE = 0.5  # of a call's time-out: for a replica
+WAIT_MS = 500  # the same for people, or by settings
 WRITE_KEPT_MS = 1000
 # A balancer or a firewall that forgets an idle connection tells nobody: this finds out within a minute.
 KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -376,7 +377,7 @@ class OneServer:
                 raise info
             if online_replicas(info):
                 self._had_replica = True
-                if await self._server.replicas_with(min(keys), int(self._timeout_s * WAIT_SHARE * 1000)):
+                if await self._server.replicas_with(min(keys), WAIT_MS):
                     return []
             if not self._had_replica:
                 return []

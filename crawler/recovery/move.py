@@ -59,8 +59,9 @@ class Departure:
         if mark := self.mark_of_this(raw):
             await side.engine.confirm([side.keys.crawl])
             return mark
-        usable_record(name, raw)
+        record = usable_record(name, raw)
         await check_stopped(side, self._membership)
+        await self._end_leases(record.partitions)
         mark = Mark(
             layout=MOVED, was=raw.decode(), place=self._to, move=secrets.token_hex(MOVE_ID_BYTES), at=time.time()
         )
@@ -72,6 +73,14 @@ class Departure:
             raise
         await side.engine.confirm([side.keys.crawl])
         return mark
+
+    async def _end_leases(self, partitions: int) -> None:
+        """An instance that sleeps, and wakes when its crawl is elsewhere, commits nothing here: the target would fetch
+        and commit it again. Whoever is next takes its partitions over as those of a dead one.
+        """
+        engine, metas = self.side.engine, [self.side.keys.meta(p) for p in range(partitions)]
+        held = await engine.commands([("HGET", meta, "session") for meta in metas])
+        await engine.commands([("HINCRBY", m, "epoch", 1) for m, session in zip(metas, held, strict=True) if session])
 
     def mark_of_this(self, raw: bytes | None) -> Mark | None:
         """The mark of a move to this place that is not finished, if that is what stands there."""

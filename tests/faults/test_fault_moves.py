@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -74,4 +76,41 @@ def test_a_crawl_that_moves_to_a_server_a_cluster_and_back_is_whole(programs: Nu
         assert entries == Counter(site.url(host, target) for host, target in chains(site.port))
         assert min(closest_pairs(site.requests()).values()) >= DELAY_S
         audit = programs.crawler("audit", *where(""))
+        assert audit.wait(60) == 0, audit.out + audit.err
+
+
+def processes_of(pid: int) -> list[int]:
+    """A process and its descendants."""
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [pid, *(one for child in children for one in processes_of(child))]
+
+
+def test_an_instance_that_slept_through_a_move_commits_nothing_and_says_where_it_is(
+    programs: Nursery, tmp_path: Path
+) -> None:
+    """It sleeps with pages that are fetched and not committed, and wakes when the crawl has gone on elsewhere."""
+    folder, other = tmp_path / "c", tmp_path / "d"
+    more = ("-q", "--allow-private", "--delay", str(DELAY_S), "--scope", "any")
+    with running_engine() as here, running_engine() as there, serve_linked(chains) as site:
+        at_old, at_new = ("--dir", str(folder), "--redis", here.url), ("--dir", str(other), "--redis", there.url)
+        sleeper = programs.crawler("crawl", site.url("start.test"), *at_old, "--set", "crawl.partitions=64", *more)
+        wait_until(lambda: len(site.requests()) >= 150 or sleeper.process.poll() is not None)
+        family = processes_of(sleeper.process.pid)
+        for pid in family:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            move = programs.crawler("move", *at_old, "--to", there.url)
+            assert move.wait(60) == 0, move.err
+            crawl = programs.crawler("crawl", *at_new, "--set", "membership.node=other-machine", *more)
+            wait_until(lambda: len(site.requests()) >= 400 or crawl.process.poll() is not None)
+        finally:
+            for pid in family:
+                os.kill(pid, signal.SIGCONT)
+        assert sleeper.wait(60) == 4, sleeper.err
+        assert f"crawl 'main' has moved to {there.url}: name that engine" in sleeper.err
+        assert "rebuild" not in sleeper.err
+        assert crawl.wait(120) == 0, crawl.err
+        entries = Counter(entry.url for where in (folder, other) for entry in entries_of(where))
+        assert entries == Counter(site.url(host, target) for host, target in chains(site.port))
+        audit = programs.crawler("audit", *at_new, "--dir", str(folder))
         assert audit.wait(60) == 0, audit.out + audit.err

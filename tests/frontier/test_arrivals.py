@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from crawler.errors import ConflictError, EngineDown, EngineError, UsageError
+from crawler.frontier.owner import Acquired, Fence, Leases
 from crawler.frontier.record import ARRIVING, BORN, CRAWLS, MOVED, REMOVED, CrawlList, Crawls, Mark, mark_in
 from crawler.recovery import backup
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import BackupReader, back_up, check_whole, restore
 from crawler.recovery.move import Departure, move, undo, undo_without_target
 from crawler.recovery.side import Side
+from tests.frontier.door import HASH_KEY
 from tests.frontier.moving_lab import MEMBERSHIP, NAME, PARTITIONS, Dying, Lab, dump, make, opened
 
 pytestmark = pytest.mark.cluster
@@ -456,6 +458,22 @@ async def test_an_instance_that_slept_through_a_move_is_told_where_its_crawl_is(
     await lab.move()
     with pytest.raises(ConflictError, match="crawl 'm' has moved to b: name that engine"):
         await crawls.versions(record)
+
+
+async def test_a_lease_that_was_not_released_ends_when_the_crawl_leaves(lab: Lab) -> None:
+    """Its holder may only sleep: it commits nothing in the old engine when it wakes."""
+    leases = Leases(lab.here.engine, lab.here.keys, hash_key=HASH_KEY)
+    wanted = [(lease, 0) for lease in await leases.read([1, 2])]
+    for got in await leases.acquire("s1", "n1", wanted):
+        assert isinstance(got, Acquired)
+    fences = [Fence(partition=p, session="s1", epoch=1, now_ms=5) for p in (1, 2)]
+    await leases.release(fences[1:])
+    await half(lab)
+    await leases.release(fences)  # as any other call
+    assert [(lease.session, lease.epoch) for lease in await leases.read([1, 2, 3])] == [("s1", 2), ("", 1), ("", 0)]
+    await lab.move()
+    there = Leases(lab.there.engine, lab.there.keys, hash_key=HASH_KEY)
+    assert [(lease.session, lease.epoch) for lease in await there.read([1, 2, 3])] == [("s1", 2), ("", 1), ("", 0)]
 
 
 # Backups.
