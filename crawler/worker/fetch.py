@@ -328,12 +328,11 @@ class FetchStage:
         logins = self._means.logins
         if (fate := await logins.fate_of(turn.claim, session)) is not None:
             return Deliver(Failed.finally_(turn.claim, fate.kind, fate.detail))
-        if logins.must_log_in(session):
+        if logins.must_log_in(session, turn.claim):
             return await self._login(turn, session, plan)
-        watch = logins.watch(session)
-        if watch.careful and watch.open:
+        if logins.must_wait(session, turn.claim):
             return Requeue(wait_ms=LOGIN_WAIT_MS)
-        turn.watch, watch.open = watch, watch.open + 1
+        turn.watch = logins.watch(session)
         return None
 
     async def _login(self, turn: Turn, session: Session, plan: LoginPlan) -> TurnEnd:

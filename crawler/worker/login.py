@@ -39,7 +39,7 @@ from crawler.rules.urls import authority_of, canonicalize, host_of, origin_of, r
 from crawler.runtime.process import monotonic_ms, reached
 from crawler.settings import LoginSettings, SiteSettings
 from crawler.worker.process import PageParser, ParseKilledError
-from crawler.worker.session_loss import Fate, Seen, SessionLosses, Sight, Watch
+from crawler.worker.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch
 from crawler.worker.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ WAIT_MS = 250  # of others of the session, while somebody logs in
 STOPPED_MS = 3_000  # until every instance knows that a site is stopped
 TIMEOUT_S = 30.0  # of the functions
 RECORDS_MAX = 10_000
-NOTHING = Seen(Sight.NOTHING)
+
 GIVEN_MAX = 1000  # values that a function puts into a form
 
 
@@ -478,9 +478,18 @@ class Logins:
         await self._record(session)
         return self._losses.fate_of(claim, self.watch(session))
 
-    def must_log_in(self, session: Session) -> bool:
+    def must_log_in(self, session: Session, claim: Claim) -> bool:
         """Is this turn for the login, or to find out whether it holds?"""
-        return not session.is_in or self.watch(session).check is not None
+        return not session.is_in or self._losses.must_check(claim, self.watch(session))
+
+    def must_wait(self, session: Session, claim: Claim) -> bool:
+        """Has this claim to wait for an answer to another one? If not, it is under way from here on."""
+        watch = self.watch(session)
+        is_suspect = watch.paths.is_suspect(claim.url)
+        if watch.open and (watch.is_alone or watch.careful or is_suspect):
+            return True
+        watch.open, watch.is_alone = watch.open + 1, is_suspect
+        return False
 
     def _is_login_page(self, plan: LoginPlan, url: str) -> bool:
         led_to = self._led_to.get(plan.site)

@@ -3,14 +3,16 @@
 An answer that leads to the login can mean each of these, and a login for each would be one for each such URL. So a page
 that came well before is requested once more (a check, which belongs to no page):
 
-- it leads to the login, too: the session has ended. After the next login pages are requested one at a time, the one
-  that led to the login first. If it does so again, and the check says that the session has ended with it: it ends
-  sessions. What else was answered since the last good page is suspect by its path.
-- it comes well: the session holds, and the URL wants more.
+- it leads to the login, too: the session has ended, and there is a login;
+- it comes well: the session holds, and the URL wants more. If it does so twice, it is given up.
 
 Only a page that nobody gets without the session can tell. One that @app.logged_in says yes to is one; another page is
 requested once without cookies, which has to lead to the login. Where no page can tell, a URL that leads to the login
 twice, right after a login, wants more.
+
+What was answered since the last good page before a loss is suspect, by its paths. URLs of such a path are requested
+alone, between two checks, so that it is sure whether the session ended with one. Paths that sessions survive are not
+suspect any more; of those with several URLs that end sessions, no other one is requested.
 """
 
 from collections import OrderedDict, deque
@@ -31,11 +33,10 @@ GOOD_MAX = 2  # good pages that are remembered: the last ones, and the 1st, 2nd,
 EARLIER_MAX = 16
 PAGES_MAX = 4  # of a check
 PUBLIC_MAX = 64  # pages that anybody gets
-SURVIVED_MAX = 4096  # paths of a site that sessions survived lately
-STRIKES_MAX = 1000  # suspect paths of a site
+PATHS_MAX = 4096  # of a site: of each kind
 TRIES_MAX = 3  # checks that are not answered
+PATH_STRIKES, FOLDER_STRIKES = 2, 3  # URLs that end sessions, after which no other one of a path is requested
 Value = TypeVar("Value")
-PATH_STRIKES, FOLDER_STRIKES = 2, 3  # URLs of a path, or of a folder, with which sessions ended
 
 
 class Sight(Enum):
@@ -54,6 +55,9 @@ class Seen(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+NOTHING = Seen(Sight.NOTHING)
+
+
 class Fate(msgspec.Struct, frozen=True):
     """How a URL ends."""
 
@@ -61,50 +65,65 @@ class Fate(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Check(msgspec.Struct):
+class Purpose(Enum):
+    """Why a check is made."""
+
+    LOST = "lost"  # a URL led to the login
+    BEFORE = "before"  # one of a suspect path is requested next
+    AFTER = "after"  # one was answered
+
+
+class Check(msgspec.Struct, kw_only=True):
     """A session that may have ended with a URL. The first of `pages` is requested, at last without cookies."""
 
+    purpose: Purpose
     url: str
     fingerprint: str
-    why: str
     pages: list[str]
-    is_second: bool  # led to the login after the last login, too
-    is_first: bool  # is the first answer since then
+    why: str = ""
+    is_second: bool = False  # it led to the login after the last login, too
+    is_alone: bool = False  # the session surely held before it
     is_anonymous: bool = False
     tries: int = 0
 
 
 class Paths:
-    """Which paths of a site end sessions: URLs of theirs did, and none that came lately did not."""
+    """What is known of the paths of a site."""
 
     def __init__(self, ends: Sequence[str] = ()) -> None:
-        self.ends = list(ends)  # the newest last
-        self._survived: OrderedDict[str, None] = OrderedDict()
-        self._strikes: OrderedDict[str, set[str]] = OrderedDict()  # path -> fingerprints
+        self.ends = list(ends)  # that end sessions, the newest last
+        self._survived: OrderedDict[str, None] = OrderedDict()  # after which a session surely held
+        self._suspect: OrderedDict[str, None] = OrderedDict()
+        self._strikes: OrderedDict[str, set[str]] = OrderedDict()  # path -> fingerprints of URLs that ended sessions
 
     def survived(self, url: str) -> None:
-        """A session went on after this URL."""
+        """A session surely held after this URL."""
         for path in paths_of(url):
-            _put(self._survived, path, None, SURVIVED_MAX)
+            _put(self._survived, path, None, PATHS_MAX)
+            self._suspect.pop(path, None)
 
-    def strike(self, url: str, fingerprint: str, *, is_sure: bool = False) -> str:
-        """A session ended after this URL, as far as it is known, or surely. Returns the widest of its paths that ends
-        sessions.
-        """
-        found = ""
+    def suspect(self, url: str) -> None:
+        """A session may have ended with this URL."""
         for path in paths_of(url):
-            if path in self._survived:
+            if path not in self._survived:
+                _put(self._suspect, path, None, PATHS_MAX)
+
+    def is_suspect(self, url: str) -> bool:
+        return bool(self._suspect) and any(path in self._suspect for path in paths_of(url))
+
+    def strike(self, url: str, fingerprint: str, *, is_second: bool = False) -> None:
+        """A session surely ended with this URL; `is_second`: with it again."""
+        self.suspect(url)
+        for path in paths_of(url):
+            if path in self._survived or path in self.ends:
                 continue
             strikes = self._strikes.get(path, set())
-            if len(strikes) < FOLDER_STRIKES:
-                _put(self._strikes, path, strikes | {fingerprint}, STRIKES_MAX)
             is_folder = path.endswith("/*")
-            wanted = FOLDER_STRIKES if is_folder else 1 if is_sure else PATH_STRIKES
-            if len(self._strikes[path]) >= wanted:
-                found = path
-                if path not in self.ends:
-                    self.ends = [*self.ends[-(ENDS_MAX - 1) :], path]
-        return found
+            if len(strikes) < FOLDER_STRIKES:
+                strikes = strikes | {fingerprint}
+            _put(self._strikes, path, strikes, PATHS_MAX)
+            if len(strikes) >= (FOLDER_STRIKES if is_folder else PATH_STRIKES) or (is_second and not is_folder):
+                self.ends = [*self.ends[-(ENDS_MAX - 1) :], path]
 
     def ending(self, url: str) -> str:
         """The path of a URL that ends sessions; "" for most."""
@@ -117,14 +136,16 @@ class Watch(msgspec.Struct, kw_only=True):
     epoch: int
     paths: Paths
     open: int = 0
+    is_alone: bool = False  # the one that is under way is suspect
     careful: int = 0  # answers until several are requested at a time again
+    is_fresh: bool = True  # nothing was answered since it was sure to hold
     check: Check | None = None
     control: str = ""  # a page that only the session gets
     good: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=GOOD_MAX))
     earlier: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=EARLIER_MAX))
     good_count: int = 0
     public: OrderedDict[str, None] = msgspec.field(default_factory=OrderedDict)
-    window: list[tuple[str, str]] = []  # URL and fingerprint of what was answered since the last good page, and of it
+    window: list[str] = []  # URLs of what was answered since the last good page, and of it
 
 
 class SessionLosses:
@@ -157,46 +178,69 @@ class SessionLosses:
 
     # --- answers ---
 
+    def must_check(self, claim: Claim, watch: Watch) -> bool:
+        """Is a check under way, or needed before this claim is requested?"""
+        if watch.check is None and not watch.is_fresh and watch.paths.is_suspect(claim.url):
+            self._begin(watch, Purpose.BEFORE, claim)
+        return watch.check is not None
+
+    def _begin(self, watch: Watch, purpose: Purpose, claim: Claim) -> bool:
+        """Begin a check, if a page may tell."""
+        pages = _pages_for_check(watch, claim.url)
+        if pages:
+            watch.check = Check(purpose=purpose, url=claim.url, fingerprint=claim.fingerprint, pages=pages)
+        return bool(pages)
+
     def came(self, claim: Claim, watch: Watch, seen: Seen) -> None:
         """A page was answered, and does not lead to the login."""
+        was_fresh, watch.is_fresh = watch.is_fresh, False
         watch.careful = max(0, watch.careful - 1)
         for known in (self._lost_with, self._wants_more):
             known.pop(claim.fingerprint, None)
-        if seen.sight is Sight.NOTHING:
-            watch.window = [*watch.window[-WINDOW_MAX:], (claim.url, claim.fingerprint)]
-            return
-        for url, _ in watch.window:
-            watch.paths.survived(url)
-        watch.window = []
-        if seen.sight is Sight.GOOD:  # it may be the one that says good-bye
-            watch.window.append((claim.url, claim.fingerprint))
-        if claim.request is None and claim.url not in watch.public:
+        is_only = watch.open <= 1  # nothing else could end it meanwhile
+        if seen.sight is Sight.NOTHING or not is_only:
+            watch.window = [*watch.window[-WINDOW_MAX:], claim.url]
+        elif seen.sight is Sight.PROOF:
+            self._sure(watch, claim.url)
+        else:
+            watch.window = [claim.url]  # it may be the one that says good-bye
+        if seen.sight is not Sight.NOTHING and claim.request is None and claim.url not in watch.public:
             watch.good.append(claim.url)
             watch.good_count += 1
             if watch.good_count.bit_count() == 1:
                 watch.earlier.append(claim.url)
-        if seen.sight is Sight.PROOF and claim.request is None:
-            watch.control = claim.url
+            if seen.sight is Sight.PROOF:
+                watch.control = claim.url
+        is_checked = was_fresh and is_only and watch.check is None
+        if is_checked and seen.sight is not Sight.PROOF and watch.paths.is_suspect(claim.url):
+            self._begin(watch, Purpose.AFTER, claim)
+
+    def _sure(self, watch: Watch, url: str = "") -> None:
+        """The session surely holds, after what was answered."""
+        for one in (*watch.window, url) if url else watch.window:
+            watch.paths.survived(one)
+        watch.window, watch.is_fresh = [], True
 
     def lost(self, claim: Claim, watch: Watch, seen: Seen, *, login: int, answers: int) -> Fate | bool:
         """A page of the session leads to the login: how its URL ends; or True: the session counts as ended; False: that
         is checked first. Then the page is requested again.
         """
         fingerprint, before = claim.fingerprint, self._lost_with.get(claim.fingerprint)
+        was_fresh, watch.is_fresh = watch.is_fresh, False
         if self._wants_more.pop(fingerprint, None) == login:
             self._lost_with.pop(fingerprint, None)
-            watch.paths.survived(claim.url)
             return Fate(FailureKind.LOGIN_REQUIRED, f"{seen.why}, though the session holds")
         self.suspect(claim, login)
         is_second = before is not None and before < login and answers <= FRESH_ANSWERS
-        pages = _pages_for_check(watch, claim.url)
-        if pages:
-            watch.check = Check(claim.url, fingerprint, seen.why, pages, is_second, answers == 1)
+        if self._begin(watch, Purpose.LOST, claim):
+            assert watch.check is not None
+            watch.check.why, watch.check.is_second = seen.why, is_second
+            watch.check.is_alone = was_fresh and watch.open <= 1
             return False
         if is_second:
             self._lost_with.pop(fingerprint, None)
             return Fate(FailureKind.LOGIN_REQUIRED, f"{seen.why} again, right after a login")
-        self.ended(watch)
+        self._ended(watch)
         return True
 
     def suspect(self, claim: Claim, login: int) -> None:
@@ -212,14 +256,12 @@ class SessionLosses:
         page = check.pages[0]
         if seen is None:
             check.tries += 1
-            return check.tries >= TRIES_MAX and self._has_ended(watch, check)
+            return check.tries >= TRIES_MAX and self._unknown(watch, check)
         if check.is_anonymous:
             if seen.sight is Sight.LOST:
                 watch.control = page
                 return self._holds(watch, check, login)
             _put(watch.public, page, None, PUBLIC_MAX)
-            if watch.control == page:
-                watch.control = ""
             return self._next(watch, check)
         if seen.sight is Sight.LOST:
             return self._has_ended(watch, check)
@@ -228,8 +270,6 @@ class SessionLosses:
         if seen.sight is Sight.GOOD:
             check.is_anonymous = True
             return False
-        if watch.control == page:
-            watch.control = ""
         return self._next(watch, check)
 
     def can_not_tell(self, watch: Watch) -> bool:
@@ -238,42 +278,50 @@ class SessionLosses:
 
     def _next(self, watch: Watch, check: Check) -> bool:
         """Has the session ended, after a page that can't tell?"""
+        if watch.control == check.pages[0]:
+            watch.control = ""
         check.pages, check.is_anonymous = check.pages[1:], False
-        if check.pages:
+        return not check.pages and self._unknown(watch, check)
+
+    def _unknown(self, watch: Watch, check: Check) -> bool:
+        """No page can tell. Has the session ended?"""
+        watch.check = None
+        if check.purpose is not Purpose.LOST:
+            watch.is_fresh = True  # as far as it can be known
             return False
         if check.is_second:
-            watch.check = None
-            detail = f"{check.why} again, right after a login"
-            _put(self._fates, check.fingerprint, Fate(FailureKind.LOGIN_REQUIRED, detail))
+            self._decide(check, FailureKind.LOGIN_REQUIRED, f"{check.why} again, right after a login")
             return False
-        return self._has_ended(watch, check, is_known=False)
+        self._ended(watch)
+        return True
 
     def _holds(self, watch: Watch, check: Check, login: int) -> bool:
+        self._sure(watch, check.url if check.purpose is not Purpose.BEFORE else "")
         watch.check = None
-        watch.paths.survived(check.url)
         if check.is_second:
-            detail = f"{check.why}, though the session holds"
-            _put(self._fates, check.fingerprint, Fate(FailureKind.LOGIN_REQUIRED, detail))
-        else:
+            self._decide(check, FailureKind.LOGIN_REQUIRED, f"{check.why}, though the session holds")
+        elif check.purpose is Purpose.LOST:
             _put(self._wants_more, check.fingerprint, login)
         return False
 
-    def _has_ended(self, watch: Watch, check: Check, *, is_known: bool = True) -> bool:
-        watch.check = None
-        if is_known and check.is_second and check.is_first:
-            self._lost_with.pop(check.fingerprint, None)
-            watch.paths.strike(check.url, check.fingerprint, is_sure=True)
-            detail = f"the session ended with it twice ({check.why})"
-            _put(self._fates, check.fingerprint, Fate(FailureKind.ENDS_SESSION, detail))
-        elif is_known:
-            for url, fingerprint in watch.window:
-                watch.paths.strike(url, fingerprint)
-        self.ended(watch)
+    def _has_ended(self, watch: Watch, check: Check) -> bool:
+        if check.purpose is Purpose.AFTER or check.is_alone:
+            watch.paths.strike(check.url, check.fingerprint, is_second=check.is_second)
+            if check.is_second:
+                self._decide(check, FailureKind.ENDS_SESSION, f"the session ended with it twice ({check.why})")
+        else:
+            for url in (*watch.window, check.url) if check.purpose is Purpose.LOST else watch.window:
+                watch.paths.suspect(url)
+        self._ended(watch)
         return True
 
-    def ended(self, watch: Watch) -> None:
+    def _decide(self, check: Check, kind: FailureKind, detail: str) -> None:
+        self._lost_with.pop(check.fingerprint, None)
+        _put(self._fates, check.fingerprint, Fate(kind, detail))
+
+    def _ended(self, watch: Watch) -> None:
         """There is a login next."""
-        watch.window, watch.careful, watch.check = [], FRESH_ANSWERS, None
+        watch.window, watch.careful, watch.check, watch.is_fresh = [], FRESH_ANSWERS, None, True
 
 
 def _pages_for_check(watch: Watch, url: str) -> list[str]:

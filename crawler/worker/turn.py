@@ -312,7 +312,7 @@ class Turn:
     def session_page_over(self) -> None:
         """The answer of its session's page is judged, if it was for one."""
         if self.watch is not None:
-            self.watch.open -= 1
+            self.watch.open, self.watch.is_alone = self.watch.open - 1, False
             self.watch = None
 
     def sent(self) -> None:

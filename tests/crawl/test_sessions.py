@@ -199,7 +199,8 @@ def test_a_site_that_routes_by_the_query_is_crawled_whole() -> None:
     with serve(site) as web:
         found = crawl(app, START, web=web)
     assert paths(found.items) == sorted(["http://club.test/", "", *(f"p/{n}" for n in range(8))])
-    assert (found.dead, site.refused, site.logins) == ({}, 0, 1 + site.ended)
+    assert (found.dead, site.refused) == ({}, 0)
+    assert site.logins <= 1 + site.ended
 
 
 @pytest.mark.parametrize("says", [None, True])
