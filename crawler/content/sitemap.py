@@ -140,6 +140,7 @@ class _Entries:
         self._base = base
         self._urls: dict[str, SitemapUrl] = {}
         self._sitemaps: dict[str, None] = {}
+        self._joined: tuple[Sequence[str], str] = ((), base)  # what URLs are relative to, as last joined
         self._left_out = 0
         self._number = 0
         self.alternates = 0
@@ -153,9 +154,12 @@ class _Entries:
         """One entry with the values of its elements, by lower-case name. `bases`: what its URL is relative to, from the
         outermost; `more`: further values of its <loc>, each an entry with the same values.
         """
-        base = self._base
-        for inner in bases:
-            base = join(base, inner) or base
+        if self._joined[0] != bases:
+            base = self._base
+            for inner in bases:
+                base = join(base, inner) or base
+            self._joined = (bases, base)
+        base = self._joined[1]
         for given in chain([_place_of(values)], more):
             if self.is_full:
                 return

@@ -140,10 +140,26 @@ def test_a_web_page_is_not_a_sitemap():
 
 
 @pytest.mark.parametrize(
-    "token", ["<loc ", "<loc>", "<url>", "<url ", "<link ", "href=", "<!--", "<![CDATA[", "<loc><![CDATA[", "&#9"]
+    "token",
+    [
+        "<entry>",
+        "<channel xml:base='a/'>",
+        "<w:link xmlns:w='http://www.w3.org/2005/Atom' href=a>",
+        "<loc>a</loc>",
+        "<loc ",
+        "<loc>",
+        "<url>",
+        "<url ",
+        "<link ",
+        "href=",
+        "<!--",
+        "<![CDATA[",
+        "<loc><![CDATA[",
+        "&#9",
+    ],
 )
 def test_a_token_again_and_again_costs_linear_time(token):
-    for before in ("<urlset><url>", "<feed><entry>"):
+    for before in ("<urlset><url>", "<feed><entry>", "<urlset>", f"<feed xml:base='http://h.test/{'b' * 4000}/'>"):
         small, large = [(before + token * (size // len(token))).encode() for size in (20_000, 200_000)]
         assert growth(lambda body: parse_sitemap(body, URL), small, large) < LINEAR_MAX
 
