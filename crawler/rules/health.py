@@ -270,8 +270,8 @@ class HostHealthRules(msgspec.Struct, frozen=True):
 #
 # Two bounds end this where there is no witness. A target that never answered is at fault after some attempts, if
 # nothing that answered before fails: because it is the only one, like a misspelt seed, or because the proxy has served
-# others and few fail. Any target is at fault after `hosts.give_up_s`, as a host that does not answer, but not for an
-# answer that is as a rule the proxy's.
+# others. Where many fail, this takes some minutes. Any target is at fault after `hosts.give_up_s`, as a host that does
+# not answer, but not for an answer that is as a rule the proxy's.
 #
 # What takes no connections some times in a row is closed to all but one target, which tries it. What fails for many
 # domains in a row is closed so to targets that never answered, because links may lead to any number of those: others
@@ -283,9 +283,7 @@ class Fault(Enum):
     """Whose fault a failure may be, as far as it tells by itself."""
 
     PROXY = "proxy"  # no target was named to it yet
-    LIKELY = (
-        "likely"  # as a rule the proxy's, whatever the target: 407 (which any site can send, too), no HTTP or SOCKS
-    )
+    LIKELY = "likely"  # as a rule the proxy's, whatever the target: another protocol, 407 (any site can send it, too)
     BUSY = "busy"  # 429: as a rule because of all that it was asked lately
     REFUSED = "refused"  # by a rule of the proxy: for this target, or for all
     EITHER = "either"
@@ -308,6 +306,7 @@ ALONE_MAX = 6  # times in a row, over half a minute
 DOMAINS_MAX = (
     10  # in a row that fail by whoever's fault: of a web in which half of all hosts are dead, one in a thousand
 )
+MANY_MS = 300_000  # how long many targets that never answered wait for a witness, while nothing else fails
 FIRST_MS = 250  # between first attempts of targets while it fails for many domains
 DOUBT_MS = 2_000
 TARGETS_MAX = 10_000  # that failed, and that answered; the first one is forgotten, and begins again
@@ -387,12 +386,15 @@ class ProxyHealth:
         if self._health.is_set_aside:  # the others may have failed because of it: they are asked at once
             self._served_before, self._back_ms = self._served, now_ms
         if self._streak or self._health.failures:
-            self._health, self._probe = GOOD, ""
+            self._opens()
             self._streak.clear()
-            self._first.clear()
-            self._is_missed, self._plain = False, 0
+            self._plain = 0
         if self._troubled:
             self._troubled.pop(target, None)
+
+    def _opens(self) -> None:
+        self._health, self._probe, self._is_missed = GOOD, "", False
+        self._first.clear()
 
     def failed(self, target: str, domain: str, fault: Fault, detail: str, *, now_ms: int) -> bool:
         """Note that nothing came of a request; is that the target's own fault?"""
@@ -405,7 +407,8 @@ class ProxyHealth:
         if self._is_of_target(known, target, domain, fault, now_ms):
             known.failed_ms = 0  # the rules for hosts say when it is asked again
             self._streak.discard(domain)
-            self._is_missed = self._is_missed and bool(self._streak)
+            if self._plain < PROXY_PAUSES.failures:
+                self._opens()
             return True
         if not self._streak:
             self._doubt_ms = now_ms
@@ -430,15 +433,16 @@ class ProxyHealth:
     def _is_of_target(self, known: _Troubled, target: str, domain: str, fault: Fault, now_ms: int) -> bool:
         if fault in (Fault.PROXY, Fault.TARGET):
             return fault is Fault.TARGET
-        is_lasting = known.count >= ALONE_MAX
+        is_long = now_ms - known.since_ms >= MANY_MS
+        is_lasting = known.count >= ALONE_MAX or is_long
         if known.begun > max(known.served, self._served_before) and (is_lasting or fault is not Fault.BUSY):
             return True
         if fault is not Fault.LIKELY and now_ms - known.since_ms >= self._give_up_ms:
             return True
         if not is_lasting or self._is_missed or target in self._answered:
             return False
-        is_one_of_few = self._served > 0 and len(self._streak) < DOMAINS_MAX
-        return is_one_of_few or (fault is Fault.EITHER and self._streak <= {domain})
+        is_one_of_few = len(self._streak) < DOMAINS_MAX
+        return (self._served > 0 and (is_one_of_few or is_long)) or (fault is Fault.EITHER and self._streak <= {domain})
 
 
 def pause_ms(nth: int) -> int:

@@ -184,6 +184,22 @@ async def test_a_dead_site_behind_a_proxy_ends_as_one_without(web: Web) -> None:
     assert "waits for the proxy" not in said
 
 
+@pytest.mark.slow(seconds=40)
+@pytest.mark.parametrize(("kind", "fault"), [("http", 302), ("http", 407), ("socks5", 2), ("socks5", "hang")])
+async def test_the_last_links_of_a_crawl_that_a_proxy_refuses_end(web: Web, kind: Kind, fault: Fault) -> None:
+    """The pages of the site are fetched before, so that nobody is left to be a witness."""
+    refused = [f"no{n}.test" for n in range(4)]
+    links = "".join(f"<a href='https://{host}/'>x</a>" for host in refused)
+    web.by_path["/"] = answer(web.by_path["/"][0].partition(b"\r\n\r\n")[2] + links.encode())
+    async with WebProxy(kind) as proxy:
+        proxy.faults = dict.fromkeys(refused, fault)
+        scope = ("--set", "scope.mode=any", "--set", "retry.connect.backoff_s=0.05")
+        said = await ended(web.crawl(proxy.url, web.seeds[:1], *scope))
+    assert web.fetched() == web.pages(web.seeds[:1])
+    assert said.count("given up after 3 attempts") == len(refused)
+    assert {host for host, _ in proxy.asked} == {"a.test", *refused}
+
+
 @pytest.mark.slow(seconds=33)
 async def test_a_lone_site_that_does_not_exist_ends_the_crawl(web: Web) -> None:
     """Nobody can tell it from a broken proxy. After some attempts it counts as the site."""

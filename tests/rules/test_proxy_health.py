@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from crawler.rules.health import ALONE_MAX, DOMAINS_MAX, FIRST_MS, TARGETS_MAX, Fault, ProxyHealth
+from crawler.rules.health import ALONE_MAX, DOMAINS_MAX, FIRST_MS, MANY_MS, TARGETS_MAX, Fault, ProxyHealth
 
 GIVE_UP_MS = 3_600_000
 A, B, C = "https://a.test", "https://b.test", "https://c.test"
@@ -135,13 +135,29 @@ def test_while_something_that_answered_before_fails_no_target_is_at_fault(fault:
 def test_many_that_never_answered_wait_for_a_witness(fault: Fault) -> None:
     lab, targets = Lab(), [f"https://t{n}.test" for n in range(DOMAINS_MAX)]
     lab.serves(A)
-    for _ in range(ALONE_MAX + 2):
+    while lab.now_ms < 1_000_000 + MANY_MS - 60_000:
         for target in targets:
-            lab.next_try(target)
-            assert not lab.fails(target, fault)
+            assert lab.waits_ms(target) or not lab.fails(target, fault)
+        lab.now_ms += 100
+    for _ in range(ALONE_MAX):
+        lab.serves(A)
+        is_own = lab.fails(targets[0], fault)
+    assert is_own
+
+
+@pytest.mark.parametrize("fault", ALL)
+def test_many_that_never_answered_end_though_no_witness_is_left(fault: Fault) -> None:
+    """The last links of a crawl, after all pages of the sites that answer."""
+    lab, began_ms, left = Lab(), 1_000_000, {f"https://t{n}.test": 3 for n in range(200)}
     lab.serves(A)
-    lab.now_ms += 60_000
-    assert lab.fails(targets[0], fault)
+    while left:
+        for target in [*left]:
+            if not lab.waits_ms(target) and lab.fails(target, fault):
+                left[target] -= 1  # attempts
+                if not left[target]:
+                    del left[target]
+        lab.now_ms += 100
+        assert lab.now_ms - began_ms < 3 * MANY_MS, len(left)
 
 
 def test_being_asked_too_much_counts_only_after_some_attempts() -> None:

@@ -17,7 +17,9 @@ from tests.simulation.loop import PROCESS, Process, VirtualLoop
 
 
 class Disks:
-    """All disks. `full` names processes whose disk takes nothing at the moment, `broken` those whose syncs fail."""
+    """All disks. `full` names processes whose disk takes nothing at the moment, `broken` those whose syncs fail, `low`
+    the machines whose disk has less room than an instance wants.
+    """
 
     def __init__(self, loop: VirtualLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -26,6 +28,11 @@ class Disks:
         self._open: dict[int, Process | None] = {}
         self.full: set[Process] = set()
         self.broken: set[Process] = set()
+        self.low: set[str] = set()
+
+    def free_bytes(self, folder: Path) -> int:
+        """What the disk of a machine's folder has left."""
+        return 0 if folder.name in self.low else 1 << 40
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

@@ -73,6 +73,7 @@ class Faults:
         self._server.weather.slow_beats.clear()
         self._disks.full.clear()
         self._disks.broken.clear()
+        self._disks.low.clear()
         for process in list(self._server.weather.cuts):
             self._heal_cut(process)
         for kind, process in list(self._noted._open):
@@ -358,6 +359,13 @@ class Faults:
         self._disks.full.discard(life)
         self._disks.broken.discard(life)
         self._noted.ended("disk full", life)
+
+    def _disk_low(self) -> None:
+        """Of one machine; often enough of all, because most fleets have few."""
+        machine = self._someone().node.machine
+        self._noted.counts["disk low"] += 1
+        self._disks.low.add(machine)
+        self._loop.after(self._seconds(1.0, 20.0), self._disks.low.discard, machine)
 
 
 def _life(job: Job) -> Life:

@@ -263,7 +263,7 @@ async def _handle_in_loop(
 
 
 @contextlib.contextmanager
-def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
+def simulated_doors(server: Server, internet: Internet, disks: Disks) -> Iterator[None]:
     """The composition root builds instances with these doors."""
 
     def host_id() -> str:
@@ -285,7 +285,7 @@ def simulated_doors(server: Server, internet: Internet) -> Iterator[None]:
         (build, "load_app", lambda target: HANDLERS),
         (build, "tune_process", lambda: None),
         (watch, "process_cpu_s", lambda: 0.0),
-        (watch, "free_bytes", lambda folder: 1 << 40),
+        (watch, "free_bytes", disks.free_bytes),
         (watch, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
         (process, "cpu_ms", lambda: 0),

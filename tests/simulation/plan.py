@@ -21,7 +21,7 @@ WEIGHTS = {
     "pause": 8, "pause at a call": 6, "pause before a request": 4, "pause until removed": 4, "wall clock jump": 3,
     "leave": 4, "leave at a call": 4, "join": 6,
     "engine restart": 6, "engine stop": 4, "engine rollback": 4,
-    "cut": 7, "slow beats": 3, "reply lost at a call": 6, "disk full": 3,
+    "cut": 7, "slow beats": 3, "reply lost at a call": 6, "disk full": 3, "disk low": 3,
 }  # fmt: skip
 PLANNED = {"leave": 1, "leave at a call": 2, "join": 2}
 KILLS = {"kill": 3, "kill at a call": 3, "power cut": 1, "flap": 1}
@@ -234,6 +234,7 @@ def _settings(rng: random.Random, partitions: int, delay_s: float, scope: str) -
         "fetch.total_timeout_s": 15.0,
         "frontier.redis": "redis://simulated",
         "internals.frontier.visibility_timeout_s": 40.0,
+        "internals.archive.room_s": 2.0,
         "frontier.claim_urls_max": rng.choice((4, 64)),
         "frontier.recent_urls": rng.choice((8, 1000)),
         "internals.frontier.log_entries_max": rng.choice((3, 10_000)),

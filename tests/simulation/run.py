@@ -381,7 +381,7 @@ def _run(simulation: Simulation) -> None:
     with (
         virtual_time(loop),
         mounted(simulation.disks),
-        simulated_doors(simulation.server, simulation.fleet.internet),
+        simulated_doors(simulation.server, simulation.fleet.internet, simulation.disks),
     ):
         try:
             loop.run_until_complete(simulation.main())
