@@ -176,6 +176,7 @@ class FailureKind(enum.StrEnum):
     SERVER_BUSY = "server_busy"  # 429, 503
     SERVER_ERROR = "server_error"  # other 5xx
     ROBOTS_UNREACHABLE = "robots_unreachable"
+    CHALLENGED = "challenged"  # by a test whether a person asks, in place of a page
     PROXY = "proxy"  # of a proxy, not of a host: no attempt, its URLs wait
     NETWORK = "network"  # of our own network, likewise
     BODY = "body"  # cut off, too slow, or a damaged coding; the last attempt is kept if anything came of it
@@ -282,7 +283,7 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a fetch: a response or a failure, never both; times for the statistics.
 
     `stale_connection`: the request was sent on a reused connection that the server had closed, and no byte came. That
-    is not a failure of the URL or the host.
+    is not a failure of the URL or the host. `challenge`: the product that answered instead of the site.
     """
 
     url: str
@@ -291,6 +292,7 @@ class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     stale_connection: bool = False
     fetch_ms: int = 0
     retry_after_ms: int = 0
+    challenge: str = ""
 
 
 # How the queries of links are spelled: 0: in UTF-8; 1: in the encoding of their page. Stored with a crawl, because each

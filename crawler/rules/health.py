@@ -37,6 +37,7 @@ TABLE = {
     FailureKind.TIMEOUT: _HOST,
     FailureKind.PROTOCOL: _ONCE,
     FailureKind.SERVER_BUSY: RetryKind(attempts=5, backoff_s=10.0),  # it asks for patience
+    FailureKind.CHALLENGED: RetryKind(backoff_s=60.0),  # some end by themselves, when fewer requests come
     FailureKind.BODY: _ONCE,
     FailureKind.HANDLER: _ONCE,
 }
@@ -174,6 +175,7 @@ AGAINST = frozenset(
         FailureKind.DISCONNECTED,
         FailureKind.SERVER_BUSY,
         FailureKind.ROBOTS_UNREACHABLE,
+        FailureKind.CHALLENGED,
     }
 )
 # The first one sets the origin aside: what it answered holds for more than one URL.

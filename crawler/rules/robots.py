@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from crawler.model import Decoded, Response
+from crawler.rules.challenges import sentence_of
 
 LINE_BYTES_MAX = 8 * 2083 - 1  # as Google does: the rest of a longer line is ignored
 SITEMAPS_MAX = 100  # that are kept of one file; large sites name some dozen, or an index
@@ -351,23 +352,28 @@ def _parsed_once(body: bytes, agent: str) -> RobotsRules:
 def robots_policy(status: int) -> Policy:
     """What the final status of a robots.txt fetch means (RFC 9309 section 2.3.1).
 
-    429 counts as a server in trouble, not as a missing file; so do a status that nobody knows (600 and more), and a
-    304, which answers what nobody asked. A redirect that was not followed (too many) means unavailable.
+    429 counts as a server in trouble, not as a missing file; so do a status that nobody knows (600 and more), a 304,
+    which answers what nobody asked, and 202 ("Accepted"), by which firewalls say "not yet". A redirect that was not
+    followed (too many) means unavailable.
     """
-    if 200 <= status < 300:
+    if 200 <= status < 300 and status != 202:
         return "parse"
-    if status in (304, 429) or status >= 500 or status < 200:
+    if status in (202, 304, 429) or status >= 500 or status < 200:
         return "disallow_all"
     return "allow_all"
 
 
-def policy_of(response: Response) -> tuple[Policy, str]:
+def policy_of(response: Response, challenge: str = "") -> tuple[Policy, str]:
     """What the final response of a robots.txt fetch means, and the reason if nothing is allowed.
 
     The missing part of a file may forbid any page. So an incomplete file counts as unreachable (RFC 9309 2.3.1.4) and
     is fetched again; only a file that is cut at our limit is parsed, to the end of its last whole line (2.5,
     `is_cut_at_limit`). Bytes behind a whole content coding, or a wrong checksum, take nothing from it.
+
+    `challenge`: the product that answered instead of the site, whatever the status. That tells nothing of the file.
     """
+    if challenge:
+        return "disallow_all", sentence_of(challenge)
     policy = robots_policy(response.status)
     if policy == "disallow_all":
         return policy, f"status {response.status}"

@@ -126,6 +126,7 @@ class RetrySettings(_Section, frozen=True):
     protocol: RetryKind = RetryKind()
     server_busy: RetryKind = RetryKind()
     server_error: RetryKind = RetryKind()
+    challenged: RetryKind = RetryKind()
     robots_unreachable: RetryKind = RetryKind()
     body: RetryKind = RetryKind()
     handler: RetryKind = RetryKind()

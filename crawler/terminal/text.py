@@ -70,7 +70,7 @@ def failure_text(kind: str, detail: str) -> str:
     return f"{kind}: {detail}" if detail else str(kind)
 
 
-_TOLD_BY_DETAIL = frozenset({"connect", "server_busy", "server_error", "address_refused", "port_refused"})
+_TOLD_BY_DETAIL = frozenset({"connect", "server_busy", "server_error", "challenged", "address_refused", "port_refused"})
 
 
 def failure_reason(kind: str, detail: str) -> str:

@@ -26,6 +26,7 @@ from crawler.frontier.reads import (
     Totals,
 )
 from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
+from crawler.rules.challenges import SENTENCE
 from crawler.rules.text import one_line
 from crawler.terminal.text import counted, number, shortened, table
 
@@ -69,6 +70,7 @@ _GIVEN_UP: Mapping[str, str] = {
     FailureKind.PROTOCOL: "the answer is not HTTP, or a 304 or 412 that nobody asked for; see 'crawler dead show URL'",
     FailureKind.HEADERS_TOO_LARGE: "64 KiB of headers, or 256, are too many; 'crawler dead show URL' has the detail",
     FailureKind.SERVER_BUSY: f"the host asked for fewer requests; with a longer delay ('crawler delay'), {_TRIES}",
+    FailureKind.CHALLENGED: f"{SENTENCE}, which is not solved: ask its owner for access, then {_TRIES}",
     FailureKind.SERVER_ERROR: f"the host failed (5xx); {_TRIES}",
     FailureKind.ROBOTS_UNREACHABLE: f"without a readable robots.txt nothing of the host is fetched; {_TRIES}",
     FailureKind.BODY: f"nothing of the body could be decoded; 'crawler dead show URL' has the detail, {_TRIES}",

@@ -265,7 +265,7 @@ async def _robots(fetcher: Fetcher, origin: str, settings: Settings) -> PageRobo
             break
         where = target
     assert response is not None
-    policy, reason = policy_of(response)
+    policy, reason = policy_of(response, result.challenge)
     if policy == "disallow_all":
         return PageRobots(None, f"{where}: {reason}")
     if policy == "allow_all":

@@ -19,6 +19,7 @@ from crawler.content.coding import RATIO_MAX, Inflated, inflate
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import REDIRECTS, Decoded, Failure, FailureKind, FetchResult, Request, Response
 from crawler.rules.addresses import is_address, is_port_denied, is_private_name, is_public, refused_text
+from crawler.rules.challenges import challenge_of
 from crawler.rules.health import INTERRUPTED, Fault, retry_after_ms
 from crawler.rules.outage import DOUBTFUL, Way
 from crawler.rules.scope import SECRET_HEADERS, SiteRules, SiteTable, is_secret_header
@@ -296,7 +297,8 @@ class Fetcher:
             now_s=time.time(),
             max_s=RETRY_AFTER_MAX_S,
         )
-        return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms)
+        challenge = challenge_of(response.headers, response.body)
+        return FetchResult(url=url, response=response, fetch_ms=fetch_ms, retry_after_ms=asked_ms, challenge=challenge)
 
     def _end(self, origin: Origin, connection: Connection) -> tuple[Failure | None, Head | None, bytes, str]:
         """The result of an exchange: failure, head, body, how it was cut. The connection is kept or closed."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from crawler.frontier.owner import Settlement
-from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Request, Response
+from crawler.model import UNANSWERED, UNSENT, Claim, Decoded, FailureKind, FetchResult, Request
+from crawler.rules.challenges import sentence_of
 from crawler.rules.health import (
     AGAINST,
     GOOD,
@@ -43,8 +44,9 @@ log = logging.getLogger(__name__)
 # A URL waits this many times as long as its origin rests: another one is next then, and shows whether the URL was at
 # fault.
 BEHIND = 1.25
-OVERLOADED = frozenset({FailureKind.SERVER_BUSY, FailureKind.TIMEOUT})
+OVERLOADED = frozenset({FailureKind.SERVER_BUSY, FailureKind.CHALLENGED, FailureKind.TIMEOUT})
 TOO_MANY_REQUESTS = 429
+WANT_FEWER = frozenset({FailureKind.SERVER_BUSY, FailureKind.CHALLENGED})
 ORIGINS_MAX = 50_000  # that did not answer; the one that has been quiet for longest begins at zero then
 RECALLED_MAX = 1_000  # origins of a queue
 PROBE_MS = 120_000  # how long a probe may take, from its claim: then another URL is the probe
@@ -55,7 +57,8 @@ class SilentOrigin(msgspec.Struct):
 
     `probe`: the fingerprint of the URL that probes it, until `probe_until_ms`. `promised_ms`: when it may be tried, as
     one of several of its queue that may not answer (0: nothing was said). `is_in_row`: URLs of it are set aside in the
-    engine. `is_busy`: it answered 429 or 503. `is_given_up`: its URLs end without a request.
+    engine. `is_busy`: it answered 429 or 503, or by a challenge (of the product `challenge`). `is_given_up`: its URLs
+    end without a request.
     """
 
     health: HostHealth
@@ -65,6 +68,7 @@ class SilentOrigin(msgspec.Struct):
     is_in_row: bool = False
     is_busy: bool = False
     is_given_up: bool = False
+    challenge: str = ""
 
 
 class Recall(msgspec.Struct, frozen=True):
@@ -181,7 +185,9 @@ class ResponsePolicy:
             self._silent.popitem(last=False)
         return one
 
-    def _note_health(self, claim: Claim, kind: FailureKind | None, wait_min_ms: int = 0) -> Recall | None:
+    def _note_health(
+        self, claim: Claim, kind: FailureKind | None, wait_min_ms: int = 0, *, challenge: str = ""
+    ) -> Recall | None:
         """Note the health of the claim's origin after a request; what becomes of its URLs that are set aside."""
         if kind is None and not self._silent:  # the common case
             return None
@@ -203,7 +209,7 @@ class ResponsePolicy:
             self._silent.pop(origin, None)
             return Recall(origin, is_good=True) if is_in_row else None
         one = self._keep(origin, SilentOrigin(health, is_in_row=is_in_row))
-        one.is_busy = kind is FailureKind.SERVER_BUSY
+        one.is_busy, one.challenge = kind in WANT_FEWER, challenge
         one.is_given_up = self._hosts.is_given_up(health, now_ms=now_ms)
         if not is_in_row or not health.is_set_aside:
             return None
@@ -229,15 +235,17 @@ class ResponsePolicy:
         """Note the end of a page's request; how long its queue waits, ms, and what becomes of its origin's URLs."""
         kind = _kind_of(result)
         self._note_answer(slot, claim, kind)
-        was_busy = kind is FailureKind.SERVER_BUSY and self._is_busy(claim.url)
+        was_busy = kind in WANT_FEWER and self._is_busy(claim.url)
         recall = None
         if not result.stale_connection:  # not a failure of the host
-            pause_ms = min(result.retry_after_ms, self._pause_max_ms) if kind is FailureKind.SERVER_BUSY else 0
-            recall = self._note_health(claim, kind, pause_ms) or _recall_of(slot, claim, kind)
+            pause_ms = min(result.retry_after_ms, self._pause_max_ms) if kind in WANT_FEWER else 0
+            recall = self._note_health(claim, kind, pause_ms, challenge=result.challenge)
+            recall = recall or _recall_of(slot, claim, kind)
         if self._politeness.adaptive:
             self._adapt(slot, kind, result)
-        elif kind is FailureKind.SERVER_BUSY:
-            if not was_busy and (_status_of(result) == TOO_MANY_REQUESTS or self._is_another_busy(slot, claim)):
+        elif kind in WANT_FEWER:
+            is_asked = kind is FailureKind.CHALLENGED or _status_of(result) == TOO_MANY_REQUESTS
+            if not was_busy and (is_asked or self._is_another_busy(slot, claim)):
                 slot.adaptive_delay = slowed(
                     slot.adaptive_delay, floor_ms=max(slot.delay_ms, 0), ceiling_ms=self._ceiling_ms
                 )
@@ -298,9 +306,9 @@ class ResponsePolicy:
         kind = _kind_of(result)
         if kind is None:
             return None
-        detail = result.failure.detail if result.failure else _detail_of(result.response)
+        detail = result.failure.detail if result.failure else _detail_of(result)
         failed = self.failed(claim, kind, detail, settled, retry_after_ms=result.retry_after_ms)
-        is_last = is_sent and is_once(claim) and kind is not FailureKind.SERVER_BUSY
+        is_last = is_sent and is_once(claim) and kind not in WANT_FEWER
         is_result = kind is FailureKind.BODY and (is_last or failed.retry_in_ms < 0)
         if is_result and not (result.response and is_unreadable(result.response)):
             return None
@@ -334,9 +342,10 @@ class ResponsePolicy:
     def abandoned(self, claim: Claim) -> Failed:
         """The end of a URL that is not requested because its origin has been silent for too long."""
         origin = origin_of(claim.url)
-        health = self._silent[origin].health if origin in self._silent else GOOD
-        silent_s = (monotonic_ms() - health.since_ms) // 1000
-        detail = f"no answer from {origin} in {health.failures} attempts over {silent_s} s"
+        known = self._silent.get(origin) or SilentOrigin(GOOD)
+        silent_s = (monotonic_ms() - known.health.since_ms) // 1000
+        what = sentence_of(known.challenge) if known.challenge else f"no answer from {origin}"
+        detail = f"{what} in {known.health.failures} attempts over {silent_s} s"
         return Failed.finally_(claim, FailureKind.HOST_DEAD, detail)
 
 
@@ -363,8 +372,11 @@ def _recall_of(slot: QueueSlot, claim: Claim, kind: FailureKind | None) -> Recal
     return Recall(origin, is_good=True)
 
 
-def _detail_of(response: Response | None) -> str:
+def _detail_of(result: FetchResult) -> str:
+    response = result.response
     assert response is not None
+    if result.challenge:
+        return sentence_of(result.challenge)
     if failure_of(response) is FailureKind.BODY:
         is_coding = response.decoded >= Decoded.PART
         return (
@@ -378,6 +390,8 @@ def _detail_of(response: Response | None) -> str:
 
 
 def _kind_of(result: FetchResult) -> FailureKind | None:
+    if result.challenge:
+        return FailureKind.CHALLENGED
     if result.response is not None:
         return failure_of(result.response)
     assert result.failure is not None

@@ -129,7 +129,7 @@ class RobotsCache:
             if failure and kind in NOT_ALLOWED:
                 detail = failure.detail
             return self._unreachable(origin, kind, detail), b""
-        policy, detail = policy_of(result.response)
+        policy, detail = policy_of(result.response, result.challenge)
         if policy == "disallow_all":
             kind = FailureKind.ROBOTS_UNREACHABLE
             return self._unreachable(origin, kind, detail, retry_after_ms=result.retry_after_ms), b""

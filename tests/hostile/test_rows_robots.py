@@ -16,6 +16,7 @@ from tests.hostile.crawled import Close, Outcome, Site, check, crawl_all, host_o
 from tests.support.hostile_server import Hold, HostileServer, Repeat, Step
 from tests.web.fetching import fetching
 
+CHALLENGE = b"<html><script>sucuri_cloudproxy_js='';w=String.fromCharCode</script></html>"
 RULES = b"User-agent: *\nDisallow: /no\n"
 ALLOWED, FORBIDDEN = ("/good",), ("/no",)
 
@@ -82,6 +83,11 @@ SITES = {
                                  "/robots.txt": text(b"User-agent: *\nDisallow: /no\nAllow: /tie\nDisallow: /tie\n"
                                                      b"Disallow: /yes$\n")},
                                 ("/good", "/yesx", "/tie"), ("/no",)),
+    "B14-202": site(text(b"<html>wait</html>", "text/html", status="202 Accepted"), **CLOSED),
+    "B14-202-with-rules": site(text(RULES, status="202 Accepted"), **CLOSED),
+    "B14-challenge": site(text(CHALLENGE, "text/html"), **CLOSED),
+    "B14-challenge-403": site(text(CHALLENGE, "text/html", status="403 Forbidden"), **CLOSED),
+    "B14-challenge-by-header": site(text(RULES, more="CF-Mitigated: challenge\r\n"), **CLOSED),
     "B13-itself-forbidden": site(text(b"User-agent: *\nDisallow: /robots.txt\nDisallow: /no\n")),
 }  # fmt: skip
 

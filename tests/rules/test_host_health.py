@@ -69,6 +69,7 @@ TABLE = {
     FailureKind.DISCONNECTED: COUNTED,
     FailureKind.SERVER_BUSY: BUSY,
     FailureKind.ROBOTS_UNREACHABLE: UNREADABLE,
+    FailureKind.CHALLENGED: COUNTED,
 }
 ANSWERED = dict.fromkeys(STATES, GOOD)
 

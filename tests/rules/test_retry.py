@@ -59,6 +59,7 @@ def test_the_table_as_it_is_unless_set_otherwise() -> None:
         "protocol": (2,),
         "server_busy": (10, 40, 160, 640),
         "server_error": (2, 8),
+        "challenged": (60, 240),
         "robots_unreachable": (2, 8),
         "body": (2,),
         "handler": (2,),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from crawler.errors import InvalidUrl
 from crawler.model import Decoded, Response
+from crawler.rules.challenges import challenge_of
 from crawler.rules.robots import (
     ALLOW_ALL,
     NAME_CHARS_MAX,
@@ -359,7 +360,8 @@ def test_a_web_page_in_place_of_robots_txt_is_flagged_and_allows_all():
 @pytest.mark.parametrize(
     ("status", "policy"),
     [
-        (199, "disallow_all"), (200, "parse"), (204, "parse"), (299, "parse"), (300, "allow_all"), (301, "allow_all"),
+        (199, "disallow_all"), (200, "parse"), (202, "disallow_all"), (204, "parse"),
+        (299, "parse"), (300, "allow_all"), (301, "allow_all"),
         (304, "disallow_all"), (400, "allow_all"), (401, "allow_all"), (403, "allow_all"), (404, "allow_all"),
         (410, "allow_all"), (428, "allow_all"), (429, "disallow_all"), (430, "allow_all"), (499, "allow_all"),
         (500, "disallow_all"), (503, "disallow_all"), (599, "disallow_all"), (600, "disallow_all"),
@@ -398,6 +400,38 @@ def test_what_is_not_the_whole_file_forbids_everything(given, policy, why):
     found, reason = policy_of(made)
     assert found == policy
     assert reason == "" if why == "" else why in reason
+
+
+CHALLENGE = b"<html><script>sucuri_cloudproxy_js='';w=String.fromCharCode</script></html>"
+PAGE, LINES = b"<!doctype html><title>Home</title>", b"User-agent: *\nDisallow: /\n"
+# Status, body, and whether a header names a challenge -> what it means. 202 is how firewalls say "not yet".
+ANSWERS = {
+    (200, LINES, False): "parse", (200, PAGE, False): "parse", (200, b"", False): "parse",
+    (200, CHALLENGE, False): "disallow_all", (200, LINES, True): "disallow_all", (200, b"", True): "disallow_all",
+    (202, LINES, False): "disallow_all", (202, PAGE, False): "disallow_all", (202, b"", False): "disallow_all",
+    (202, CHALLENGE, False): "disallow_all", (202, b"", True): "disallow_all",
+    (203, LINES, False): "parse", (203, CHALLENGE, False): "disallow_all",
+    (403, PAGE, False): "allow_all", (403, CHALLENGE, False): "disallow_all", (403, b"", True): "disallow_all",
+    (404, PAGE, False): "allow_all", (404, CHALLENGE, False): "disallow_all", (405, b"", True): "disallow_all",
+    (429, PAGE, False): "disallow_all", (429, CHALLENGE, False): "disallow_all",
+    (503, PAGE, False): "disallow_all", (503, CHALLENGE, False): "disallow_all",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ANSWERS, ids=lambda given: f"{given[0]}-{given[1][:9]!r}-{given[2]}")
+def test_a_challenge_tells_nothing_of_the_file(given):
+    status, body, is_named = given
+    headers = ((b"cf-mitigated", b"challenge"),) if is_named else ()
+    made = Response(
+        url="", http_version="1.1", request_head=b"", remote_ip="", started_at=0.0, fetch_ms=0, status=status,
+        reason="", headers=headers, body=body, raw_body=body,
+    )  # fmt: skip
+    challenge = challenge_of(headers, body)
+    policy, why = policy_of(made, challenge)
+    assert policy == ANSWERS[given]
+    assert ("this site answers with a challenge" in why) == bool(challenge) == (is_named or body == CHALLENGE)
+    if policy == "parse" and body == PAGE:
+        assert RobotsRules.parse(body, "x").allows("http://h.test/"), "a site of one page is crawled"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ def busy(status: int, retry_after_ms: int = 0) -> FetchResult:
     return answer(status, retry_after_ms=retry_after_ms)
 
 
+def challenge(status: int) -> FetchResult:
+    return replace(answer(status), challenge="Cloudflare")
+
+
 K = FailureKind
 HOUR = 3_600_000
 TABLE = {
@@ -43,6 +47,9 @@ TABLE = {
     "503 with Retry-After": Cell(busy(503, HOUR), HOUR, ASIDE, 60_000),
     "429": Cell(busy(429), 12_500, ASIDE, 7500, 2 * DELAY_MS),
     "429 with Retry-After": Cell(busy(429, HOUR), HOUR, ASIDE, 60_000, 2 * DELAY_MS),
+    "a challenge": Cell(challenge(200), 75_000, COUNTED, queue_ms=2 * DELAY_MS),
+    "a challenge, 403": Cell(challenge(403), 75_000, COUNTED, queue_ms=2 * DELAY_MS),
+    "a challenge, 503": Cell(challenge(503), 75_000, COUNTED, queue_ms=2 * DELAY_MS),
     "body cut off": Cell(answer(truncated="disconnect"), 1500),
     "dns_not_found": Cell(failure(K.DNS_NOT_FOUND), ENDS),
     "address_refused": Cell(failure(K.ADDRESS_REFUSED), ENDS),
@@ -121,7 +128,7 @@ def test_every_kind_of_failure_is_in_the_table() -> None:
         known = cell.end.failure if isinstance(cell.end, FetchResult) else Failure(kind=cell.end, detail="")
         named |= {known.kind} if known else set()
     # Those of a proxy and of our own network are no attempts, and never judged here.
-    assert named | {K.SERVER_ERROR, K.BODY, *OURS} == set(FailureKind)
+    assert named | {K.SERVER_ERROR, K.BODY, K.CHALLENGED, *OURS} == set(FailureKind)
 
 
 def test_what_it_costs_its_url(name: str, clock: Clock) -> None:
