@@ -467,7 +467,8 @@ class Cluster:
             self._mending.cancel()
             await asyncio.gather(self._mending, return_exceptions=True)  # it closes what it has opened
         for node in self._nodes.values():
-            await node.client.aclose()
+            with contextlib.suppress(rex.RedisError, OSError):  # others than one that is down are closed, too
+                await node.client.aclose()
 
 
 def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:
