@@ -21,7 +21,7 @@ from crawler.frontier.members import Member
 from crawler.frontier.reads import DomainStats, Progress, Totals
 from crawler.membership.peers import is_lock_free
 from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
-from crawler.rules.membership import DeclaredState
+from crawler.rules.membership import COMMANDS, DeclaredState, declared
 from crawler.runtime.process import wall_s
 from crawler.views.ring import running_since
 
@@ -79,7 +79,7 @@ async def read_crawl(crawl: OpenCrawl, top_domains: int) -> Reading:
     samples = (await crawl.series.read(Sample.of(now_s, _progress(totals)))).since(began_s)
     dead = {session for session, member in members.items() if is_lock_free(member)}
     leases = await crawl.leases.read(range(crawl.record.partitions))
-    fetching = [m for s, m in members.items() if s not in dead and m.state != DeclaredState.SEEDING]
+    fetching = [m for s, m in members.items() if s not in dead and declared(m.state) not in COMMANDS]
     return Reading(
         totals=totals, rates=samples.rates or Rates(0.0), domains=await crawl.stats.domain_count(),
         partitions=crawl.record.partitions,

@@ -2,25 +2,29 @@
 
 import argparse
 import contextlib
+import secrets
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from crawler.archive.crawl_binding import bind, bound_to, check_present
-from crawler.archive.folder import CrawlFolder
+from crawler.archive.crawl_binding import bind, bound_to, check_known, check_present
+from crawler.archive.folder import CrawlFolder, SessionLock
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import check_engine_url, settings_of
 from crawler.cli.parse_admin import EMBEDDED
-from crawler.crawl.opening import bound_of, open_session
+from crawler.crawl.opening import bound_of, member_of_command, open_session
 from crawler.engine.client import does_answer
 from crawler.errors import ConflictError, UsageError
+from crawler.frontier.members import Members
 from crawler.frontier.record import CrawlRecord, Keys, plain_record, record_of
 from crawler.recovery.arrival import Arrival
-from crawler.recovery.backup import back_up
+from crawler.recovery.backup import STDOUT, back_up
 from crawler.recovery.backup import restore as restored
 from crawler.recovery.move import Departure, move, undo, undo_without_target
+from crawler.recovery.pause import Pause
 from crawler.recovery.side import Copied, Side, without_replica
 from crawler.redaction import learn, secrets_of_url, shown_server
 from crawler.settings import Settings
@@ -126,11 +130,22 @@ async def _undo_without_target(settings: Settings, to: str) -> int:
 
 
 async def _back_up(arguments: argparse.Namespace, settings: Settings) -> int:
-    path = Path(arguments.file)
+    path, session = Path(arguments.file), secrets.token_hex(6)
+    if path == STDOUT and sys.stdout.isatty():
+        raise UsageError("standard output is a terminal: name a file, or send it elsewhere")
     with progress(verbose=bool(arguments.verbose)) as meter:
-        async with _side(settings, "backup") as (source, _):
-            copied = await back_up(source, path, settings.membership, meter)
-    out(f"Wrote the crawl {settings.crawl.name!r} into {path}: {_figures(copied)}.")
+        async with _side(settings, "backup", leaves=True) as (source, folder):
+            if await source.raw() is None:
+                check_known(folder, settings.crawl.name, None)  # it may have been wiped
+            with contextlib.closing(SessionLock(folder, session)) as lock:
+                members, pause = Members(source.engine, source.keys), None
+                if arguments.pause:
+                    pause = Pause(members, member_of_command(session, f"backup-{session}", lock), settings.membership)
+                copied = await back_up(source, path, settings.membership, meter, pause=pause)
+    where = "to standard output" if path == STDOUT else f"into {path}"
+    tell = say if path == STDOUT else out
+    tell(f"Wrote the crawl {settings.crawl.name!r} {where}: {_figures(copied)}.")
+    say("If the crawl goes on, a later restore needs 'crawler rebuild' for what came after this backup.")
     return 0
 
 
@@ -139,7 +154,7 @@ async def _restore(arguments: argparse.Namespace, settings: Settings) -> int:
     with progress(verbose=bool(arguments.verbose)) as meter:
         async with _side(settings, "restoring", create=True) as (target, _):
             arrival = Arrival(target, str(path))
-            copied = await restored(path, arrival, meter)
+            copied = await restored(path, arrival, meter, renames=arguments.name is not None)
     if arrival.alone:
         warn(without_replica(arrival.alone))
     out(f"Restored the crawl {settings.crawl.name!r} into {target.place}: {_figures(copied)}.")

@@ -199,19 +199,25 @@ engine has another crawl of this name or a copy that did not come by this move, 
 BACKUP_EPILOG = """\
 examples:
   crawler backup main.backup
+  crawler backup main.backup --pause                   while instances run
+  crawler backup - | ssh backup.example 'cat > main.backup'
   crawler restore main.backup --redis redis://queue.example/
 
-Stop all instances first. The file has what the engine has, and URLs that wait on disk; it does
-not have the crawl folder, with the archive and the index. It is complete once it has its name.
+Stop all instances first, or let --pause have them stand still: they end what is open, wait until
+the file is complete, and go on by themselves, also when this command is killed. The file has what
+the engine has, and URLs that wait on disk; it does not have the crawl folder, with the archive and
+the index, nor who takes part. It is complete once it has its name; - is standard output.
 
-exit codes: 0 done, 2 no such crawl, or the file exists, 3 engine, 4 instances are running,
-5 disk
+exit codes: 0 done, 2 no such crawl, or the file exists, 3 engine, 4 instances are running, or
+did not stand still within a minute, 5 disk
 """
 
 RESTORE_EPILOG = """\
 examples:
   crawler restore main.backup
   crawler restore main.backup --redis redis+cluster://a.example,b.example --dir crawl-data
+  crawler restore main.backup --name before --redis redis://queue.example/ --dir elsewhere
+                                                       next to the crawl that it is of
 
 The whole file is checked first. If a restore is interrupted, run the same command again.
 
@@ -240,7 +246,8 @@ def add_move(p: argparse.ArgumentParser) -> None:
 def add_backup(p: argparse.ArgumentParser) -> None:
     p.description = "Write what the engine has of a crawl into a new file, which any engine can take."
     p.epilog = BACKUP_EPILOG
-    p.add_argument("file", metavar="FILE", type=named_type)
+    p.add_argument("file", metavar="FILE", type=named_type, help="a new file, or - for standard output")
+    p.add_argument("--pause", action="store_true", help="have running instances stand still meanwhile")
     add_common(p)
     p.set_defaults(run="crawler.cli.move:run_backup")
 

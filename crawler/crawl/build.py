@@ -74,6 +74,7 @@ from crawler.worker.schedule import ProgressWatch, awaited
 from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
 from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
 from crawler.worker.spiller import Spiller
+from crawler.worker.standstill import Standstill
 from crawler.worker.turn import TurnRunner
 from crawler.worker.watch import Counters, Sampler, Vitals
 from crawler.worker.work import Work
@@ -115,6 +116,7 @@ class Membership:
     rebalance: PartitionRebalance
     crash_reporter: CrashReporter
     engine_restarts: EngineRestarts
+    enter: Callable[[], Awaitable[None]]  # before it does anything
     settle: Callable[[], Awaitable[None]]  # before it leaves
 
 
@@ -162,10 +164,6 @@ class Instance:
 
     async def _run(self) -> None:
         self.membership.heartbeat.joined(*await self.membership.join())
-        with contextlib.suppress(EngineError):
-            await self.membership.crash_reporter.record_earlier_crashes()
-        for prepare in self.loops.preparations:
-            await retry_until_stopped(prepare, self.stop_signal, event="begin.engine_error")
         failed = True
         ended_work: list[BaseException] = []  # leaving may fail, too, and must not hide why the work ended
         try:
@@ -174,6 +172,7 @@ class Instance:
                 for name, loop in self.loops.late.items():
                     group.create_task(endless(name, loop), name=name)
                 try:
+                    await self._prepare()
                     await self._work()
                     failed = False
                 except Exception as error:
@@ -189,6 +188,14 @@ class Instance:
         finally:
             await self.stages.parser.close()
             await self.stages.handlers.close("failed" if failed else self.stopped_because)
+
+    async def _prepare(self) -> None:
+        """What comes before anything is claimed."""
+        await self.membership.enter()
+        with contextlib.suppress(EngineError):
+            await self.membership.crash_reporter.record_earlier_crashes()
+        for prepare in self.loops.preparations:
+            await retry_until_stopped(prepare, self.stop_signal, event="begin.engine_error")
 
     async def _work(self) -> None:
         """Run all loops until the instance is to stop, then finish what is in flight. Raises what a loop raised."""
@@ -397,7 +404,11 @@ def _build(
         s,
     )
     spilling = Spilling(engine, crawl.keys, default_delay_ms=frontier.default_delay_ms)
-    spiller = Spiller(engine, spilling, crawl.spill_files, work, s)
+
+    async def until_over() -> None:
+        await standstill.over()
+
+    spiller = Spiller(engine, spilling, crawl.spill_files, work, s, pause=until_over)
 
     async def joined() -> tuple[int, int]:
         await vitals.look_at_disk()  # who has no room takes no share
@@ -407,8 +418,8 @@ def _build(
         return all_told(retelling.digest, await crawl.members.read())
 
     jobs = JobRunner(
-        JobStore(jobs=crawl.jobs, runs=crawl.runs, engine=engine), frontier, router, held, fetcher, slot_borrower,
-        s.jobs, is_told=told_by_all if engine.is_cluster else always,
+        JobStore(jobs=crawl.jobs, runs=crawl.runs, engine=engine, pause=until_over), frontier, router, held, fetcher,
+        slot_borrower, s.jobs, is_told=told_by_all if engine.is_cluster else always,
     )  # fmt: skip
     claimer = Claimer(
         frontier, work, s, on_short=spiller.request, on_set_back=restarts.noticed_in, on_runs=runs.learn,
@@ -416,13 +427,27 @@ def _build(
     )  # fmt: skip
 
     # Loops.
-    usage = QuotaUsage(crawl.stats, crawl.crawls, admission, work, s, sharers=lambda: peers.taking)
+    usage = QuotaUsage(crawl.stats, crawl.crawls, admission, work, s, sharers=lambda: peers.taking, pause=until_over)
     budgets = RaisedQuotasWatcher(
-        frontier, crawl.operator.deferred_urls, held, s.budget, allow_private=s.fetch.allow_private, wake=due.hint
+        frontier,
+        crawl.operator.deferred_urls,
+        held,
+        s.budget,
+        allow_private=s.fetch.allow_private,
+        wake=due.hint,
+        pause=until_over,
     )
     ownership = Ownership(
         crawl.leases, peers, held, me, s.membership, listener=rebalance, takeovers=Takeovers(engine, crawl.keys)
     )
+    standstill = Standstill(
+        work, pausing=lambda: peers.pausing, return_claims=rebalance.return_claims, write=archive.write_all,
+        owed=(
+            lambda: not ownership.is_still, lambda: claimer.is_asking, lambda: committer.uncommitted,
+            lambda: fetching.in_turn, lambda: rebalance.owes, lambda: archive.wants_drain or work.activity.has_any,
+            lambda: sessions.has_changed, lambda: engine.is_cluster and not retelling.is_done,
+        ),
+    )  # fmt: skip
     shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
     restarts.listeners.append(shared_record.noticed)
     disk_room = DiskRoom(counters, due, s.archive)
@@ -462,7 +487,7 @@ def _build(
         "shared record": shared_record.run,
         "raised budgets": budgets.run,
         "usage": usage.run,
-        "samples": Sampler(crawl.series, crawl.inspect).run,
+        "samples": Sampler(crawl.series, crawl.inspect, until_over).run,
         "spill": spiller.watch,
         "unspill": spiller.unspill,
         "stale claims": lambda: rebalance.return_stale(s.frontier),
@@ -472,6 +497,7 @@ def _build(
         "attempts": session.notes.run,
         "event loop delay": vitals.watch_loop,
         "disk": vitals.watch_disk,
+        "standstill": standstill.run,
         "sessions": sessions.run,
         **jobs.loops(),
         **handlers.loops(),
@@ -497,6 +523,7 @@ def _build(
             rebalance=rebalance,
             crash_reporter=crash_reporter,
             engine_restarts=restarts,
+            enter=partial(_enter, peers, counters, stop, s.membership),
             settle=partial(retelling.settle, partitions),
         ),
         loops=Loops(
@@ -588,7 +615,8 @@ class EndWatch:
         """Is there no claim in memory, and none due soon? A crawl that is paused does not end. What is of a run does
         not count.
         """
-        is_paused, open_claims = self.work.counters.overrides.is_paused, self.work.open_claims
+        counters, open_claims = self.work.counters, self.work.open_claims
+        is_paused = counters.overrides.is_paused or counters.is_standing_still
         if self.jobs.is_used:
             return not (is_paused or open_claims.own)
         return not (is_paused or open_claims.total or self.committer.uncommitted) and self.work.due.is_idle
@@ -601,6 +629,17 @@ def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance, retell
         router.recent.clear()
         runs.forget()
         rebalance.engine_restarted()
+
+
+async def _enter(peers: Peers, counters: Counters, stop: StopSignal, s: MembershipSettings) -> None:
+    """Wait while a command pauses the crawl: it is not to see partitions change hands."""
+    while not stop.event.is_set():
+        with contextlib.suppress(EngineError):
+            await peers.refresh()
+            counters.is_standing_still, counters.still_for = bool(peers.pausing), peers.pausing
+            if not peers.pausing:
+                return
+        await asyncio.sleep(s.read_s)
 
 
 def _evicted(stop: StopSignal, s: MembershipSettings) -> None:

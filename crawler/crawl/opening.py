@@ -423,9 +423,15 @@ async def choose_node(crawl: OpenCrawl, *, may_move: bool) -> str:
 
 def member_of(crawl: OpenCrawl, node: str, *, state: str = "joining") -> Member:
     """How this process describes itself on the member list."""
+    member = member_of_command(crawl.session, node, crawl.lock)
+    return msgspec.structs.replace(member, weight=crawl.settings.membership.weight, state=state)
+
+
+def member_of_command(session: str, node: str, lock: SessionLock) -> Member:
+    """The same for a command that has opened an engine alone."""
     return Member(
-        session=crawl.session, node=node, counter=0, weight=crawl.settings.membership.weight, state=state,
-        host=host_id(), lock=str(crawl.lock.path.resolve()), pid=os.getpid(), started_at=time.time(),
+        session=session, node=node, counter=0, host=host_id(), lock=str(lock.path.resolve()), pid=os.getpid(),
+        started_at=time.time(),
     )  # fmt: skip
 
 

@@ -121,7 +121,7 @@ class JobRunner:
         self._engine = store.engine
         self._triggers = Triggers(
             store.jobs, held, on_plan=self._stored, on_unknown=self.watch.uncertain,
-            is_clock_right=lambda: self.clock.is_right, settings=settings,
+            is_clock_right=lambda: self.clock.is_right, settings=settings, pause=store.pause,
         )  # fmt: skip
         self._jobs = store.jobs
         self.follow = self._triggers.follow

@@ -50,7 +50,9 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 0
     in_flight: int = 0  # URLs
     lease_losses: int = 0  # how often it lost all its leases after a silence
-    waits_for: str = ""  # why it claims none: "disk", "paused"; few: "memory" (of the engine); or "proxy", "network"
+    waits_for: str = (
+        ""  # why it claims none: "disk", "paused", "backup"; few: "memory" (of the engine); "proxy", "network"
+    )
     awaited: Awaited | None = None  # where nothing has come of its work for some seconds
     last_error: str = ""  # of the last minute: like "connection refused: docs.example", at most 120 characters
 
@@ -88,6 +90,7 @@ class Member(MemberView, frozen=True, kw_only=True):
     one_shape: str = ""  # of all URLs that it has fetched for ten minutes; "": there were others
     next_job_at: float = 0.0  # when something of a job is due next in its partitions, wall clock, s; 0: nothing is
     clock_off_s: float = 0.0  # the engine's clock minus its own, where that is so much that it triggers no job
+    still_for: tuple[str, ...] = ()  # sessions of commands that pause the crawl, for which it stands still now
     looks: int = -1  # how often it looked whether the crawl is finished; -1: it goes on then
     engine: str = ""  # `engine_digest` of the primaries that have all it sent; UNDER_WAY while one may not
     ring: str = ""  # digest of its ring: two that differ for long have different settings

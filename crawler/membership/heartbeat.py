@@ -15,7 +15,7 @@ import msgspec
 
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import BeatAnswer, Member, Members, NameTakenError
-from crawler.rules.membership import DeclaredState, quarantine_ms, step
+from crawler.rules.membership import COMMANDS, DeclaredState, quarantine_ms, step
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import MembershipSettings
 
@@ -122,7 +122,7 @@ class Heartbeat:
         """
         s = self._settings
         self._liveness.sent_ms, self._liveness.time_scale = sent_ms, self.member.time_scale
-        if self._declared is DeclaredState.SEEDING:
+        if self._declared in COMMANDS:
             return
         hold_ms = quarantine_ms(
             returns, free=s.flap_free, hold_ms=int(s.flap_hold_s * 1000), hold_max_ms=int(s.flap_hold_max_s * 1000)
@@ -196,7 +196,7 @@ class Heartbeat:
         if self._declared is DeclaredState.LEAVING:
             self._lose_all_leases(removed=True)
             return
-        if self._declared is not DeclaredState.SEEDING:
+        if self._declared not in COMMANDS:
             self._declare(DeclaredState.JOINING)
         sent_ms = self._clock_ms()
         try:

@@ -238,6 +238,7 @@ class Ownership:
         self._leaving = False
         self._to_raise: dict[int, int] = {}  # partitions whose next commits must have higher numbers
         self.taken_over = 0  # partitions of dead sessions
+        self.is_still = False  # moves nothing, while a command pauses the crawl
 
     async def run(self) -> None:
         """Step until cancelled; an engine that does not answer is waited for."""
@@ -267,6 +268,9 @@ class Ownership:
             self._to_raise.clear()
         await self._peers.refresh()
         share = set(self._wanted())
+        self.is_still = bool(self._peers.pausing)
+        if self.is_still:
+            return False
         await self._hand_over(share)
         ours = {lease.partition for lease in seen if lease.session == self._me.session}
         self._held.unconfirmed -= {lease.partition for lease in seen} - ours

@@ -21,15 +21,16 @@ from crawler.frontier.members import Member, Members, NameTakenError, Pins, by_p
 from crawler.frontier.owner import Frontier
 from crawler.rules.health import GIVEN_UP_AT
 from crawler.rules.membership import (
+    DeclaredState,
     HeartbeatReading,
     Liveness,
     Observer,
     Ring,
-    Times,
     build,
     declared,
     takers,
     time_scale_of,
+    times_of,
 )
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import MembershipSettings
@@ -64,12 +65,7 @@ class Peers:
         self._is_lock_free = is_lock_free
         self._on_death = on_death
         self._clock_ms = clock_ms
-        times = Times(
-            suspect_ms=int(settings.suspect_s * 1000),
-            dead_ms=int(settings.dead_s * 1000),
-            gap_ms=int(settings.gap_s * 1000),
-        )
-        self._observer = Observer(times, {})
+        self._observer = Observer(times_of(settings), {})
         self._followed: tuple[dict[str, int], dict[str, str]] = ({}, {})  # weights and pins that the ring was built of
         self._joining: dict[str, int] = {}
         self._joining_since_ms = 0
@@ -107,9 +103,16 @@ class Peers:
         self.taking = frozenset(takers({s: declared(m.state) for s, m in self.alive.items()}))
         self._follow(weights_of(self.alive), pins, now_ms)
         self._compare(now_ms)
+        if self.pausing:
+            return  # the partitions of dead sessions wait as well
         for session, member in members.items():
             if states[session] is Liveness.DEAD:
                 await self._remove_member(member)
+
+    @property
+    def pausing(self) -> tuple[str, ...]:
+        """The sessions of living commands for which this one has to stand still."""
+        return tuple(sorted(s for s, m in self.alive.items() if m.state == DeclaredState.PAUSING.value))
 
     def _reading(self, member: Member) -> HeartbeatReading:
         dead = member.session != self._me.session and self._is_lock_free(member)

@@ -31,6 +31,7 @@ from crawler.errors import ArchiveError, ConflictError, UsageError
 from crawler.frontier.record import CrawlRecord, mark_in, usable_record
 from crawler.recovery.arrival import Arrival, is_same, move_of
 from crawler.recovery.copying import CRAWL_WIDE, Digest, Entry, name_of, read_entries
+from crawler.recovery.pause import Pause
 from crawler.recovery.side import NO_FOLDER, Copied, Side, changed_since, check_stopped, spill_names
 from crawler.rules.text import SILENT, Meter
 from crawler.settings import MembershipSettings
@@ -45,46 +46,79 @@ _HEAD = struct.Struct("<II")
 FRAME_MAX = 1 << 30
 
 ID_BYTES = 8
+STDOUT = Path("-")
+TRIES = 3  # while a crawl is paused, and changes nevertheless
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class BackupWriter:
-    """A file that has its name once it is complete. Raises ArchiveError and UsageError."""
+    """A file that has its name once it is complete; or standard output, which nobody can take back.
+
+    Raises ArchiveError, also where nobody reads, and UsageError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.is_stream = path == STDOUT
         self._open_path = path.with_name(path.name + ".open")
+        if self.is_stream:
+            self._file = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+            self._write(MAGIC)
+            return
         if path.exists():
             raise UsageError(f"{path} exists: name another file")
         try:
             self._file = os.fdopen(open_private(self._open_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
-            self._file.write(MAGIC)
         except OSError as error:
             raise ArchiveError(f"can't write {path}: {error.strerror}") from None
+        self._write(MAGIC)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def _failed(self, error: OSError) -> ArchiveError:
+        where = "standard output" if self.is_stream else self.path
+        return ArchiveError(f"can't write {where}: {error.strerror}: there is no backup")
 
     def add(self, *payload: Any) -> None:
         data = zstd.compress(_encode(payload))
+        self._write(_HEAD.pack(len(data), crc32(data)) + data)
+
+    def again(self) -> bool:
+        """Begin again from the start; False where what was written can't be taken back."""
+        if self.is_stream:
+            return False
         try:
-            self._file.write(_HEAD.pack(len(data), crc32(data)) + data)
+            self._file.seek(0)
+            self._file.truncate()
         except OSError as error:
-            raise ArchiveError(f"can't write {self.path}: {error.strerror}") from None
+            raise self._failed(error) from None
+        self._write(MAGIC)
+        return True
 
     def finish(self) -> None:
         try:
             self._file.flush()
+            if self.is_stream:
+                self._file.close()
+                return
             os.fsync(self._file.fileno())
             self._file.close()
             self._open_path.rename(self.path)
             sync_directory(self.path.parent)
         except OSError as error:
-            raise ArchiveError(f"can't write {self.path}: {error.strerror}") from None
+            raise self._failed(error) from None
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()  # writes what is buffered, which a full disk does not take
         with contextlib.suppress(OSError):
-            self._open_path.unlink()
+            if not self.is_stream:
+                self._open_path.unlink()
 
 
 class _Crawl(msgspec.Struct, frozen=True, array_like=True, tag="crawl"):
@@ -200,51 +234,76 @@ def check_whole(reader: BackupReader) -> Backup:
     return Backup(crawl.name, crawl.raw, record, digests, has_files, identity)
 
 
-async def back_up(side: Side, path: Path, membership: MembershipSettings, meter: Meter = SILENT) -> Copied:
-    """Write a crawl that nothing runs on into a new file.
+async def back_up(
+    side: Side, path: Path, membership: MembershipSettings, meter: Meter = SILENT, *, pause: Pause | None = None
+) -> Copied:
+    """Write a crawl that nothing runs on, or whose instances `pause` has stand still, into a new file or to standard
+    output. What it is compared with at the end proves that nothing changed meanwhile.
 
-    Raises ConflictError when something does, EngineError, ArchiveError, UsageError for a file that exists.
+    Raises ConflictError when something did, EngineError, ArchiveError, UsageError for a file that exists.
     """
     raw = await side.raw()
     if raw is None:
         raise UsageError(f"{side.place} has no crawl {side.keys.crawl_name!r}")
     record = usable_record(side.keys.crawl_name, raw)
-    await check_stopped(side, membership)
+    if pause is None:
+        try:
+            await check_stopped(side, membership)
+        except ConflictError as error:
+            raise ConflictError(f"{error}, or add --pause") from None
     if side.files_now(record) is None and await side.spilling(record):
         raise UsageError(NO_FOLDER)
-    writer, keys, files, digests = BackupWriter(path), 0, 0, dict[int, str]()
+    writer = BackupWriter(path)
     try:
-        meter.begin("listing keys")
-        names, spilled = await side.names(record), side.files_now(record)
-        writer.add("crawl", side.keys.crawl_name, raw, time.time())
-        groups = [*range(record.partitions), CRAWL_WIDE]
-        meter.begin("copying", "partition", len(groups))
-        for i, group in enumerate(groups, 1):
-            digest = Digest()
-            async for entries in read_entries(side.engine, side.keys, group, names.of(group)):
-                digest.add(entries)
-                writer.add("keys", group, entries)
-                for name in spill_names(entries) if spilled else ():
-                    writer.add("file", group, name, spilled.data(group, name) if spilled else b"")
-                    files += 1
-            writer.add("group", group, digest.keys, digest.text)
-            digests[group] = digest.text
-            keys += digest.keys
-            meter.reached(i, i)
-        if (await changed_since(side, record, digests, meter))[1]:
+        async with pause.held(meter) if pause else contextlib.nullcontext():
+            for _ in range(TRIES if pause else 1):
+                copied, digests = await _copy(side, record, raw, writer, meter)
+                if not (changed := (await changed_since(side, record, digests, meter))[1]):
+                    break
+                if pause:
+                    await pause.settle()  # a command wrote, or an instance left: once more
+                if not writer.again():
+                    break
+        if changed:
             raise ConflictError("the crawl changed while it was copied: stop what works on it, and try again")
-        writer.add("end", len(groups))
+        writer.add("end", len(digests))
         writer.finish()
     except BaseException:
         writer.discard()
         raise
     finally:
         shutil.rmtree(side.work, ignore_errors=True)
-    return Copied(record.partitions, keys, files)
+    return copied
 
 
-async def restore(path: Path, target: Arrival, meter: Meter = SILENT) -> Copied:
+async def _copy(
+    side: Side, record: CrawlRecord, raw: bytes, writer: BackupWriter, meter: Meter
+) -> tuple[Copied, dict[int, str]]:
+    """Write all groups; their digests."""
+    keys, files, digests = 0, 0, dict[int, str]()
+    meter.begin("listing keys")
+    names, spilled = await side.names(record), side.files_now(record)
+    writer.add("crawl", side.keys.crawl_name, raw, time.time())
+    groups = [*range(record.partitions), CRAWL_WIDE]
+    meter.begin("copying", "partition", len(groups))
+    for i, group in enumerate(groups, 1):
+        digest = Digest()
+        async for entries in read_entries(side.engine, side.keys, group, names.of(group)):
+            digest.add(entries)
+            writer.add("keys", group, entries)
+            for name in spill_names(entries) if spilled else ():
+                writer.add("file", group, name, spilled.data(group, name) if spilled else b"")
+                files += 1
+        writer.add("group", group, digest.keys, digest.text)
+        digests[group] = digest.text
+        keys += digest.keys
+        meter.reached(i, i)
+    return Copied(record.partitions, keys, files), digests
+
+
+async def restore(path: Path, target: Arrival, meter: Meter = SILENT, *, renames: bool = False) -> Copied:
     """Bring back the crawl of a backup, or go on where that was interrupted. Nothing is written before all is checked.
+    `renames`: under the name of the target, whatever it was called.
 
     Raises UsageError for a file that can't be used, ConflictError when the engine has a crawl of that name, or a part
     of another backup, EngineError and ArchiveError.
@@ -252,16 +311,18 @@ async def restore(path: Path, target: Arrival, meter: Meter = SILENT) -> Copied:
     side = target.side
     with _opened(path) as reader:
         backup = check_whole(reader)
-        if backup.name != side.keys.crawl_name:
-            raise UsageError(f"{path} has the crawl {backup.name!r}: add --name {backup.name}")
+        if backup.name != side.keys.crawl_name and not renames:
+            raise UsageError(
+                f"{path} has the crawl {backup.name!r}: add --name {backup.name}, or another name for the copy"
+            )
         files = side.files(backup.record)
         if files is None and backup.has_files:
             raise UsageError(NO_FOLDER)
         there = await side.raw()
         if there is not None and mark_in(there) is None and move_of(there) != backup.id:
-            which = "this" if is_same(there, backup.raw) else "another"
+            which, name = "this" if is_same(there, backup.raw) else "another", side.keys.crawl_name
             raise ConflictError(
-                f"{side.place} has {which} crawl already: remove it there first ('crawler crawls rm {backup.name}')"
+                f"{side.place} has {which} crawl already: remove it there first ('crawler crawls rm {name}')"
             )
         if not await target.begin(backup.raw, backup.id):  # all but the last word was written
             await target.forget(backup.id)

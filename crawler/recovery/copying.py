@@ -22,11 +22,12 @@ KEYS_AT_ONCE = 200  # of which types and values are asked in one go
 ELEMENTS_AT_ONCE = 500  # of one key in one command
 NAMES_IN_MEMORY_BYTES = 64 << 20
 DIGEST_BYTES = 16
-LEFT_OUT = {b"fleets", b"wanted", b"moving"}  # crawl-wide: what supervisors say of this moment, and how far a move is
+# Crawl-wide: who takes part at this moment, what supervisors say, and how far a move is.
+LEFT_OUT = {b"members", b"nodes", b"returns", b"evicted", b"fleets", b"wanted", b"moving"}
 CRAWL, META = b"crawl", b"m"  # keys of the crawl, and of a partition, that have
 OF_THIS_ENGINE = {
     CRAWL: (b"record", b"marked"),
-    META: (BORN.encode(),),
+    META: (BORN.encode(), b"session", b"node", b"engine"),
 }  # fields that are not copied: each end has its own
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -156,8 +157,16 @@ def own_fields(group: int, name: bytes) -> tuple[bytes, ...]:
 
 
 def _copied_of(group: int, name: bytes, value: Any) -> Any:
+    """Without a lease: who held it is not there. Nobody knows when that one fetched last, so whoever acquires the
+    partition holds as after a takeover.
+    """
     own = own_fields(group, name)
-    return [pair for pair in value if pair[0] not in own] if own else value
+    if not own:
+        return value
+    fields = dict(value)
+    if name == META and fields.get(b"session") and b"clock" in fields:
+        fields[b"hold"] = fields[b"clock"]
+    return sorted((field, one) for field, one in fields.items() if field not in own)
 
 
 class Digest:

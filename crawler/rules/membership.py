@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.rules.jobs import RunCounts
+from crawler.settings import MembershipSettings
 
 
 class DeclaredState(StrEnum):
@@ -24,6 +25,10 @@ class DeclaredState(StrEnum):
     QUARANTINED = "quarantined"  # takes no share for a while: it rejoined too often lately, or its disk has no room
     LEAVING = "leaving"
     SEEDING = "seeding"  # a seed stream: takes no partitions
+    PAUSING = "pausing"  # a command for which all instances stand still (recovery/pause.py)
+
+
+COMMANDS = frozenset({DeclaredState.SEEDING, DeclaredState.PAUSING})  # what is on the list and is not an instance
 
 
 class Liveness(StrEnum):
@@ -47,6 +52,7 @@ _STATES: Mapping[DeclaredState, tuple[Liveness, Liveness, Liveness]] = {
     DeclaredState.QUARANTINED: (Liveness.QUARANTINED, Liveness.QUARANTINED, Liveness.DEAD),
     DeclaredState.LEAVING: (Liveness.LEAVING, Liveness.LEAVING, Liveness.DEAD),
     DeclaredState.SEEDING: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
+    DeclaredState.PAUSING: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
 }
 
 # What a session may declare next. A session that was removed from the list while it was silent joins again.
@@ -58,6 +64,7 @@ _STEPS: Mapping[DeclaredState, frozenset[DeclaredState]] = {
     DeclaredState.ALIVE: frozenset({DeclaredState.JOINING, DeclaredState.QUARANTINED, DeclaredState.LEAVING}),
     DeclaredState.LEAVING: frozenset({DeclaredState.LEAVING}),
     DeclaredState.SEEDING: frozenset({DeclaredState.JOINING, DeclaredState.LEAVING}),
+    DeclaredState.PAUSING: frozenset({DeclaredState.JOINING, DeclaredState.LEAVING}),
 }
 
 
@@ -112,6 +119,15 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         if silent_ms >= self.dead_ms * time_scale:
             return DEADLY
         return SUSPICIOUS if silent_ms >= self.suspect_ms * time_scale else HEARD
+
+
+def times_of(settings: MembershipSettings) -> Times:
+    """By the settings."""
+    return Times(
+        suspect_ms=int(settings.suspect_s * 1000),
+        dead_ms=int(settings.dead_s * 1000),
+        gap_ms=int(settings.gap_s * 1000),
+    )
 
 
 class Observer(msgspec.Struct, frozen=True):

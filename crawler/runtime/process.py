@@ -174,6 +174,11 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Loop = Callable[[], Coroutine[Any, Any, None]]  # runs until it is cancelled
+Gate = Callable[[], Awaitable[None]]  # awaited before a step that may have to wait
+
+
+async def open_gate() -> None:
+    """Nothing has to wait."""
 
 
 OUTAGE = "outage"  # a reason to stop: our own network, or a proxy, failed for `hosts.give_up_s`

@@ -104,7 +104,8 @@ def waits_text(why: str) -> str:
     disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
     engine = "waits for free space on the engine's disk: it can't be written (MISCONF)"
     resume = "waits for 'crawler resume'"
-    known = {"memory": full, "disk": disk, "engine disk": engine, "paused": resume}
+    backup = "stands still for 'crawler backup --pause'"
+    known = {"memory": full, "disk": disk, "engine disk": engine, "paused": resume, "backup": backup}
     ours = f"waits for {OURS.get(why, why)}, which does not work: the last error tells why"
     return known.get(why, ours)
 

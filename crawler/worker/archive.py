@@ -286,14 +286,19 @@ class ArchiveStage:
             await asyncio.sleep(SETTLE_PAUSE_S)
             await self.drain()
 
-    async def drain(self) -> None:
+    async def write_all(self) -> None:
+        """Drain what there is, with the counts of activity. Raises ArchiveError."""
+        if self.wants_drain or self._work.activity.has_any:
+            await self.drain(all_activity=True)
+
+    async def drain(self, *, all_activity: bool = False) -> None:
         """Sync the index, then clear what it holds from the engine. Raises ArchiveError."""
         async with self._draining:
             self._undrained_bytes = 0
             self._has_many.clear()
             try:
                 await self._write_index()
-                await self._clear_log()
+                await self._clear_log(all_activity=all_activity)
             except EngineError as error:
                 log.warning("drain.engine_error", extra={"error": str(error)})
 
@@ -328,10 +333,10 @@ class ArchiveStage:
         for partition, taken in written.items():
             self._work.backlog.indexed[partition] += taken
 
-    async def _clear_log(self) -> None:
+    async def _clear_log(self, *, all_activity: bool) -> None:
         """Remove from the engine's log what is in the index."""
         indexed, self._work.backlog.indexed = self._work.backlog.indexed, defaultdict(list)
-        activity = self._work.activity.take() if self._work.activity.is_due else {}
+        activity = self._work.activity.take() if all_activity or self._work.activity.is_due else {}
         ended = {p: indexed.get(p, []) for p in (*indexed, *activity)}
         fenced = [(fence, entries) for p, entries in ended.items() if (fence := self._work.held.fence_of(p))]
         try:

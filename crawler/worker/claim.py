@@ -115,7 +115,7 @@ class Claimer:
         if monotonic_ms() - self._swept_ms >= SWEEP_MS:
             self._swept_ms = monotonic_ms()
             await self._sweep()
-        if self._work.counters.is_stopping or self._work.counters.waits_for in ("disk", "paused"):
+        if self._work.counters.is_stopping or self._work.counters.waits_for in ("disk", "paused", "backup"):
             return False
         partitions = self._due_partitions()
         if not partitions:
@@ -156,6 +156,11 @@ class Claimer:
         if runs:
             with contextlib.suppress(EngineError):
                 await self._on_runs(runs)
+
+    @property
+    def is_asking(self) -> bool:
+        """Is a call in flight, or to be sent again?"""
+        return not self._answered.is_set() or any(map(self._work.held.is_open, self._unanswered))
 
     async def settle(self) -> None:
         """Wait until the last call has returned or failed; called when no further one is made."""

@@ -32,7 +32,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.membership.peers import Peers
 from crawler.rules.order import grown, is_left, is_within, room_of, share_of
 from crawler.rules.urls import host_of, label_of
-from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.runtime.process import Gate, monotonic_ms, open_gate, wall_s
 from crawler.settings import BudgetSettings, Settings
 from crawler.worker.watch import Counters
 from crawler.worker.work import CLAIMS_MIN, Work
@@ -207,8 +207,10 @@ class QuotaUsage:
         settings: Settings,
         *,
         sharers: Callable[[], frozenset[str]] = frozenset,
+        pause: Gate = open_gate,
     ) -> None:
-        """`sharers`: the sessions that claim, as far as this one knows."""
+        """`sharers`: the sessions that claim, as far as this one knows. `pause`: awaited before each count."""
+        self._gate = pause
         self._sharers = sharers
         self._work = work
         self._stats = stats
@@ -239,6 +241,7 @@ class QuotaUsage:
         """Count and release until cancelled."""
         while self._is_needed:
             await self._pause()
+            await self._gate()
             with contextlib.suppress(EngineError):
                 await self.count()
                 await self._release_deferred(self._work.held)
@@ -446,8 +449,10 @@ class RaisedQuotasWatcher:
         *,
         allow_private: bool,
         wake: Callable[[int], None],
+        pause: Gate = open_gate,
     ) -> None:
-        """`wake`: called with a partition whose queues may be claimed now."""
+        """`wake`: called with a partition whose queues may be claimed now. `pause`: awaited before each look."""
+        self._gate = pause
         self._raised = RaisedQuotas(
             frontier,
             deferred_urls,
@@ -472,6 +477,7 @@ class RaisedQuotasWatcher:
         """
         while True:
             await asyncio.sleep(EVERY_S)
+            await self._gate()
             fresh = {p: h.epoch for p, h in self._held.items() if self._seen.get(p) != h.epoch}
             if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
                 self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}

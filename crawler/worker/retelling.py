@@ -21,6 +21,7 @@ from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
 from crawler.frontier.scripts import AddArgs
 from crawler.model import AddOutcome
+from crawler.rules.membership import COMMANDS, declared
 from crawler.runtime.process import ENGINE_PAUSE_S
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,9 @@ LOOK_S = 0.5  # between two looks at what others know of the cluster
 
 def all_told(digest: str, members: Mapping[str, Member]) -> bool:
     """Has each primary what these sent, dead ones among them? `digest`: that of the session that asks."""
-    return digest != UNDER_WAY and all(m.engine == digest for m in members.values() if m.state != "seeding")
+    return digest != UNDER_WAY and all(
+        m.engine == digest for m in members.values() if declared(m.state) not in COMMANDS
+    )
 
 
 class Retelling:

@@ -82,7 +82,12 @@ class HeldBack:
     def _may_stay(self, page: HeldPage) -> bool:
         claim = page.outcome.claim
         held = self._work.held
-        return not self._work.counters.is_stopping and held.holds(claim) and held.is_open(claim.partition)
+        counters = self._work.counters
+        return (
+            not (counters.is_stopping or counters.is_standing_still)
+            and held.holds(claim)
+            and held.is_open(claim.partition)
+        )
 
     def keep(self, taken: Sequence[HeldPage], waiting: Sequence[tuple[Committable, Placed]]) -> list[Committable]:
         """`waiting` is what is left of `taken`, and further pages. Takes out and returns those that have no room here

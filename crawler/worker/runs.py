@@ -18,7 +18,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
 from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished
-from crawler.runtime.process import ENGINE_PAUSE_S, Loop, monotonic_ms, wall_s
+from crawler.runtime.process import ENGINE_PAUSE_S, Gate, Loop, monotonic_ms, open_gate, wall_s
 from crawler.settings.schema import JobSettings
 from crawler.terminal.text import counted, duration
 
@@ -115,8 +115,12 @@ class Triggers:
         on_unknown: Callable[[int], None],
         is_clock_right: Callable[[], bool],
         settings: JobSettings = DEFAULTS,
+        pause: Gate = open_gate,
     ) -> None:
-        """`on_plan`: called with what was stored. `on_unknown`: with a partition where it is not known what was."""
+        """`on_plan`: called with what was stored. `on_unknown`: with a partition where it is not known what was.
+        `pause`: awaited before each look.
+        """
+        self._gate = pause
         self._jobs = jobs
         self._held = held
         self._on_plan = on_plan
@@ -156,6 +160,7 @@ class Triggers:
         """Trigger until cancelled."""
         while True:
             await self._pause()
+            await self._gate()
             if self.is_used:
                 with contextlib.suppress(EngineError):
                     await self.look()
@@ -254,6 +259,7 @@ class JobStore:
     jobs: Jobs
     runs: Runs
     engine: Engine
+    pause: Gate = open_gate  # awaited before what changes them
 
 
 async def always() -> bool:
@@ -289,6 +295,7 @@ class RunWatch:
         """
         self._safe_of = safe_of
         self._is_told = is_told
+        self._gate = store.pause
         self._jobs = store.jobs
         self._runs = store.runs
         self._engine = store.engine
@@ -376,6 +383,7 @@ class RunWatch:
         try:
             async with contextlib.aclosing(self._seeds(job_of(run), spec)) as blocks:
                 async for urls in blocks:
+                    await self._gate()
                     if not self._is_ours(one):
                         return
                     valid += await self._seed(one.record, urls)
@@ -415,6 +423,7 @@ class RunWatch:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S[0])
+            await self._gate()
             with contextlib.suppress(EngineError):
                 await self.look()
 
@@ -512,6 +521,7 @@ class RunWatch:
             some = dict.fromkeys([await self._closing.get()])
             while len(some) < AT_ONCE and not self._closing.empty():
                 some[self._closing.get_nowait()] = None
+            await self._gate()
             ours = [one for one in some if one[0] in self._held]
             try:
                 closing = await self._runs.closing_in({partition for partition, _ in ours})

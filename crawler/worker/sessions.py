@@ -270,6 +270,11 @@ class Sessions:
             except EngineError as error:
                 log.warning("session.not_stored", extra={"error": str(error)})
 
+    @property
+    def has_changed(self) -> bool:
+        """Is there something that the engine lacks, and is to have?"""
+        return self._seal is not None and (bool(self._changed) or self._storing.locked())
+
     async def store(self, partition: int | None = None) -> None:
         """Store all that has changed, or what is of a partition. Raises EngineError."""
         async with self._storing:  # who gives a partition back waits for what is on its way

@@ -18,7 +18,7 @@ from crawler.frontier.operator import OperatorCommands, Overrides
 from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
 from crawler.frontier.record import CrawlRecord, Crawls
 from crawler.model import AckOutcome, Claim
-from crawler.rules.membership import Pass, is_finished
+from crawler.rules.membership import COMMANDS, Pass, declared, is_finished
 from crawler.rules.urls import registrable_domain
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
 from crawler.settings import FrontierSettings
@@ -65,13 +65,26 @@ class PartitionRebalance:
         self._told: OrderedDict[str, tuple[Claim, Recall]] = OrderedDict()  # the last ones, kept for a while
         self._to_repeat: set[str] = set()  # origins whose last one the engine may not have
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
+        self._working = 0  # jobs, and returns of claims
 
     async def run(self) -> None:
         """Run the jobs that the methods below queue, concurrently, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 job = await self._jobs.get()
-                group.create_task(job())
+                group.create_task(self._done(job))
+
+    async def _done(self, job: Job) -> None:
+        self._working += 1
+        try:
+            await job()
+        finally:
+            self._working -= 1
+
+    @property
+    def owes(self) -> bool:
+        """Are there calls that the engine has not answered, or that are to be made?"""
+        return bool(self._working or self._recalls or self._jobs.qsize())
 
     def acquired(self, partition: int, *, log_entries: int, pending: int) -> None:
         """A partition is ours: claim from it, and index what its last owner left in the log."""
@@ -218,7 +231,11 @@ class PartitionRebalance:
             fence = self._work.held.fence_of(partition)
             if fence is not None:
                 calls += self._return_calls(fence, mine, aside)
-        left = await self._send(calls)
+        self._working += 1
+        try:
+            left = await self._send(calls)
+        finally:
+            self._working -= 1
         now_ms = monotonic_ms()
         for partition, mine in by_partition.items():
             if self._work.held.is_open(partition):
@@ -565,6 +582,6 @@ class FinishWatcher:
         return Pass(
             engine_run_id=self._engine.run_id,
             counts=tuple((*c.own, 0) if has_jobs else (c.added, c.done, c.log_entries) for c in counts),
-            streams_open=any(m.state == "seeding" and m.session in alive() for m in members.values())
+            streams_open=any(declared(m.state) in COMMANDS and m.session in alive() for m in members.values())
             or self._is_untold(members),
         )

@@ -14,7 +14,7 @@ from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
 from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
-from crawler.runtime.process import monotonic_ms, reached
+from crawler.runtime.process import Gate, monotonic_ms, open_gate, reached
 from crawler.settings import Settings
 from crawler.worker.work import Work
 
@@ -42,7 +42,10 @@ class Spiller:
         files: SpillFiles | None,
         work: Work,
         settings: Settings,
+        pause: Gate = open_gate,
     ) -> None:
+        """`pause`: awaited before URLs leave the engine or come back."""
+        self._gate = pause
         self._engine = engine
         self._work = work
         self._spilling = spilling
@@ -64,6 +67,7 @@ class Spiller:
             log.warning("spill.no_folder", extra={"set": "frontier.spill_folder"})
         while True:
             await asyncio.sleep(self._check_every_s)
+            await self._gate()
             try:
                 await self._check()
             except EngineError:
@@ -125,6 +129,7 @@ class Spiller:
         """Bring requested blocks back until cancelled."""
         while True:
             await self._requested.wait()
+            await self._gate()
             self._requested.clear()
             asked, self._short = sorted(self._short), set()
             try:

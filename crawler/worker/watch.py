@@ -20,7 +20,7 @@ from crawler.frontier.reads import UrlLookup
 from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim, FailureKind
 from crawler.rules.shapes import ShapeWatch
-from crawler.runtime.process import monotonic_ms, process_cpu_s, wall_s
+from crawler.runtime.process import Gate, monotonic_ms, open_gate, process_cpu_s, wall_s
 from crawler.terminal.text import failure_reason
 
 WINDOW_MS = 30_000  # scrapes are 15 or 30 s apart: each sees what happened since the last one
@@ -205,6 +205,8 @@ class Counters(msgspec.Struct):
     shapes: ShapeWatch = msgspec.field(default_factory=ShapeWatch)
     late: int = 0  # requests that were open when the lease was lost: nothing can fence a web server
     is_stopping: bool = False
+    is_standing_still: bool = False  # a command pauses the crawl
+    still_for: tuple[str, ...] = ()  # as in `Member`
     held_pages: int = 0  # fetched, and not acked because links of theirs wait
     held_links: int = 0  # of these
     is_engine_full: bool = False  # few claims at a time: to end them frees memory
@@ -223,6 +225,8 @@ class Counters(msgspec.Struct):
     @property
     def waits_for(self) -> str:
         """Why no URLs are claimed although some may be due, or few ("memory"); same values as `Member.waits_for`."""
+        if self.is_standing_still:
+            return "backup"
         if self.is_disk_full:
             return "disk"
         if self.overrides.is_paused:
@@ -231,13 +235,13 @@ class Counters(msgspec.Struct):
             return "memory"
         return next((kind.value for kind, trouble in self.trouble.items() if trouble), "")
 
-    def description(self) -> dict[str, int | str | float]:
+    def description(self) -> dict[str, int | str | float | tuple[str, ...]]:
         """Fields of `Member` by name."""
         last, text, at_s = self.last_error, "", 0.0
         if last is not None and wall_s() - last.at_s < ERROR_SHOWN_S:
             text, at_s = last.text, round(last.at_s, 1)
         return {
-            "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for,
+            "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for, "still_for": self.still_for,
             "held_pages": self.held_pages, "held_links": self.held_links,
             "last_error": text, "last_error_at": at_s, "set_back_pages": self._set_back_now,
             "one_shape": self.shapes.hint(monotonic_ms()),
@@ -366,6 +370,11 @@ class Activity:
         for place in [one for one in self._sent if one[0] in gone]:
             del self._sent[place]
 
+    @property
+    def has_any(self) -> bool:
+        """Has the engine other counts, or others of open requests?"""
+        return bool(self._counts or self._sent)
+
     def end(self) -> None:
         """Nothing more comes: what there is is due."""
         self._is_ending = True
@@ -421,13 +430,16 @@ CHECK_S = 1.0
 class Sampler:
     """Runs in every instance."""
 
-    def __init__(self, series: Series, inspect: UrlLookup) -> None:
+    def __init__(self, series: Series, inspect: UrlLookup, pause: Gate = open_gate) -> None:
+        """`pause`: awaited before each look."""
+        self._pause = pause
         self._series = series
         self._inspect = inspect
 
     async def run(self) -> None:
         """Sample until cancelled."""
         while True:
+            await self._pause()
             with contextlib.suppress(EngineError):  # a slot without a sample: rates are measured over its neighbours
                 if await self._series.is_wanted(wall_s()):
                     await self._series.write(Sample.of(wall_s(), await self._inspect.progress()))

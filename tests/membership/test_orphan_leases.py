@@ -26,6 +26,7 @@ class FakePeers:
     def __init__(self, owners: tuple[str, ...]) -> None:
         self.ring = Ring(owners)
         self.time_scale = 1
+        self.pausing: tuple[str, ...] = ()
 
     async def refresh(self) -> None:
         """Nothing new."""
