@@ -143,6 +143,8 @@ class Report:
     takeover_max_s: float = 0.0
     has_web_log: bool = False
     pages_logged: int = 0  # commits whose request is in the web log
+    lacking: list[str] = field(default_factory=list)  # folders that took part and were not given
+    elsewhere: int = 0  # commits and records that must be in one of these
     no_evidence: str = ""  # why a judge saw nothing although there must be something; such an audit proves nothing
     losses: list[Loss] = field(default_factory=list)  # what is missing in the results; no violation
     notes: list[str] = field(default_factory=list)

@@ -105,6 +105,9 @@ class ArchiveJudge:
                 self._followed(entry, followed)
                 return
         reason = next((one for one in reasons if one != "not found"), "the file is in no folder given")
+        if self._report.lacking and not any(one != "not found" for one in reasons):
+            self._report.elsewhere += 1
+            return
         place = f"{entry.items.file} at {entry.items.offset}"
         self._report.findings.no_items.add(url=entry.url, items=place, reason=reason)
 
@@ -204,6 +207,9 @@ class ArchiveJudge:
             if payload_digest(stored.payload) == commit.digest and stored.uri == safe_uri(commit.url):
                 return stored
             reasons.append("another page")
+        if self._report.lacking and not any(place.file in warc_names(folder) for folder in self._folders):
+            self._report.elsewhere += 1
+            return None
         record = f"{place.file} at {place.offset}, which it is unchanged from"
         self._report.findings.no_record.add(url=commit.url, record=record, reason=reasons[0])
         return None
@@ -262,6 +268,9 @@ class ArchiveJudge:
         )
         present = {name for folder in self._folders for name in warc_names(folder)}
         for url, name, offset in rows:
+            if name not in present and self._report.lacking:
+                self._report.elsewhere += 1
+                continue
             reason = "no whole record there" if name in present else "the file is in no folder given"
             self._report.findings.no_record.add(url=url, record=f"{name} at {offset}", reason=reason)
             if name not in present:

@@ -158,7 +158,10 @@ class FrontierJudge:
             report.refused += tally.refused
             report.deferred += tally.parks
             await self._judge_partition(tally, committed.get(tally.partition, NOTHING_COMMITTED))
-        if any(tally.committed > committed.get(tally.partition, NOTHING_COMMITTED).total for tally in self._tallies):
+        is_short = not report.lacking
+        if is_short and any(
+            tally.committed > committed.get(tally.partition, NOTHING_COMMITTED).total for tally in self._tallies
+        ):
             report.notes.append("commits are in no folder given: were all folders of the crawl named with --dir?")
         unsteady = sum(not tally.is_steady for tally in self._tallies)
         if unsteady and unsteady == len(self._tallies):
@@ -181,10 +184,13 @@ class FrontierJudge:
     async def _judge_partition(self, t: Tally, found: Committed) -> None:
         if not t.is_steady:
             return
-        missing = missing_of(t, found.urls)
+        own, of_runs = elsewhere(t, found) if self._report.lacking else (0, 0)
+        self._report.elsewhere += own + of_runs
+        missing = missing_of(t, found.urls) - own
         if missing > 0:
             await self._say_lost(t, missing)
-        for wrong in disagreements(t, found, exactly=not self._report.is_moving):
+        known = found._replace(commits=found.commits + own, run_pages=found.run_pages + of_runs)
+        for wrong in disagreements(t, known, exactly=not self._report.is_moving):
             self._report.findings.sums.add(0, partition=t.partition, reason=wrong)
         self._report.findings.sums.count = len({one["partition"] for one in self._report.findings.sums.examples})
 
@@ -219,6 +225,11 @@ def _why_known(link: Link) -> dict[str, Any]:
 def missing_of(t: Tally, urls: int) -> int:
     """URLs of a partition that were seen and are in no state, where `urls` of the crawl are known to be committed."""
     return t.seen - (t.pending + t.parks + urls + t.run_pages + t.dead + t.refused)
+
+
+def elsewhere(t: Tally, found: Committed) -> tuple[int, int]:
+    """Commits that only another folder can have: of the crawl, and of runs."""
+    return max(0, t.committed - t.run_pages - found.commits), max(0, t.run_pages - found.run_pages)
 
 
 def disagreements(t: Tally, found: Committed, *, exactly: bool) -> Iterable[str]:

@@ -7,7 +7,7 @@ Puts the judges in order; what they look for is theirs to know.
 import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from crawler.audit.judges import (
 from crawler.audit.ledger import Ledger
 from crawler.audit.requests import judge_outcomes, judge_repeats, read_log, read_requests
 from crawler.errors import UsageError
+from crawler.frontier.folders import FolderNote
 from crawler.frontier.jobs import JobBooks, Runs
 from crawler.frontier.operator import OverrideStore
 from crawler.frontier.owner import Takeovers
@@ -72,6 +73,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: Takeovers
     overrides: OverrideStore
     web_logs: WebLogs
+    known_folders: Mapping[str, FolderNote] = {}  # by their ids: that took part
     session: str = ""  # that of the audit itself
     part: Part | None = None  # None: all partitions
 
@@ -99,6 +101,8 @@ async def _judge(
 ) -> None:
     began_s, fingerprints = wall_s(), subject.rules.record.fingerprints
     part = subject.part
+    given = {folder.crawl for folder in subject.folders}
+    report.lacking = sorted(note.shown for folder, note in subject.known_folders.items() if folder not in given)
     archive = ArchiveJudge(subject.folders, ledger, reader, report, meter, part)
     frontier = FrontierJudge(subject.states, ledger, report, fingerprints=fingerprints, meter=meter, part=part)
     await frontier.begin()
@@ -118,13 +122,15 @@ async def _judge(
         archive.read_index(is_late=True)
     await frontier.judge()
     if part is None:
-        await judge_jobs(subject.jobs, report, ledger.pages_of, before_s=began_s if report.is_moving else math.inf)
+        pages_of = None if report.lacking else ledger.pages_of
+        await judge_jobs(subject.jobs, report, pages_of, before_s=began_s if report.is_moving else math.inf)
         await judge_runs(subject.runs, frontier.seen_runs, report)
     if subject.web_logs.files:
         await _judge_web_logs(subject, ledger, reader, report, meter)
     meter.begin("judging")
     archive.judge(judged_runs)
     judge_same_pages(ledger, report)
+    _say_lacking(report)
     await judge_dead(subject.letters, subject.folders, report)
     report.losses = losses_of(*await subject.stats.totals_and_examples())
     judge_takeovers(await subject.takeovers.read(), report)
@@ -136,6 +142,17 @@ def _are_used(subject: Subject) -> bool:
     """Does another session live in one of the folders? It may be adding seeds."""
     places = ((folder, session) for folder in subject.folders for session in sessions(folder))
     return any(session != subject.session and life_of(folder, session) is Life.ALIVE for folder, session in places)
+
+
+def _say_lacking(report: Report) -> None:
+    """What is in folders that were not given is not lost; and it is not proven either."""
+    if not report.lacking:
+        return
+    which = f"{', '.join(report.lacking)} took part, and {'was' if len(report.lacking) == 1 else 'were'} not given"
+    if report.elsewhere:
+        report.no_evidence = f"{counted(report.elsewhere, 'page')} of the crawl are in no folder given: {which} (--dir)"
+    else:
+        report.notes.append(f"{which}: its seeds are not judged")
 
 
 def _say_part(part: Part, report: Report) -> None:

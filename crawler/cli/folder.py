@@ -180,6 +180,7 @@ async def _subject(crawl: OpenCrawl, others: Sequence[str], logs: "WebLogs", par
         stats=crawl.stats,
         jobs=JobBooks(crawl.engine, crawl.keys, crawl.record.partitions),
         runs=crawl.runs,
+        known_folders=await crawl.folders.read(),
         takeovers=Takeovers(crawl.engine, crawl.keys),
         overrides=crawl.operator.book,
         web_logs=logs,
@@ -312,6 +313,7 @@ def doors_of(crawl: OpenCrawl) -> "RebuildDeps":
         crawls=crawl.crawls,
         leases=crawl.leases,
         seeds=crawl.seeds,
+        folders=crawl.folders,
         jobs=crawl.jobs,
         # What a budget of URLs would take in, the next instance takes up.
         router=make_router(crawl, admits_urls=lambda: not crawl.settings.budget.crawl_urls),

@@ -528,6 +528,7 @@ def _build(
         ),
         loops=Loops(
             preparations=(
+                crawl.note_folder,
                 shared_record.follow,
                 overrides.follow,
                 lambda: budgets.prepare(partitions),

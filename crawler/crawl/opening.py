@@ -44,6 +44,7 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
 from crawler.engine.embedded import EmbeddedEngine, file_bytes
 from crawler.errors import ConflictError, CrawlerError, EngineDown, NoCrawlError, UsageError
+from crawler.frontier.folders import Folders
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.lists import DomainLists, Series
 from crawler.frontier.members import Member, Members, SupervisorRecords
@@ -240,6 +241,10 @@ class EngineCrawl:
         return Members(self.engine, self.keys)
 
     @cached_property
+    def folders(self) -> Folders:
+        return Folders(self.engine, self.keys)
+
+    @cached_property
     def slots(self) -> Slots:
         return Slots(self.members)
 
@@ -313,6 +318,10 @@ class OpenCrawl(EngineCrawl):
 
     folder: CrawlFolder
     lock: SessionLock
+
+    async def note_folder(self) -> None:
+        """Somebody crawls or seeds with this folder. Raises EngineError."""
+        await self.folders.note(self.folder.crawl, str(self.folder.root.resolve()))
 
     async def reloaded(self) -> "OpenCrawl":
         """The same with record and roots as they are now."""
@@ -403,6 +412,7 @@ def make_seeder(crawl: OpenCrawl, *, depth: int = 0, priority: float | None = No
         make_router(crawl),
         books,
         leads_to=partial(leads_to, crawl.folder, crawl.settings, crawl.record),
+        note_folder=crawl.note_folder,
         depth=depth,
         priority=priority,
     )

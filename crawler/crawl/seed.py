@@ -64,11 +64,16 @@ class Seeder:
         books: SeedBooks,
         *,
         leads_to: LeadsTo,
+        note_folder: Callable[[], Awaitable[None]],
         depth: int = 0,
         priority: float | None = None,
         patience_s: float = SHARD_PATIENCE_S,
     ) -> None:
-        """`patience_s`: with a silent engine, at each batch."""
+        """`note_folder`: tell the engine which folder's journal has the seeds. `patience_s`: with a silent engine, at
+        each batch.
+        """
+        self._note_folder = note_folder
+        self._has_noted = False
         self._leads_to = leads_to
         self._patience_s = patience_s
         self._frontier = frontier
@@ -262,6 +267,9 @@ class Seeder:
         lines += [self._line(seed, given[seed.fingerprint]) for seed in seeds]
         if lines:
             await asyncio.to_thread(self._books.journal.append, lines)
+            if not self._has_noted:
+                await self._note_folder()
+                self._has_noted = True
 
     def _line(self, seed: Candidate, given: GivenUrl) -> SeedLine:
         request = seed.request

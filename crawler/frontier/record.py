@@ -60,6 +60,7 @@ class Keys:
         self.seeds = f"{{{crawl}}}:seeds:"  # prefix; number of the seed // 256 follows
         self.series = f"{{{crawl}}}:series"
         self.history = f"{{{crawl}}}:history"
+        self.folders = f"{{{crawl}}}:folders"
         self.jobs = f"{{{crawl}}}:jobs"
         self.moving = f"{{{crawl}}}:moving"
         self.hints = f"{{{crawl}}}:hints:"  # channel prefix; the owner's session follows

@@ -130,6 +130,7 @@ class Rebuild:
             await self._d.crawls.mark_partitions(record.partitions)
             self._report.of_jobs = await restore_jobs(self._d.jobs, self._journals(JobJournal), book)
         for folder in self._folders:
+            await self._d.folders.note(folder.crawl, str(folder.root.resolve()))
             bind(folder, bound_of(self._d.name, record))
         return self._report
 

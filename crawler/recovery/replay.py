@@ -17,6 +17,7 @@ from crawler.archive.warc import StoredResponse, read_original, read_record
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import unpack_request
+from crawler.frontier.folders import Folders
 from crawler.frontier.jobs import Jobs, Runs
 from crawler.frontier.owner import Frontier, Leases
 from crawler.frontier.reads import BulkLookup, UrlState
@@ -176,6 +177,7 @@ class RebuildDeps(msgspec.Struct, frozen=True, kw_only=True):
     crawls: Crawls
     leases: Leases
     seeds: Seeds
+    folders: Folders
     jobs: Jobs
     router: Router
     runs: Runs

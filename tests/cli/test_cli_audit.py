@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,13 +116,41 @@ def test_a_segment_that_is_gone_is_as_many_lost_urls(crawl: Spoiled, capsys: Cap
     assert report["findings"]["lost"]["count"] == report["findings"]["orphans"]["count"] == lines
 
 
-def test_a_folder_that_is_not_named_shows_as_lost_urls(crawl: Spoiled, capsys: Capture) -> None:
+@pytest.mark.parametrize("left_out", ["a", "b"])
+def test_a_folder_that_is_not_given_is_named_and_its_pages_are_not_lost(
+    crawl: Spoiled, capsys: Capture, left_out: str
+) -> None:
+    there = sum(f"/{left_out}/index/" in str(path) for path, _ in crawl.lines())
+    crawl.left_out.add(left_out)
+    code, report = crawl.audit(capsys, log=False)
+    assert (code, counts(report), bool(there)) == (NOT_CLEAN, {}, True)
+    (lacking,) = report["lacking"]
+    assert lacking == f"{crawl.kept.home / left_out} on {socket.gethostname()}"
+    assert report["no_evidence"] == (
+        f"{there} pages of the crawl are in no folder given: {lacking} took part, and was not given (--dir)"
+    )
+
+
+def test_what_is_lost_besides_a_folder_that_is_not_given_is_told(crawl: Spoiled, capsys: Capture) -> None:
+    (path,) = (crawl.folders[0] / "journal").glob("seeds-*.jsonl")
+    Journal(path, SeedLine).append([SeedLine(url=SEED, number=9)])
+    crawl.left_out.add("b")
+    code, report = crawl.audit(capsys, log=False)
+    assert (code, counts(report)) == (NOT_CLEAN, {"lost": 1})
+
+
+def test_a_folder_that_took_part_and_has_no_page_is_a_note(crawl: Spoiled, capsys: Capture) -> None:
+    crawl.client.hset("{main}:folders", "idle", json.dumps({"path": "/srv/idle", "host": "web-9"}))
+    code, report = crawl.audit(capsys, log=False)
+    assert (code, report["notes"]) == (0, ["/srv/idle on web-9 took part, and was not given: its seeds are not judged"])
+
+
+def test_without_a_note_of_its_folder_what_is_missing_is_lost(crawl: Spoiled, capsys: Capture) -> None:
     of_b = sum("/b/index/" in str(path) for path, _ in crawl.lines())
+    crawl.client.delete("{main}:folders")
     crawl.left_out.add("b")
     code, report = crawl.audit(capsys)
-    assert code == NOT_CLEAN
-    assert of_b
-    assert report["findings"]["lost"]["count"] == of_b
+    assert (code, report["findings"]["lost"]["count"]) == (NOT_CLEAN, of_b)
     assert any("--dir" in note for note in report["notes"])
 
 
