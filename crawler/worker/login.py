@@ -8,6 +8,7 @@ From the moment in which a form is filled, what is requested bears the password,
 is redirected to, messages and functions see no more than the origin, or a URL without the values (`Attempt.shown`).
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from selectolax.lexbor import LexborNode
 
 from crawler.content.html import redirect_target
 from crawler.content.login_forms import filled_login
+from crawler.content.parse_cost import INLINE_BYTES_MAX
 from crawler.errors import InvalidUrl, UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
@@ -385,7 +387,7 @@ class Logins:
         return Outcome()
 
     async def _page_of(self, session: Session, response: Response) -> LoginPage:
-        parsed, tree = await self._parser.parse_with_tree(response)
+        parsed, tree = await self._parser.parse_with_tree(response, keeps_tree=True)
         request = Request(session=session.name) if session.name else None
         return LoginPage(response, parsed, domain=session.site, tree=tree, request=request, may_parse=tree is not None)
 
@@ -435,8 +437,12 @@ class Logins:
                 why = failure.detail if isinstance(failure, CodeFailure) else ""
             else:
                 assert plan.settings is not None
-                page.submit_login(plan.settings.form, plan.settings.user, plan.password)
-        except (LookupError, ValueError) as error:
+                given = plan.settings.form, plan.settings.user, plan.password
+                if len(page.body) > INLINE_BYTES_MAX:
+                    await asyncio.to_thread(page.submit_login, *given)
+                else:
+                    page.submit_login(*given)
+        except (LookupError, ValueError, RuntimeError) as error:  # the last: it is too expensive to parse
             why = f"{plan.url}: {error}"
         finally:
             followed = page.followed

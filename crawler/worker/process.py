@@ -338,8 +338,9 @@ class PageParser:
         guarded: bool = False,
         queue: str = "",
         is_sitemap: bool = False,
+        keeps_tree: bool = False,
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
-        """As `parse`, with the tree of HTML that was parsed inline.
+        """As `parse`, with the tree of HTML that was parsed inline; `keeps_tree`: or in a thread.
 
         Parsing in a thread sets `mark`. `guarded`: never in this process. `queue`: the one that waits for it.
         `is_sitemap`: it was asked for as one.
@@ -364,7 +365,7 @@ class PageParser:
                         found, spent_ms = await asyncio.to_thread(self._timed, response, x_robots, markup)
                 self._charge(response, spent_ms, queue, is_underestimated=True)
                 if found is not None:
-                    return found[0], None
+                    return found if keeps_tree else (found[0], None)
             del markup  # the process makes its own
             return await self._in_worker(response, x_robots, queue, is_sitemap=is_sitemap), None
 

@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from crawler import Crawler, Page
+from crawler.content import parse_cost
 from crawler.testing import Answer, Asked, crawl, serve
-from crawler.worker import login
+from crawler.worker import login, process
 from tests.crawl.members_site import PASSWORD, MembersSite, html, redirect
 
 START = "http://club.test/"
@@ -115,6 +116,30 @@ def test_cookies_of_a_session_are_in_no_archive(tmp_path: Path) -> None:
     with serve(site) as web:
         crawl(app_of(), START, web=web, folder=tmp_path)
     assert leaks(tmp_path) == []
+
+
+class Padded(MembersSite):
+    """Its login page is longer than what is parsed in the event loop."""
+
+    def _login(self, asked: Asked) -> Answer:
+        answer = super()._login(asked)
+        return html("<p>" + "so long " * 150_000 + answer.body.decode()) if asked.method == "GET" else answer
+
+
+@pytest.mark.parametrize("cost", [parse_cost.Cost.LONG, parse_cost.Cost.EXPENSIVE])
+def test_a_login_page_that_is_long_is_filled_in_and_one_that_is_expensive_says_so(
+    cost: parse_cost.Cost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CLUB", PASSWORD)
+    if cost is parse_cost.Cost.EXPENSIVE:
+        monkeypatch.setattr(process, "cost_of", lambda markup: cost)
+    site, how = Padded(pages=1), {"url": "http://club.test/login", "user": "me", "password_env": "CLUB"}
+    with serve(site) as web:
+        found = crawl(None, START, web=web, settings={"sites": [{"match": "club.test", "login": how}]})
+    assert site.logins == (cost is parse_cost.Cost.LONG)
+    assert found.dead == {}
+    failed = [record.__dict__["why"] for record in caplog.records if record.getMessage() == "login.failed"]
+    assert [("may take seconds to parse" in why) for why in failed] == [True] * (1 - site.logins)
 
 
 class Treacherous(MembersSite):
