@@ -6,6 +6,7 @@ from crawler.content.charset import with_query_in
 from crawler.content.parse_cost import cost_of
 from crawler.content.sitemap import SitemapUrl, parse_sitemap
 from crawler.content.sniff import decode, detect_charset
+from crawler.content.url_list import lines_in, listed
 from crawler.media_type import is_html
 from crawler.outputs.files import _safe
 from crawler.redaction import redact
@@ -119,6 +120,14 @@ def rows() -> Iterator[Target]:
             (b"http://site.test/\n", b""),
             (b"<sitemapindex><sitemap><loc>", b""),
         ),
+    )
+    yield Target(
+        name="list",
+        function=lambda text: [listed(line) for line in lines_in(text)],
+        reads_text=True,
+        bytes_max=16 * KIB,
+        tokens=(*TEXT, b"\r", b"\n", b"0.8 ", b"2026-01-02 ", b"12:00:00 ", b"weekly ", b" #", b"http://a "),
+        around=((b"", b""), (b"http://site.test/a ", b""), (b"http://site.test/a\t2026-01-02T", b"")),
     )
     yield Target(
         name="sitemap.gzip",
