@@ -8,6 +8,7 @@ import msgspec
 from crawler.content.html import extract_text, redirect_target
 from crawler.media_type import declared_type, is_html
 from crawler.model import GET, NOT_ALLOWED, REDIRECTS, Failure, FetchResult, ParsedPage, Request, Response
+from crawler.rules.challenges import sentence_of
 from crawler.rules.requests import redirected, takes_body_away
 from crawler.rules.robots import RobotsRules, RobotsVerdict, is_cut_at_limit, policy_of
 from crawler.rules.text import one_line
@@ -122,6 +123,7 @@ def as_json(visit: PageView) -> dict[str, Any]:
         "bytes_on_the_wire": len(response.raw_body),
         "truncated": response.truncated,
         "decode_error": response.decode_error,
+        "challenge": visit.result.challenge if visit.result else "",
         "title": visit.page.title,
         "canonical": visit.page.canonical,
         "charset": visit.page.charset,
@@ -142,6 +144,7 @@ def _found(visit: PageView) -> dict[str, str]:
         "canonical": page.canonical,
         "directives": ", ".join(flags),
         "charset": page.charset,
+        "challenge": sentence_of(visit.result.challenge) if visit.result and visit.result.challenge else "",
         "note": visit.note,
     }
 

@@ -8,7 +8,8 @@ import pytest
 
 from crawler.cli.main import main
 from tests.cli.cli_lab import small
-from tests.support.serving import Site
+from tests.support.serving import Site, serve_resources
+from tests.support.web import Resource
 
 
 @pytest.fixture
@@ -59,6 +60,14 @@ def test_a_redirect_is_shown_and_followed_when_asked(site: Site, capsys: pytest.
     assert f"redirect  to {there} (--follow goes there)" in out
     found = json.loads(fetched(capsys, moved, "--follow", "--json")[1])
     assert (found["url"], found["redirected_from"], found["status"]) == (there, [moved], 200)
+
+
+def test_a_challenge_is_named(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    test = "<script>sucuri_cloudproxy_js='';w=String.fromCharCode</script>"
+    with serve_resources({("127.0.0.1", "/"): Resource(body=test)}) as web:
+        assert "challenge  this site answers with a challenge (Sucuri)\n" in fetched(capsys, web.url("127.0.0.1"))[1]
+        assert json.loads(fetched(capsys, web.url("127.0.0.1"), "--json")[1])["challenge"] == "Sucuri"
+    assert json.loads(fetched(capsys, site.url("127.0.0.1"), "--json")[1])["challenge"] == ""
 
 
 def test_links_and_text_come_alone_for_other_programs(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
