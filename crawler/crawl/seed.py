@@ -109,8 +109,9 @@ class Seeder:
         while True:
             try:
                 await self._enter(opened, by_partition, given, new)
-            except EngineDown as error:
-                if time.monotonic() > deadline_s:
+            except EngineError as error:
+                is_silent = isinstance(error, EngineDown) or self._frontier.engine.is_in_doubt  # or another one's now
+                if not is_silent or time.monotonic() > deadline_s:
                     raise
                 if not is_told:
                     warn(f"{error}; waiting for it")

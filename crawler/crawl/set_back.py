@@ -18,6 +18,7 @@ from crawler.terminal.text import counted, program
 LOST_MAX = 1_000  # commits that may be missing after a stop, or
 LOST_S = 2.0  # all within this time: an engine syncs its file every second, and a busy disk delays that by another one
 READ_MAX = 64  # groups of segments, of some 16,000 lines
+CALM_MAX = 4  # of them that lack nothing, one after another, while no line of some shard of a cluster was found
 
 
 class _Placed(NamedTuple):
@@ -32,27 +33,36 @@ async def check_set_back(crawl: OpenCrawl) -> list[str]:
     Raises ConflictError when they are more than one stop can lose.
     """
     commits, known, last = newest_first(crawl.folder), dict[int, int](), dict[int, int]()
-    missing, is_cut = list[_Placed](), False
-    for read in range(READ_MAX):
-        found = await asyncio.to_thread(lambda: next(commits, None))
-        placed = await asyncio.to_thread(_placed, found or (), crawl.placement)
+    missing, calm, settled = list[_Placed](), 0, set[str]()
+    shards = {_shard_of(crawl, partition) for partition in range(crawl.record.partitions)}
+    read = 0
+    while read < READ_MAX and calm < CALM_MAX and not shards <= settled:
+        found, read = await asyncio.to_thread(lambda: next(commits, None)), read + 1
+        if found is None:
+            break
+        placed = await asyncio.to_thread(_placed, found, crawl.placement)
         # After the lines: those of instances that run elsewhere are not ahead of the engine.
         known |= await crawl.leases.sequences({one.partition for one in placed} - known.keys())
         ahead = [one for one in placed if one.number > known[one.partition]]
-        if not ahead:
-            break
         for one in ahead:
             last[one.partition] = max(one.number, last.get(one.partition, 0))
         missing += ahead
-        is_cut = read == READ_MAX - 1
+        calm = 0 if ahead else calm + 1
+        # What was written before lines that a shard has, it has as well.
+        settled |= {_shard_of(crawl, one.partition) for one in placed}
+        settled -= {_shard_of(crawl, one.partition) for one in ahead}
     if not missing:
         return []
     number = sum(top - known[partition] for partition, top in last.items())
     times = [one.at_s for one in missing]
     if number > LOST_MAX and max(times) - min(times) > LOST_S:
-        raise ConflictError(_refusal(crawl, number, is_cut=is_cut))
+        raise ConflictError(_refusal(crawl, number, is_cut=read == READ_MAX))
     await crawl.leases.raise_sequences(last)
     return [f"the engine lost its last writes: {counted(number, 'page is', 'pages are')} fetched again"]
+
+
+def _shard_of(crawl: OpenCrawl, partition: int) -> str:
+    return crawl.engine.shard_of(crawl.keys.meta(partition))
 
 
 def _placed(commits: Sequence[LastCommit], placement: Placement) -> list[_Placed]:
@@ -63,5 +73,5 @@ def _refusal(crawl: OpenCrawl, number: int, *, is_cut: bool) -> str:
     pages = f"{'at least ' * is_cut}{counted(number, 'page')}"
     return (
         f"the engine lacks {pages} that {crawl.folder.root} has: it was started with older data. Start it with its "
-        f"newest data, or run '{program()} rebuild', which adds what it lacks; else these pages would be fetched again"
+        f"newest data, or run '{program()} rebuild', which adds what it lacks; otherwise they would be fetched again"
     )

@@ -241,7 +241,9 @@ class Server:
         return int(replies[-1])
 
     def is_safe(self, *, is_there: bool) -> bool:
-        """Is what a replica has, or has not, all that can be done? If none confirms anything for long it is."""
+        """Does what was written count as safe? `is_there`: a replica has it. Also if none has confirmed anything for
+        long: nothing can be done about it then.
+        """
         if is_there:
             self.unconfirmed_since_s = None
             return True
@@ -321,9 +323,8 @@ class OneServer:
         try:
             replies = await self._server.replies_of(commands)
         except (rex.RedisError, OSError) as error:
-            if isinstance(error, DEMOTED) or isinstance(
-                error.__context__, DEMOTED
-            ):  # the library hides it with Sentinel
+            hidden = error.__context__  # by the library, with Sentinel
+            if isinstance(error, DEMOTED) or isinstance(hidden, DEMOTED):
                 self.doubt()
             elif not isinstance(error, NotRun):
                 await self._server.forget_idle()

@@ -45,12 +45,8 @@ class JsonLogHandler(logging.Formatter):
         return printable_json(redact(json.dumps(line, default=str, ensure_ascii=False)))
 
 
-ENGINE_EVENTS = (
-    ".engine_error",
-    ".unanswered",
-    ".not_recalled",
-    ".not_revived",
-)  # how the names of events end that tell of a call that failed
+# How the names of events end that tell of a call that failed.
+ENGINE_EVENTS = (".engine_error", ".unanswered", ".not_recalled", ".not_revived", "route.refused")
 ENGINE_EVERY_S = 1.0
 
 
@@ -65,7 +61,7 @@ class EngineErrorsSeldom(logging.Filter):
         self._next_s = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.msg.endswith(ENGINE_EVENTS):
+        if not str(record.msg).endswith(ENGINE_EVENTS):
             return True
         now_s = self._clock()
         if now_s < self._next_s:

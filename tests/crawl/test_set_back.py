@@ -22,7 +22,7 @@ from crawler.rules.urls import partition_of
 from crawler.settings import Settings
 from tests.crawl.harness import settings_of
 from tests.crawl.rebuild_lab import rebuild
-from tests.support.engine import Engine
+from tests.support.engine import Cluster, Engine
 
 PARTITIONS, BEGAN = 16, 1.6e9
 FIRST, SECOND = "d1.test", "d2.test"  # of two partitions
@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> CrawlFolder:
 
 
 @contextlib.asynccontextmanager
-async def opened(engine: Engine, folder: CrawlFolder, knows: dict[str, int]) -> AsyncIterator[OpenCrawl]:
+async def opened(engine: Engine | Cluster, folder: CrawlFolder, knows: dict[str, int]) -> AsyncIterator[OpenCrawl]:
     settings = settings_of(folder.root, frontier__redis=engine.url, crawl__partitions=PARTITIONS)
     async with open_crawl(settings, create=True) as crawl:
         for host, number in knows.items():
@@ -109,6 +109,16 @@ async def test_what_is_missing_is_told_or_refused(engine: Engine, folder: CrawlF
         pages = "1 page is" if cell.lost == 1 else f"{cell.lost:,} pages are"
         assert told == ([f"the engine lost its last writes: {pages} fetched again"] if cell.lost else [])
         assert await check_set_back(crawl) == []  # told once
+
+
+@pytest.mark.cluster
+async def test_one_shard_of_a_cluster_that_was_set_back_is_noticed(cluster: Cluster, folder: CrawlFolder) -> None:
+    async with opened(cluster, folder, {FIRST: 2, SECOND: 1200}) as crawl:
+        shards = {crawl.engine.shard_of(crawl.keys.meta(partition_of(host, PARTITIONS))) for host in (FIRST, SECOND)}
+        assert len(shards) == 2
+        write(folder, [lines(*range(1, 1201)), lines(*range(1, 1201), host=SECOND)])
+        with pytest.raises(ConflictError, match="lacks 1,198 pages"):
+            await check_set_back(crawl)
 
 
 async def test_what_is_told_once_is_not_counted_again_as_numbers_go_on_above_it(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from crawler.engine.client import Engine, ShardInfo
+from crawler.engine.client import Engine, EngineInfo, ShardInfo
 from crawler.frontier.scripts import library
-from crawler.views.doctor import HEADROOM_WARN_BYTES, Level, check_engine, cluster_checks
+from crawler.views.doctor import HEADROOM_WARN_BYTES, Level, _replicas, check_engine, cluster_checks
 
 
 def shard(number: int = 1, **changed: Any) -> ShardInfo:
@@ -64,3 +64,18 @@ async def test_a_real_cluster_is_checked_on_all_its_primaries(cluster: Any) -> N
     checks = {check.name: check for check in await check_engine(lambda: Engine(cluster.url, library()))}
     assert checks["shards"].level is Level.WARN
     assert all(f"127.0.0.1:{node.port}" in checks["shards"].found for node in cluster.nodes)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "needed", "level"),
+    [(0, 0, Level.OK), (0, -1, Level.OK), (1, 0, Level.WARN), (2, 1, Level.OK), (1, -1, Level.OK)],
+)
+def test_a_server_with_replicas_needs_some_of_them_for_writes(replicas: int, needed: int, level: Level) -> None:
+    """Else the old primary may be written, too, when one has taken over; -1: the engine forbids CONFIG."""
+    info = EngineInfo(
+        product="valkey", version=(9, 1), run_id="x", policy="noeviction", persistent=True, used_bytes=1, max_bytes=0,
+        cpu_s=0.0, replicas=replicas, replicas_needed=needed,
+    )  # fmt: skip
+    check = _replicas(info)
+    assert (check.name, check.level) == ("replicas", level)
+    assert ("min-replicas-to-write 1" in check.mend) is (level is Level.WARN)
