@@ -187,6 +187,7 @@ _SUBMIT = """([form, button]) => {
 
 @needs_chromium
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 async def test_chromium_sends_what_the_rows_say() -> None:
     rows = [row for row in ROWS if "sent" in row and "values" not in row]
     differing = []
