@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,9 +72,9 @@ def test_backups_while_instances_and_commands_are_killed(programs: Nursery, tmp_
 
         for crawl in crawls[1:]:
             assert crawl.wait(120) == 0, crawl.err
-        entries = Counter(entry.url for folder in folders for entry in entries_of(folder))
-        expected = Counter(site.url(host, target) for host, target in chains(site.port))
-        assert entries == expected
+        # A commit of a killed instance may have a line in its folder and in that of the next owner: the audit judges.
+        entries = {entry.url for folder in folders for entry in entries_of(folder)}
+        assert entries == {site.url(host, target) for host, target in chains(site.port)}
         assert min(closest_pairs(site.requests()).values()) >= DELAY_S
         where = [word for folder in folders for word in ("--dir", str(folder))]
         audit = programs.crawler("audit", *where, "--redis", url)
