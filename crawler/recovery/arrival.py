@@ -4,13 +4,13 @@ import contextlib
 import enum
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import ARRIVING, CRAWLS, MOVED, CrawlRecord, Mark, mark_in, plain_record
+from crawler.frontier.record import ARRIVING, CRAWLS, MOVED, CrawlRecord, Mark, mark_in, plain_record, record_of
 from crawler.recovery.copying import (
     CRAWL_WIDE,
     Digest,
@@ -43,7 +43,8 @@ class Stand(enum.Enum):
 class Arrival:
     """The end where a crawl arrives, from a place.
 
-    `done`: the digest of each group that was written here, as it was read; `alone`: servers whose part no replica has.
+    `done`: the digest of each group that was written here, as it was read; `alone`: servers whose part no replica has
+    in the end.
     """
 
     def __init__(self, side: Side, came_from: str) -> None:
@@ -94,7 +95,7 @@ class Arrival:
         """Put a mark here; False when the crawl has arrived already. Raises ConflictError as `stand`."""
         side, engine, name = self.side, self.side.engine, self.side.keys.crawl_name
         while (stand := await self.stand(was, move)) is Stand.ARRIVED:
-            await self._confirm([side.keys.crawl])
+            await self._confirm([CRAWL_WIDE])
             if await self.stand(was, move) is Stand.ARRIVED:  # its primary may have failed before that
                 await engine.command("UNLINK", side.keys.moving)
                 return False
@@ -106,7 +107,7 @@ class Arrival:
             await self._clear()
             await side.replace(raw, arriving)
         await self._check_mark(move)
-        await self._confirm([side.keys.crawl])
+        await self._confirm([CRAWL_WIDE])
         found = await engine.command("HGETALL", side.keys.moving)
         self.done = {int(group): digest.decode() for group, digest in pairs_of(found)}
         return True
@@ -163,7 +164,7 @@ class Arrival:
         although its server is the same.
         """
         engine, keys, lost = self.side.engine, self.side.keys, list[int]()
-        left = [group for group in (CRAWL_WIDE, *range(record.partitions)) if group not in self._proven]
+        left = [group for group in all_groups(record) if group not in self._proven]
         while left:
             meter.begin("reading back", "partition", len(left))
             before = {group: place_of(engine, keys, group) for group in left}
@@ -172,7 +173,7 @@ class Arrival:
                 if (await digest_of(engine, keys, group, names.of(group))).text != self.done.get(group):
                     wrong.add(group)
                 meter.reached(i, i)
-            await self._confirm([keys.crawl if group == CRAWL_WIDE else keys.meta(group) for group in left])
+            await self._confirm(left)
             stayed = {group for group in left if place_of(engine, keys, group) == before[group]}
             self._proven |= stayed - wrong
             for group in sorted(wrong):
@@ -184,8 +185,10 @@ class Arrival:
             left = [group for group in left if group not in stayed | wrong]
         return lost
 
-    async def _confirm(self, keys: Collection[str]) -> None:
-        self.alone |= {*await self.side.engine.confirm(keys)}
+    async def _confirm(self, groups: Iterable[int]) -> list[str]:
+        """Wait for replicas of the servers of these groups; the names of servers without one that has all."""
+        keys = self.side.keys
+        return await self.side.engine.confirm([keys.crawl if g == CRAWL_WIDE else keys.meta(g) for g in groups])
 
     async def finish(self, was: bytes, move: str) -> None:
         """From here on the crawl is in this engine. The record keeps the id of the move until `forget`.
@@ -198,7 +201,8 @@ class Arrival:
             if side.engine.is_cluster:  # all partitions have their marks
                 await side.engine.command("HSET", side.keys.crawl, "marked", 1)
             await side.replace(seen, arrived)
-            await self._confirm([side.keys.crawl])  # then it is read once more: its primary may have failed before
+            await self._confirm([CRAWL_WIDE])  # then it is read once more: its primary may have failed before
+        self.alone = {*await self._confirm(all_groups(record_of(msgspec.json.decode(was))))}
         await side.engine.command("UNLINK", side.keys.moving)
         shutil.rmtree(side.work, ignore_errors=True)
 
@@ -208,6 +212,10 @@ class Arrival:
         if raw is not None and mark_in(raw) is None and move_of(raw) == move:
             with contextlib.suppress(ConflictError):  # an instance changed it; the id does no harm
                 await self.side.replace(raw, _with_move(raw, ""))
+
+
+def all_groups(record: CrawlRecord) -> list[int]:
+    return [CRAWL_WIDE, *range(record.partitions)]
 
 
 def is_same(one: bytes, other: bytes) -> bool:
