@@ -27,7 +27,7 @@ from xml.parsers import expat
 import msgspec
 
 from crawler.content.sniff import decode, detect_charset
-from crawler.content.url_list import lines_in, listed
+from crawler.rules.url_list import lines_in, listed
 from crawler.rules.urls import join
 
 if TYPE_CHECKING:

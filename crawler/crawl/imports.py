@@ -1,6 +1,6 @@
 """What other crawlers know: URLs that they have fetched, and requests that wait in their queues.
 
-    URL lists      a URL a line, as `content.url_list` reads them
+    URL lists      a URL a line, as `rules.url_list` reads them
     CDX            the index of web archives; its header names the columns (` CDX N b a m s ...`)
     CDXJ           a key, a time, and JSON with `url` and `status`
     JSON Lines     with `url`, like what exports of most crawlers have
@@ -18,7 +18,6 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from crawler.content.url_list import LineSplitter, listed
 from crawler.crawl.url_input import BLOCK_BYTES, GivenUrl
 from crawler.engine.client import Engine
 from crawler.errors import InvalidUrl, UsageError
@@ -28,6 +27,7 @@ from crawler.frontier.restore import Restoring, SeenUrl
 from crawler.model import RefusalReason
 from crawler.rules.requests import request_of
 from crawler.rules.scope import SECRET_HEADERS
+from crawler.rules.url_list import LineSplitter, listed
 from crawler.rules.urls import Fingerprints, canonicalize
 from crawler.settings.load import OWN_HEADERS
 

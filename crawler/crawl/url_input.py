@@ -2,7 +2,7 @@
 
 A line that begins with a brace is JSON: a URL with what else its request is to carry.
 
-Lines are read as they come, so a stream that never ends is taken in while it flows. `content.url_list`
+Lines are read as they come, so a stream that never ends is taken in while it flows. `rules.url_list`
 has what a line may be.
 """
 
@@ -22,12 +22,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from crawler import redaction
-from crawler.content.url_list import LineSplitter, ListedUrl, listed
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import LABEL, Candidate, Followed, Request
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.order import NO_SIGNALS, Signals
 from crawler.rules.requests import form_in_url, request_of
+from crawler.rules.url_list import LineSplitter, ListedUrl, listed
 from crawler.rules.urls import canonicalize, fields_refused, refuse_credentials, refuse_fields, without_comment
 from crawler.settings.schema import Priority
 from crawler.terminal.text import counted, warn

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.content.url_list import TWO_URLS
 from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in, lines_of, scrapy_request
 from crawler.errors import UsageError
+from crawler.rules.url_list import TWO_URLS
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, opened
 from tests.support.engine import Engine

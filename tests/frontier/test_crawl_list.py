@@ -58,6 +58,7 @@ class Dying:
 
     def __init__(self, engine: Engine, calls: int) -> None:
         self._engine, self._left = engine, calls
+        self.run_id = engine.run_id
 
     def _one(self) -> None:
         self._left -= 1

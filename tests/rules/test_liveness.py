@@ -90,6 +90,7 @@ SAYS = {
     DeclaredState.QUARANTINED: (Liveness.QUARANTINED, Liveness.QUARANTINED, Liveness.DEAD),
     DeclaredState.LEAVING: (Liveness.LEAVING, Liveness.LEAVING, Liveness.DEAD),
     DeclaredState.SEEDING: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
+    DeclaredState.PAUSING: (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD),
 }
 
 
@@ -121,15 +122,21 @@ def test_the_time_scale_grows_with_the_list(members: int, time_scale: int) -> No
 def test_a_session_takes_only_legal_steps() -> None:
     assert step(DeclaredState.JOINING, DeclaredState.QUARANTINED) is DeclaredState.QUARANTINED
     assert step(DeclaredState.QUARANTINED, DeclaredState.ALIVE) is DeclaredState.ALIVE
-    for now, then in ((DeclaredState.LEAVING, DeclaredState.ALIVE), (DeclaredState.ALIVE, DeclaredState.QUARANTINED)):
+    assert step(DeclaredState.ALIVE, DeclaredState.QUARANTINED) is DeclaredState.QUARANTINED, "its disk is full"
+    for now, then in ((DeclaredState.LEAVING, DeclaredState.ALIVE), (DeclaredState.PAUSING, DeclaredState.ALIVE)):
         with pytest.raises(IllegalStepError, match=f"{now} -> {then}"):
             step(now, then)
 
 
 def test_quarantined_sessions_take_a_share_only_when_there_are_no_others() -> None:
-    alone = {"a": DeclaredState.QUARANTINED, "b": DeclaredState.JOINING, "c": DeclaredState.SEEDING}
+    alone = {
+        "a": DeclaredState.QUARANTINED,
+        "b": DeclaredState.JOINING,
+        "c": DeclaredState.SEEDING,
+        "p": DeclaredState.PAUSING,
+    }
     assert takers(alone) == {"a"}
-    assert takers(alone | {"d": DeclaredState.ALIVE}) == {"d"}
+    assert takers(alone | {"e": DeclaredState.ALIVE}) == {"e"}
     assert takers({}) == frozenset()
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from crawler.content.sitemap import parse_sitemap
-from crawler.content.url_list import LINE_MAX, NOT_TEXT, TWO_URLS, LineSplitter, ListedUrl, lines_in, listed
 from crawler.crawl.imports import known_in, lines_of
 from crawler.crawl.url_input import SeedReport, read_given
 from crawler.errors import InvalidUrl, UsageError
+from crawler.rules.url_list import LINE_MAX, NOT_TEXT, TWO_URLS, LineSplitter, ListedUrl, lines_in, listed
 from crawler.rules.urls import canonicalize
 from tests.support.growth import LINEAR_MAX, growth
 
