@@ -309,8 +309,9 @@ class ArchiveStage:
         if not safe:
             return
         written: dict[int, list[CommitEntry]] = {}
-        for partition in safe:
-            count = asked[partition]
+        for partition, count in asked.items():  # in an order that a simulation repeats
+            if partition not in safe:
+                continue
             entries = self._work.backlog.undrained.get(partition, [])  # gone when the partition was lost meanwhile
             taken, left = entries[:count], entries[count:]
             if taken:
