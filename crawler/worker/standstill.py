@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from crawler.model import Claim
 from crawler.worker.work import Work
 
-LOOK_S = 0.1
+LOOK_S = 0.1  # while it waits for what is open
+NOTICE_S = 0.5  # how often it looks for a mark on the member list
 
 
 class Standstill:
@@ -44,7 +45,7 @@ class Standstill:
         """Follow until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(LOOK_S if self._work.counters.is_standing_still else NOTICE_S)
 
     async def look(self) -> None:
         """Stop for new marks, go on when there is none, and note when nothing is open any more."""
