@@ -59,7 +59,8 @@ from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
 from crawler.worker.fetch import FetchStage
-from crawler.worker.login import Logins, plans_of
+from crawler.worker.login import Logins
+from crawler.worker.login_plans import plans_of
 from crawler.worker.outcomes import ContentSteps, InternalErrors
 from crawler.worker.process import HandlerRuntime, PageParser
 from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher, RoomShare

@@ -28,7 +28,8 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import AttemptNotes
 from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
-from crawler.worker.login import Attempt, LoginPlan, Logins
+from crawler.worker.login import Attempt, Logins
+from crawler.worker.login_plans import LoginPlan
 from crawler.worker.outcomes import NotEntitledError
 from crawler.worker.process import HandlerStage, PageParser
 from crawler.worker.response_policy import Recall, ResponsePolicy

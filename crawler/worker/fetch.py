@@ -34,7 +34,7 @@ from crawler.worker.answers import Answers, attempt_failed, delivered
 from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, OwnWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
-from crawler.worker.login import LoginPlan
+from crawler.worker.login_plans import LoginPlan
 from crawler.worker.outcomes import Deferred, Failed, NotEntitledError, Refused
 from crawler.worker.response_policy import is_once, why_not_sent
 from crawler.worker.robots import RobotsEntry, RobotsResult

@@ -16,12 +16,9 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
-from selectolax.lexbor import LexborNode
 
 from crawler.content.html import redirect_target
-from crawler.content.login_forms import filled_login
 from crawler.content.parse_cost import INLINE_BYTES_MAX
-from crawler.errors import InvalidUrl, UsageError
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
 from crawler.handlers.run import call_asynchronous, call_plain
@@ -37,9 +34,10 @@ from crawler.rules.logins import (
     why_no_redirect,
 )
 from crawler.rules.requests import becomes_get, redirected
-from crawler.rules.urls import authority_of, canonicalize, host_of, origin_of, registrable_domain
+from crawler.rules.urls import host_of, origin_of, registrable_domain
 from crawler.runtime.process import monotonic_ms, reached
-from crawler.settings import LoginSettings, SiteSettings
+from crawler.worker.login_page import LoginPage
+from crawler.worker.login_plans import LoginPlan
 from crawler.worker.process import PageParser, ParseKilledError
 from crawler.worker.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch
 from crawler.worker.sessions import Session, Sessions
@@ -53,79 +51,6 @@ WAIT_MS = 250  # of others of the session, while somebody logs in
 STOPPED_MS = 3_000  # until every instance knows that a site is stopped
 TIMEOUT_S = 30.0  # of the functions
 RECORDS_MAX = 10_000
-
-GIVEN_MAX = 1000  # values that a function puts into a form
-
-
-class LoginPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How to log in to a site: with a function of the user's, or by the settings."""
-
-    site: str
-    url: str  # of the page with the form
-    function: Callable[..., Any] | None = None
-    settings: LoginSettings | None = None
-    password: str = ""
-    action_hosts: frozenset[str] = frozenset()  # that may get it besides the page's own, some with their port
-    allow_get: bool = False
-
-    @property
-    def ignores_robots(self) -> bool:
-        return self.settings is not None and self.settings.ignore_robots
-
-    def is_login_page(self, url: str) -> bool:
-        """Does this URL lead to the login page?"""
-        return is_login_page(url, self.url)
-
-
-def plans_of(
-    app: Crawler | None, sites: Sequence[SiteSettings], environment: Mapping[str, str]
-) -> dict[str, LoginPlan]:
-    """By site: those of the app, and of [[sites]]. Raises UsageError."""
-    found: dict[str, LoginPlan] = {}
-    for where, given in app.logins.items() if app is not None else ():
-        url, name = where if "://" in where else f"https://{where}/login", f"@app.login({where!r})"
-        domain = _site_of(url, name)
-        found[domain] = LoginPlan(
-            site=domain, url=canonicalize(url), function=given.function, allow_get=given.allow_get,
-            action_hosts=_hosts_of(given.action_hosts, domain, name),
-        )  # fmt: skip
-    for number, site in enumerate(sites):
-        login = site.login
-        if login is None:
-            continue
-        name = f"sites[{number}].login"
-        password = environment.get(login.password_env, "")
-        if not password:
-            raise UsageError(f"{name}: the environment has no variable {login.password_env}")
-        domain = _site_of(login.url, f"{name}.url")
-        if domain in found:
-            raise UsageError(f"{name}: {domain} has a login already")
-        learn_login(login.user, password)
-        found[domain] = LoginPlan(
-            site=domain, url=canonicalize(login.url), settings=login, password=password, allow_get=login.allow_get,
-            action_hosts=_hosts_of(login.action_hosts, domain, name),
-        )  # fmt: skip
-    return found
-
-
-def _hosts_of(hosts: Sequence[str], site: str, name: str) -> frozenset[str]:
-    found = set[str]()
-    for host in hosts:
-        where = f"{name}: action_hosts: {host!r}"
-        if not host or set(host) & set("/?#@\\ "):
-            raise UsageError(f"{where} is not a host, like sso.{site} or sso.{site}:8443")
-        domain = _site_of(f"https://{host}/", where)
-        if domain != site:
-            raise UsageError(f"{where} is not a host of {site}: a login stays in its site")
-        found.add(authority_of(canonicalize(f"https://{host}/")))
-    return frozenset(found)
-
-
-def _site_of(url: str, name: str) -> str:
-    try:
-        return registrable_domain(host_of(canonicalize(url)))
-    except InvalidUrl as error:
-        raise UsageError(f"{name}: {error}") from None
 
 
 class Attempt(msgspec.Struct):
@@ -152,61 +77,6 @@ class Attempt(msgspec.Struct):
             return url
         path = url.partition("?")[0]
         return f"{origin_of(url)}/" if has_any(path, self.passwords) else path
-
-
-class LoginPage(Page):
-    """A login page. It notes what its form is filled with; `passwords`: what came into fields for these."""
-
-    _may_have_secret_urls = True
-
-    def __init__(self, *response: Any, **more: Any) -> None:
-        super().__init__(*response, **more)
-        self.given: list[str] = []
-        self.passwords: list[str] = []
-
-    def submit(
-        self, form: str | LexborNode = "form", values: Mapping[str, Any] | None = None, **more: Any
-    ) -> int:  # fmt: skip
-        self._note(values)
-        names = {node.attributes.get("name") for node in self.css('input[type="password" i]')}
-        self.passwords += _texts_in([value for name, value in (values or {}).items() if name in names])
-        return super().submit(form, values, **more)
-
-    def follow(
-        self, target: str, *, form: Mapping[str, Any] | None = None, json: Any = None,
-        body: bytes | str | None = None, headers: Mapping[str, str] | None = None, **more: Any,
-    ) -> int:  # fmt: skip
-        given = [form, json, None if self.passwords else body]  # that of a form that was submitted is known already
-        self._note(*given, headers)
-        self.passwords += _texts_in(given)
-        return super().follow(target, form=form, json=json, body=body, headers=headers, **more)
-
-    def submit_login(self, form: str, user: str, password: str) -> None:
-        """Fill in and send the login form, or the one that a CSS selector names.
-
-        Raises LookupError for a page without one, ValueError for what can't be sent.
-        """
-        found, typed = filled_login(
-            self.html, form, user, password, url=self.url, base=self._base, charset=self.charset
-        )  # fmt: skip
-        self._note(user, password, typed)
-        self.passwords += [password, typed]
-        self._send(found)
-
-    def _note(self, *given: Any) -> None:
-        self.given += _texts_in(given)
-        del self.given[GIVEN_MAX:]
-
-
-def _texts_in(value: Any, depth: int = 5) -> list[str]:
-    """The texts in what a user's function gives."""
-    if isinstance(value, str | bytes):
-        return [value if isinstance(value, str) else value.decode("utf-8", "replace")]
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if not isinstance(value, list | tuple) or not depth:
-        return []
-    return [text for one in value[:GIVEN_MAX] for text in _texts_in(one, depth - 1)]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
