@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
 HIDDEN = "***"
 SHORTEST = 4  # characters: to hide a shorter secret wherever it stands would tear words apart
-UNMISTAKABLE = 8  # characters of a login's secret: wherever it stands in a URL, it is no word of the site's
+UNMISTAKABLE = 8  # characters of a login's secret: wherever it is in a URL, it is no word of the site's
 PASSWORD_MAX = 1000  # characters, in a URL
 
 # Of engines and databases, up to the last @: people forget to encode a slash or an @ in a password.

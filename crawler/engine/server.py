@@ -125,7 +125,7 @@ def online_replicas(info: dict[str, Any]) -> int:
 
 
 def tag_of(key: str) -> str:
-    """What decides the slot: what stands in the first braces, if anything does, or all of it."""
+    """What decides the slot: what the first braces hold, if anything, or all of it."""
     start = key.find("{")
     end = key.find("}", start + 1) if start >= 0 else -1
     return key[start + 1 : end] if end > start + 1 else key

@@ -113,7 +113,7 @@ class Arrival:
         return True
 
     async def _check_mark(self, move: str) -> bytes:
-        """What stands in the place of the record: the mark of this move. Raises ConflictError for anything else."""
+        """What is in the place of the record: the mark of this move. Raises ConflictError for anything else."""
         raw = await self.side.raw()
         mark = mark_in(raw) if raw else None
         if raw is None or mark is None or mark.layout != ARRIVING or mark.move != move:

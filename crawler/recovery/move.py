@@ -49,7 +49,7 @@ class Departure:
         self._membership = membership
 
     async def begin(self) -> Mark:
-        """The mark that stands in the place of the record now. Raises NoCrawlError, and ConflictError when the crawl
+        """The mark that is in the place of the record now. Raises NoCrawlError, and ConflictError when the crawl
         can't leave.
         """
         side, name = self.side, self.side.keys.crawl_name
