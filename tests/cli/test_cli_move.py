@@ -15,7 +15,7 @@ from tests.support.engine import Engine, running_engine
 from tests.support.processes import Nursery
 
 FOLDER = ("--dir", "c")
-QUICK = ("--set", "frontier.call_timeout_s=0.3")
+STOPPED = ("--set", "frontier.call_timeout_s=0.3")  # how long one that never answers is waited for
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_crawl_whose_target_is_gone_is_taken_back_and_its_copy_refused(
     programs: Nursery, engine: Engine, target: Engine, seeded: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(*words: str) -> Ran:
-        return in_process(programs, *words, *QUICK)
+        return in_process(programs, *words)
 
     with monkeypatch.context() as patch:
         patch.setattr(Departure, "finish", _killed)  # all has arrived, the source does not know
@@ -75,7 +75,7 @@ def test_a_crawl_whose_target_is_gone_is_taken_back_and_its_copy_refused(
     assert (there.code, there.err) == (4, f"crawler: {target.url} answers: take the move back with --undo alone\n")
     os.kill(target.pid, signal.SIGSTOP)
     try:
-        done = said(*back, "--without-target")
+        done = said(*back, "--without-target", *STOPPED)
     finally:
         os.kill(target.pid, signal.SIGCONT)
     assert (done.code, done.out) == (
@@ -115,7 +115,7 @@ def test_what_can_not_be_taken_back_without_its_target(
 def test_a_target_that_wants_a_password_answers(programs: Nursery, target: Engine, seeded: tuple[str, ...]) -> None:
     with target.client() as client:
         client.config_set("requirepass", "secret")
-    refused = in_process(programs, "move", *seeded, "--to", target.url, "--undo", "--without-target", *QUICK)
+    refused = in_process(programs, "move", *seeded, "--to", target.url, "--undo", "--without-target")
     assert (refused.code, refused.err.count("\n")) == (4, 1)
     assert "answers" in refused.err
 

@@ -167,19 +167,19 @@ def assert_all_committed_is_on_disk(view: EngineView, folder: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "turn", "code"),
+    ("suffix", "room", "code"),
     [
-        (".warc.gz", 1, errno.ENOSPC),
-        (".warc.gz", 5, errno.EIO),
-        (".cdxj", 1, errno.EIO),
-        (".cdxj", 4, errno.ENOSPC),
+        (".warc.gz", 100, errno.ENOSPC),  # in the first record
+        (".warc.gz", 8_000, errno.EIO),
+        (".cdxj", 100, errno.EIO),
+        (".cdxj", 5_000, errno.ENOSPC),
     ],
 )
 async def test_a_failed_write_prevents_the_ack_and_the_crawl_ends_exact(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, suffix: str, turn: int, code: int
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, suffix: str, room: int, code: int
 ) -> None:
-    """The n-th write to the archive or the index reaches the disk by half and then fails."""
-    turns = tear_write(monkeypatch, suffix, turn, code)
+    """A write to the archive or the index reaches the disk in part and then fails."""
+    came = tear_write(monkeypatch, suffix, room, code)
     folder = tmp_path / "c"
     with little_web(domains=4, pages=4) as web, engine.client() as client:
         async with lab_names() as dns:
@@ -187,7 +187,7 @@ async def test_a_failed_write_prevents_the_ack_and_the_crawl_ends_exact(
                 folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, archive__sync_s=0.05,
                 crawl__partitions=16, frontier__redis=engine.url,
             )  # fmt: skip
-            await crawl_until_it_fails(settings, [web.seed], code, turns)
+            await crawl_until_it_fails(settings, [web.seed], code, came)
             assert_all_committed_is_on_disk(EngineView(client), folder)
             assert {node for node, _ in EngineView(client).leases().values()} == {""}, "a lease was kept"
             done = await crawl(settings, [web.seed])

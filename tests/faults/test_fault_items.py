@@ -34,12 +34,12 @@ def yielded(folder: Path) -> Counter[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("warc", [True, False])
-@pytest.mark.parametrize(("turn", "code"), [(1, errno.ENOSPC), (4, errno.EIO)])
+@pytest.mark.parametrize(("room", "code"), [(10, errno.ENOSPC), (400, errno.EIO)])
 async def test_a_failed_item_write_prevents_the_ack_and_each_item_appears_once(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, turn: int, code: int, warc: bool
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, room: int, code: int, warc: bool
 ) -> None:
-    """The n-th write reaches the disk by half and then fails."""
-    turns = tear_write(monkeypatch, ".items.gz", turn, code)
+    """A write reaches the disk in part and then fails."""
+    came = tear_write(monkeypatch, ".items.gz", room, code)
     folder, app = tmp_path / "c", tmp_path / "shop.py"
     app.write_text(APP)
     with little_web(domains=4, pages=4) as web:
@@ -48,7 +48,7 @@ async def test_a_failed_item_write_prevents_the_ack_and_each_item_appears_once(
                 folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, archive__sync_s=0.05,
                 crawl__partitions=16, frontier__redis=engine.url, handlers__app=str(app), archive__warc=warc,
             )  # fmt: skip
-            await crawl_until_it_fails(settings, [web.seed], code, turns)
+            await crawl_until_it_fails(settings, [web.seed], code, came)
             before = yielded(folder)
             done = await crawl(settings, [web.seed])
     assert done.errors == []
