@@ -395,8 +395,11 @@ class Fetcher:
         if origin.refusal is not None:
             return 0
         if route is None:
-            is_known = is_address(origin.host) or self._is_cached(origin.host)
-            return max(self.network.wait_ms(Way.HOSTS), 0 if is_known else self.network.wait_ms(Way.NAMES))
+            is_name = not is_address(origin.host)
+            if wait_ms := self.network.wait_ms(Way.HOSTS):
+                self.network.waits(registrable_domain(host_of(url)), origin.key, is_name=is_name)
+            is_known = not is_name or self._is_cached(origin.host)
+            return max(wait_ms, 0 if is_known else self.network.wait_ms(Way.NAMES))
         return route.health.wait_ms(origin.key, now_ms=_now_ms()) if route.health is not None else 0
 
     def _is_cached(self, host: str) -> bool:

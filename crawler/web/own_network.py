@@ -1,6 +1,6 @@
 """Our own network: asks witnesses whether it works when nobody is answered, and later whether it is back.
 
-Only what answered before is asked: a DNS server for its name, or the host for a connection, which no request follows.
+They are asked by a question to a DNS server for their name, or by a connection, which no request follows.
 `rules/outage.py` decides whom, when, and what it means.
 """
 
@@ -30,6 +30,7 @@ class OwnNetwork:
         self._doubts: dict[Way, asyncio.Task[bool]] = {}  # which begin with the first failure after a check has begun
         self._checks: dict[Way, asyncio.Task[bool]] = {}
         self._running: set[asyncio.Task[bool]] = set()
+        self._heard_before: dict[Way, int] = {}  # answers until it failed
         self._details: dict[Way, str] = {}  # of the failures by which it was noticed
 
     def answered(self, domain: str, origin: str, *, is_name: bool, delay_ms: int) -> None:
@@ -38,6 +39,10 @@ class OwnNetwork:
         if self._doubts:
             self._heard_again.set()
         self._health.answered(domain, origin, is_name=is_name, delay_ms=delay_ms, now_ms=_now_ms())
+
+    def waits(self, domain: str, origin: str, *, is_name: bool) -> None:
+        """A request to this origin, which may be sent there, waits for the way to hosts."""
+        self._health.waits(domain, origin, is_name=is_name)
 
     def wait_ms(self, way: Way) -> int:
         """How long what needs this way waits; 0: it works, as far as is known."""
@@ -95,8 +100,10 @@ class OwnNetwork:
         return await self._begin(way, witnesses) if witnesses else True
 
     def look(self) -> None:
-        """Ask one witness whether what failed works again, if it is time. Called again and again."""
+        """Ask somebody whether what failed works again, if it is time. Called again and again."""
         for way in Way:
+            if self._answers(way) > self._heard_before.get(way, self._answers(way)):
+                self._health.works(way)
             if way not in self._checks and (witness := self._health.to_probe(way, now_ms=_now_ms())) is not None:
                 self._begin(way, [witness])
 
@@ -140,6 +147,8 @@ class OwnNetwork:
         if answered is None and self._answers(way) > heard:
             return True
         self._health.checked(way, answered=answered, now_ms=_now_ms())
+        if answered is None and not was_away:
+            self._heard_before[way] = self._answers(way)
         if was_away and answered is not None and way is Way.NAMES:
             self._resolver.renew()
         return answered is not None

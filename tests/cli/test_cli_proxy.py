@@ -161,9 +161,9 @@ async def test_a_proxy_that_is_not_there_yet_is_waited_for(web: Web) -> None:
     program = web.crawl(f"socks5://127.0.0.1:{port}", web.seeds)
     await until(lambda: "waits for the proxy" in program.err)
     for command, said in (
-        (("explain", web.seeds[0]), "Will be crawled once a proxy works (fetch.proxy)"),
-        (("stats",), "for a proxy that does not work (fetch.proxy)"),
-        (("stats", "a.test"), "wait for a proxy that does not work (fetch.proxy)"),
+        (("explain", web.seeds[0]), "Will be crawled once the proxy (fetch.proxy) works"),
+        (("stats",), "for the proxy (fetch.proxy), which does not work"),
+        (("stats", "a.test"), "wait for the proxy (fetch.proxy), which does not work"),
         (("doctor", "--proxy", f"socks5://127.0.0.1:{port}"), f"socks5://127.0.0.1:{port} takes no connections"),
     ):
         asked = web.programs.crawler(*command, "--dir", str(web.folder / "c"))

@@ -36,6 +36,8 @@ class World:
         self.requests: Counter[str] = Counter()
         self.gate = asyncio.Event()  # pages wait for it; robots.txt does not
         self.gate.set()
+        self.links: list[str] = []  # of each page; none: to the next one
+        self.dies_after: int | None = None  # requests
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -64,15 +66,30 @@ class World:
                     writer.write(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")
                     continue
                 await self.gate.wait()
-                number = int(path[1:] or 0) + 1
-                body = f'<a href="/{number}">next</a>' if number < PAGES else "the last one"
-                writer.write(
-                    f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-                )
+                writer.write(page(self.links_of(path)))
+                if self.dies_after is not None and sum(self.requests.values()) >= self.dies_after:
+                    await writer.drain()
+                    asyncio.get_running_loop().call_soon(self._die)
         writer.close()
+
+    def links_of(self, path: str) -> list[str]:
+        number = int(path[1:] or 0) + 1
+        return self.links or ([f"/{number}"] if number < PAGES else [])
+
+    def _die(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._open:
+            writer.close()
+        self._server = None
 
     def seeds(self, first: int, last: int) -> list[str]:
         return [f"http://s{n}.test:{self.port}/" for n in range(first, last)]
+
+
+def page(links: list[str]) -> bytes:
+    body = "".join(f'<a href="{link}">x</a>' for link in links) or "the last one"
+    return f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 @contextlib.asynccontextmanager
@@ -254,3 +271,18 @@ async def test_who_stops_to_answer_in_three_domains_stops_nobody(tmp_path: Path)
         assert done.instances[0].stopped_because == "finished"
         assert sum("evil" not in entry.url for entry in done.entries) == 4 * PAGES
         assert sum((await dead_in(settings)).values()) >= 1
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow(seconds=60))])
+async def test_who_dies_in_three_domains_before_anybody_else_was_asked_stops_nobody(count: int, tmp_path: Path) -> None:
+    """They are the only ones that ever answered, and all that they lead to waits."""
+    async with world() as of, world() as evil:
+        evil.links, evil.dies_after = of.seeds(0, count), 2 * outage.WITNESSES_MIN  # robots.txt and a page each
+        seeds = [f"http://evil{n}.test:{evil.port}/{path}" for n in range(3) for path in ("", "9")]
+        settings = settings_for(
+            tmp_path, of, hosts__give_up_s=60.0, politeness__delay_s=0.05, scope__mode="any", retry__attempts=2
+        )
+        done = await crawl(settings, seeds)
+        assert done.instances[0].stopped_because == "finished"
+        assert sum("evil" not in entry.url for entry in done.entries) == count * PAGES
+        assert 0 < sum((await dead_in(settings)).values()) <= len(seeds)

@@ -47,6 +47,7 @@ WITNESSES: dict[str, tuple[list[Known], int, int]] = {
     "four hundred": ([Known(f"{n}.test") for n in range(400)], ASKED_MAX, ASKED_MAX),
     "a hundred hosts of one domain": ([Known("a.test", host=f"{n}.a.test") for n in range(100)], 0, 0),
     "the third one long ago": ([A, B, Known("c.test", KNOWN_MS + 1)], 0, 0),
+    "a fourth one long ago": ([A, B, C, Known("d.test", KNOWN_MS + 1)], 4, 4),
     "the third one just in time": ([A, B, Known("c.test", KNOWN_MS)], 3, 3),
     "two names and an address": ([A, B, Known("192.0.2.1", is_name=False)], 0, 3),
     "addresses alone": ([Known(f"192.0.2.{n}", is_name=False) for n in range(5)], 0, 5),
@@ -93,7 +94,7 @@ def test_probes_come_at_growing_intervals_and_never_end() -> None:
         probe.asked_ms = at_ms
         health.checked(Way.NAMES, answered=None, now_ms=at_ms)
     assert waits == [1000, 2000, 4000, 8000, 15_000, 15_000, 15_000]
-    assert health.to_probe(Way.NAMES, now_ms=at_ms + 100 * KNOWN_MS) is not None, "they are known as of its beginning"
+    assert health.to_probe(Way.NAMES, now_ms=at_ms + 100 * KNOWN_MS) is not None, "however long that takes"
 
 
 def test_nobody_is_probed_before_its_own_delay_is_over() -> None:
@@ -132,6 +133,49 @@ def test_the_witnesses_of_one_are_not_all_that_are_asked() -> None:
     assert sum("other" in one.origin for one in asked) >= 3
 
 
+def test_every_other_attempt_is_for_somebody_who_waits() -> None:
+    """Those that answered may be one owner's, and dead; those that wait can't choose who is tried."""
+    health = health_with([A, B, C], delay_ms=0)
+    health.checked(Way.HOSTS, answered=None, now_ms=NOW)
+    waiting = [f"http://w{n}.test" for n in range(100)]
+    for n, origin in enumerate(waiting):
+        health.waits(f"w{n % 50}.test", origin, is_name=True)
+    asked, at_ms = [], NOW
+    for _ in range(20):
+        at_ms += health.wait_ms(Way.HOSTS, now_ms=at_ms)
+        probe = health.to_probe(Way.HOSTS, now_ms=at_ms)
+        assert probe is not None
+        probe.asked_ms = at_ms
+        asked.append(probe.origin)
+        health.checked(Way.HOSTS, answered=None, now_ms=at_ms)
+    tried = [origin for origin in asked if origin in waiting]
+    assert len(tried) == len(set(tried)) == 10
+    assert set(tried) <= set(waiting[:50]), "one of each domain"
+
+
+def test_who_waited_and_can_be_reached_ends_it_and_is_a_witness() -> None:
+    health = health_with([A, B, C], delay_ms=60_000)
+    health.checked(Way.HOSTS, answered=None, now_ms=NOW)
+    health.waits("w.test", "http://w.test", is_name=True)
+    probe = health.to_probe(Way.HOSTS, now_ms=NOW + 1000)
+    assert probe is not None
+    assert probe.origin == "http://w.test"
+    health.checked(Way.HOSTS, answered=probe, now_ms=NOW + 1000)
+    assert not health.is_any_away
+    assert health.check_wait_ms(Way.HOSTS, now_ms=NOW + 1000) == CHECK_MS
+    assert probe in health.to_check(Way.HOSTS, now_ms=NOW + 2000)
+
+
+def test_those_that_answered_long_ago_are_asked_as_well() -> None:
+    """At the end of a crawl only three sites may be left, and they may die together."""
+    health = health_with([A, B, C, *(Known(f"old{n}.test", ago_ms=2 * KNOWN_MS) for n in range(50))])
+    assert sum("old" in one.origin for one in health.to_check(Way.HOSTS, now_ms=NOW)) >= 3
+
+
 def test_memory_is_bounded() -> None:
     health = health_with([Known(f"{n}.test") for n in range(2 * WITNESSES_MAX)])
     assert len(health._witnesses) == WITNESSES_MAX
+    health.checked(Way.HOSTS, answered=None, now_ms=NOW)
+    for n in range(2 * WITNESSES_MAX):
+        health.waits(f"w{n}.test", f"http://w{n}.test", is_name=True)
+    assert len(health._states[Way.HOSTS].waiting) == WITNESSES_MAX

@@ -14,6 +14,7 @@ from crawler.settings import load
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer
+from tests.support.hostile_server import HostileServer
 
 HERE = ("127.0.0.1",)
 SILENT, BROKEN, REFUSES = DnsAnswer(silent=True), DnsAnswer(rcode=SERVFAIL), DnsAnswer(rcode=REFUSED)
@@ -158,6 +159,28 @@ async def test_a_way_to_no_host_is_our_network(net: Net) -> None:
     await net.serve()
     await net.back()
     assert await net.kind_of("new.test") is None
+
+
+async def test_three_that_die_together_do_not_hold_up_who_was_not_asked_yet(net: Net) -> None:
+    await net.fetched(*KNOWN)
+    async with HostileServer(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as innocent:
+        await net.stop()
+        assert await net.kind_of(KNOWN[0]) is OURS
+        waits = f"http://new.test:{innocent.port}/"
+        assert net.fetcher.own_wait_ms(waits) > 0
+        await net.back()
+        assert net.fetcher.own_wait_ms(waits) == 0
+        assert await net.kind_of(KNOWN[0]) is FailureKind.CONNECT, "somebody can be reached now"
+        assert not net.fetcher.network.trouble
+
+
+async def test_an_answer_about_any_name_shows_that_a_dns_server_answers(net: Net) -> None:
+    await net.fetched(*KNOWN)
+    net.dns.table = {"new.test": DnsAnswer(addresses=HERE), "*": BROKEN}
+    assert await net.kind_of("x.a.test") is OURS
+    assert await net.kind_of("new.test") is None, "names that wait are looked up, too"
+    net.fetcher.network.look()
+    assert not net.fetcher.network.trouble
 
 
 @pytest.mark.parametrize("known", [KNOWN[:2], ()])
