@@ -309,7 +309,7 @@ class ParsedPage(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str = ""
     links: tuple[str, ...] = ()
-    links_dropped: int = 0  # beyond fetch.links_max, or LINK_BYTES_MAX
+    links_dropped: int = 0  # beyond fetch.links_max or LINK_BYTES_MAX, or with a login's password
     canonical: str = ""
     nofollow: bool = False
     noindex: bool = False

@@ -4,10 +4,15 @@ Two ways, for neither is enough: what looks like a password in a URL or in its q
 wherever they stand. Each pattern begins with literal text and has a bound, so the time is linear in the text.
 """
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
+
+import msgspec
 
 HIDDEN = "***"
 SHORTEST = 4  # characters: to hide a shorter secret wherever it stands would tear words apart
@@ -25,13 +30,32 @@ _NAMED = re.compile(
     r"((?:[?&;](?:pwd|secret|token|access_token|api_key|apikey)|\b(?:ssl)?passw(?:or)?d)=)[^&\s'\"]+", re.IGNORECASE
 )
 _SECRET_NAMES = frozenset({"password", "passwd", "pwd", "sslpassword", "secret", "token"})
+_ESCAPE = re.compile(r"%[0-9A-F]{2}")
+_WORDS = re.compile(r"[A-Za-z0-9]+")
 _SECRET_HEADER = re.compile(r"auth|cookie|token|key|secret|session|password", re.IGNORECASE)
 HEADER_MIN = 12  # characters of another header's value: so long that it is no word of ours
 
 _SENT = ("--header", "--cookie", "--data")  # options whose values may be secret, however short they are
 
-_known: set[str] = set()  # of this process: what its settings have
-_of_logins: set[str] = set()  # passwords that forms get
+_secrets: dict[str, None] = {}  # of this process: what its settings have, and what functions fill in
+_of_logins: dict[str, "_Spelt"] = {}  # passwords that forms get
+_known: tuple[str, ...] = ()  # the secrets in all spellings, the longest first
+
+
+class _Spelt(NamedTuple):
+    """A password in all spellings. `probe`: its longest word, which all have but `coded`, those in base64."""
+
+    user: str
+    probe: str
+    coded: tuple[str, ...]
+    every: frozenset[str]
+
+
+class Secrets(msgspec.Struct, frozen=True, array_like=True):
+    """What a process has learned, for one that it starts."""
+
+    known: tuple[str, ...] = ()
+    of_logins: tuple[tuple[str, str], ...] = ()  # user and password
 
 
 def shown(text: str) -> str:
@@ -43,7 +67,7 @@ def shown(text: str) -> str:
 
 def redact(text: str) -> str:
     """The same, and without the secrets that were learned, in any spelling of theirs."""
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in _known:
         text = text.replace(secret, HIDDEN)
     return shown(text)
 
@@ -70,22 +94,50 @@ def _without_value(option: str, text: str) -> str:
 
 def learn(secrets: Iterable[str]) -> None:
     """These are not to be shown from here on, in any spelling of theirs."""
-    for secret in secrets:
-        if len(secret) >= SHORTEST:
-            _known.update(spellings(secret))
+    global _known
+    new = dict.fromkeys(one for one in secrets if len(one) >= SHORTEST and one not in _secrets)
+    if new:
+        _secrets.update(new)
+        _known = tuple(sorted({*_known, *(text for one in new for text in spellings(one))}, key=len, reverse=True))
+
+
+def learned() -> Secrets:
+    return Secrets(tuple(_secrets), tuple((spelt.user, password) for password, spelt in _of_logins.items()))
+
+
+def learn_all(secrets: Secrets) -> None:
+    """What another process has learned."""
+    learn(secrets.known)
+    for user, password in secrets.of_logins:
+        learn_login(user, password)
 
 
 def spellings(secret: str) -> set[str]:
-    """As it is, percent-encoded, and as Python, JSON, forms and base64 write it."""
-    coded = b64encode(secret.encode("utf-8", "replace")).decode()
-    quoted = {quote(secret, safe="", errors="replace"), quote(secret, errors="replace"), in_form(secret)}
-    return {secret, repr(secret)[1:-1], _in_json(secret), coded} | quoted
+    """As it is, percent-encoded (also twice, in lower case, or as Latin-1), and as Python, JSON, HTML, forms and base64
+    write it.
+    """
+    octets = [secret.encode("utf-8", "replace")]
+    if not secret.isascii():
+        octets.append(secret.encode("latin-1", "replace"))
+    quoted = {quote(one, safe=safe) for one in octets for safe in ("", "/")}
+    quoted |= {in_form(secret)} | {quote(one) for one in quoted}
+    quoted |= {_ESCAPE.sub(lambda found: found[0].lower(), one) for one in quoted}
+    coded = b64encode(octets[0]).decode()
+    written = {repr(secret)[1:-1], ascii(secret)[1:-1], _in_json(secret), json.dumps(secret)[1:-1], escape(secret)}
+    return {secret, coded, quote(coded, safe=""), _in_json(repr(secret)[1:-1])} | quoted | written
 
 
 def has_any(text: str, secrets: Iterable[str]) -> bool:
     """Is one of these in a text, in some spelling?"""
-    texts = (text, unquote(text), unquote_plus(text))
-    return any(one in some for secret in secrets if secret for one in spellings(secret) for some in texts)
+    return any(_has(text, spellings(secret)) for secret in secrets if secret)
+
+
+def _has(text: str, spelt: Iterable[str]) -> bool:
+    texts = {text}
+    if "%" in text or "+" in text:
+        once = unquote(text)
+        texts |= {once, unquote(once), unquote_plus(text), unquote(text, "latin-1"), unquote_plus(text, "latin-1")}
+    return any(one in some for one in spelt for some in texts)
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
@@ -100,24 +152,40 @@ def without(text: str, secrets: Iterable[str]) -> str:
 def learn_login(user: str, password: str) -> None:
     """The password of a login: not to be shown, nor to be part of a URL that is kept."""
     learn(secrets_of_login(user, password))
-    if password:
-        _of_logins.add(password)
+    if password and password not in _of_logins:
+        pair = b64encode(f"{user}:{password}".encode("utf-8", "replace")).decode()
+        alone = b64encode(password.encode("utf-8", "replace")).decode()
+        coded = tuple({pair, alone, quote(pair, safe=""), quote(alone, safe="")})
+        probe = max(_WORDS.findall(password), key=len, default="")
+        _of_logins[password] = _Spelt(user, probe, coded, frozenset({*spellings(password), *coded}))
+
+
+def has_logins() -> bool:
+    """Is there a password that a URL might have?"""
+    return bool(_of_logins)
 
 
 def bears_login(url: str) -> bool:
     """Has a URL the password of a login in it? A short one counts as the value of a parameter only."""
-    if not _of_logins:
-        return False
-    texts, values = {url, unquote(url), unquote_plus(url)}, {value for _, value in parse_qsl(url.partition("?")[2])}
-    return any(
-        secret in values or (len(secret) >= UNMISTAKABLE and any(secret in text for text in texts))
-        for secret in _of_logins
-    )
+    return bool(_of_logins) and any(_bears(url, *one) for one in _of_logins.items())
+
+
+def _bears(url: str, password: str, spelt: _Spelt) -> bool:
+    is_long = len(password) >= UNMISTAKABLE
+    if spelt.probe not in url:
+        return is_long and any(one in url for one in spelt.coded)
+    if is_long:
+        return _has(url, spelt.every)
+    query = url.partition("?")[2].partition("#")[0]
+    codecs = ("utf-8",) if password.isascii() else ("utf-8", "latin-1")
+    return bool(query) and any(value == password for code in codecs for _, value in parse_qsl(query, encoding=code))
 
 
 def forget() -> None:
     """For tests."""
-    _known.clear()
+    global _known
+    _known = ()
+    _secrets.clear()
     _of_logins.clear()
 
 

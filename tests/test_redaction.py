@@ -1,11 +1,28 @@
 """No secret in text that people read or keep."""
 
+import json
 import logging
+from base64 import b64encode
+from html import escape
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
 
-from crawler.redaction import learn, redact, secrets_of_site, secrets_of_url, shown, shown_server, shown_words
+from crawler.redaction import (
+    bears_login,
+    forget,
+    learn,
+    learn_all,
+    learn_login,
+    learned,
+    redact,
+    secrets_of_site,
+    secrets_of_url,
+    shown,
+    shown_server,
+    shown_words,
+)
 from crawler.runtime.log_files import start_logging
 from tests.support.growth import LINEAR_MAX, growth
 
@@ -113,3 +130,52 @@ def test_log_files_have_no_secret(tmp_path: Path) -> None:
 )
 def test_the_time_is_linear_in_the_text(part: str) -> None:
     assert growth(shown, part * (10_000 // len(part)), part * (100_000 // len(part))) < LINEAR_MAX
+
+
+WORD = "h&nter 2/ü+x7abc"
+
+
+@pytest.mark.parametrize(
+    ("password", "url", "wanted"),
+    [
+        (WORD, "p={}", True),
+        (WORD, f"p={quote(WORD, safe='')}", True),
+        (WORD, f"p={quote_plus(WORD)}", True),
+        (WORD, f"{quote(WORD)}/x", True),
+        (WORD, f"p={quote(WORD, safe='').replace('%C3%BC', '%c3%bc')}", True),
+        (WORD, f"p={quote(WORD.encode('latin-1'), safe='')}", True),
+        (WORD, f"p={quote(quote(WORD, safe=''))}", True),
+        (WORD, f"p={quote(escape(WORD))}", True),
+        (WORD, f"p={quote(json.dumps(WORD))}", True),
+        (WORD, f"p={b64encode(WORD.encode()).decode()}", True),
+        (WORD, f"p={b64encode(f'me:{WORD}'.encode()).decode()}", True),
+        (WORD, f"p={quote(WORD)}#f", True),
+        (WORD, "p=x7abc&q=h%26nter", False),
+        ("ab12", "p=ab12", True),
+        ("ab12", "p=xab12", False),
+        ("ab12", "ab12/?q=1", False),
+        ("%/+ &%/+ &", f"p={quote('%/+ &%/+ &')}", True),
+        ("", "p=", False),
+    ],
+)
+def test_a_url_with_the_password_of_a_login_is_known(password: str, url: str, wanted: bool) -> None:
+    learn_login("me", password)
+    assert bears_login(f"http://a.example/{'' if '/' in url else '?'}{url.format(WORD)}") is wanted
+
+
+def test_another_process_learns_what_this_one_knows() -> None:
+    learn(["a-secret"])
+    learn_login("me", WORD)
+    known = learned()
+    forget()
+    assert (redact(WORD), bears_login(f"http://a.example/?{quote(WORD)}")) == (WORD, False)
+    learn_all(known)
+    assert (redact(f"{WORD} a-secret"), bears_login(f"http://a.example/?{quote(WORD)}")) == ("*** ***", True)
+    assert learned() == known
+
+
+@pytest.mark.parametrize("part", ["%", "+", "%25", "x7abc", "%C3%BC"])
+def test_the_time_to_look_for_a_password_is_linear_in_the_url(part: str) -> None:
+    learn_login("me", WORD)
+    urls = [f"http://a.example/?{part * (size // len(part))}" for size in (10_000, 100_000)]
+    assert growth(bears_login, *urls) < LINEAR_MAX

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from crawler.errors import UsageError
-from crawler.redaction import learn, secrets_of_login, secrets_of_site, secrets_of_url, shown_server
+from crawler.redaction import learn, learn_login, secrets_of_login, secrets_of_site, secrets_of_url, shown_server
 
 if TYPE_CHECKING:
     from crawler.cli.request_options import Additions
@@ -214,7 +214,7 @@ def settings_of(
     additions = _additions_of(arguments, handed.pop(ADDITIONS, None))
     options = handed | options_of(arguments, keys or {})
     settings = load(file=config, options=options)
-    learn(_secrets_of(settings))
+    _learn_secrets(settings)
     if settings.frontier.redis and not in_folder and not is_given("archive.dir", file=config, options=options):
         settings = replace(settings, archive=replace(settings.archive, dir=NO_FOLDER))
     if settings.sites:
@@ -248,7 +248,7 @@ def _with_additions(settings: "Settings", additions: "Additions") -> "Settings":
 
     SiteHeaders.of(settings.sites, os.environ)  # raises UsageError
     settings = replace(settings, sites=(*additions.tables, *settings.sites))
-    learn(_secrets_of(settings))
+    _learn_secrets(settings)
     return settings
 
 
@@ -266,6 +266,13 @@ def check_engine_url(url: str) -> None:
             f"bad engine URL {shown_server(url)!r}: use redis://, rediss://, unix://, redis+cluster://, "
             "rediss+cluster:// or redis+sentinel://"
         )
+
+
+def _learn_secrets(settings: "Settings") -> None:
+    learn(_secrets_of(settings))
+    for site in settings.sites:
+        if site.login is not None:
+            learn_login(site.login.user, os.environ.get(site.login.password_env, ""))
 
 
 def _secrets_of(settings: "Settings") -> Iterator[str]:

@@ -12,7 +12,6 @@ import msgspec
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import find_url
 from crawler.archive.warc import StoredResponse, read_content
-from crawler.content.html import redirect_target
 from crawler.errors import ArchiveError
 from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage
@@ -20,6 +19,7 @@ from crawler.settings import Settings
 from crawler.worker.commit import lost_parts
 from crawler.worker.process import PageParser, ParseKilledError
 from crawler.worker.revisits import response_of
+from crawler.worker.secret_urls import target_of
 
 
 class Reread(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +48,10 @@ class Rereader:
         response = response_of(url, stored, self._fetch, bytes_max=SITEMAP_BYTES_MAX if is_sitemap else 0)
         nothing = response.decoded is Decoded.NOTHING
         page = ParsedPage() if nothing else await self._parser.parse(response, is_sitemap=is_sitemap)
-        target = redirect_target(url, stored.header("location")) if response.status in REDIRECTS else None
+        target = target_of(url, response) if response.status in REDIRECTS else ""
         follows = self._follows_links or is_sitemap
         return Reread(
-            links=page.links if follows else (), redirect_to=target or "", sitemaps=page.sitemaps,
+            links=page.links if follows else (), redirect_to=target, sitemaps=page.sitemaps,
             lost=lost_parts(page, response),
         )  # fmt: skip
 

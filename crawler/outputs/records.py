@@ -19,6 +19,7 @@ from crawler.content.sniff import detect_charset
 from crawler.errors import ArchiveError, OutputError
 from crawler.media_type import declared_type, is_html, is_text, media_type
 from crawler.model import LINK_RULES, CommitEntry
+from crawler.redaction import bears_login
 from crawler.rules.text import DEPTH_MAX, is_nested_too_deep
 from crawler.rules.urls import BYTES_MAX, JoinCache
 
@@ -228,6 +229,7 @@ def page_content(
             joins=joins,
             link_rules=link_rules,
         ).links
+        found = tuple([url for url in found if not bears_login(url)])
     extract = {"visible": extract_text, "main": main_text}.get(text)
     return PageContent(text=extract(body, charset) if extract else "", links=found)
 

@@ -113,7 +113,8 @@ _CUT: Mapping[str, str] = {
     NOT_DECODED: "its Content-Encoding is wrong: it was read as far as it goes; the column decode_error has why",
     SCRIPTED: "pages that seem to be built by JavaScript, which is not run: they have no links and little text; "
     "'crawler seed --sitemap' may lead further",
-    LINKS: "links beyond fetch.links_max or 1 MiB of a page; 'crawler explain URL' of a page has its number",
+    LINKS: "links beyond fetch.links_max or 1 MiB of a page, or with a login's password; 'crawler explain URL' of a "
+    "page has its number",
     OF_SITEMAP: "sitemaps that were cut off, or are none: what could be read of them is crawled",
     ITEMS_DROPPED: "items that your functions of @app.item dropped",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",

@@ -4,7 +4,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from crawler.content.html import redirect_target
 from crawler.frontier.owner import Settlement
 from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
@@ -18,6 +17,7 @@ from crawler.model import (
     ParsedPage,
     Response,
 )
+from crawler.redaction import bears_login
 from crawler.rules.health import CrashAction
 from crawler.rules.requests import takes_body_away
 from crawler.runtime.process import reached
@@ -28,6 +28,7 @@ from crawler.worker.outcomes import Committable, Deferred, Failed
 from crawler.worker.process import ParseKilledError
 from crawler.worker.response_policy import is_once
 from crawler.worker.router import RunBook, with_sitemaps
+from crawler.worker.secret_urls import target_of
 from crawler.worker.turn import (
     Answered,
     Deliver,
@@ -79,7 +80,7 @@ class Answers:
             return Requeue()  # its queue waits as after any request
         target = ""
         if response.status in REDIRECTS:
-            target = redirect_target(claim.url, response.header("location")) or ""
+            target = target_of(claim.url, response)
             if target and takes_body_away(claim.request, response.status, claim.url, target):
                 failed = self._hosts.policy.failed(claim, FailureKind.REDIRECT_WITH_BODY, f"to {target}", settled)
                 return attempt_failed(page_request, failed)
@@ -94,7 +95,7 @@ class Answers:
             return attempt_failed(page_request, found)
         page, handled = found
         accepted = None
-        if sitemaps := self._means.gate.sitemaps(claim):
+        if sitemaps := [url for url in self._means.gate.sitemaps(claim) if not bears_login(url)]:
             # As if the page's handler had followed them: so a rebuild finds them in its line.
             links, followed = with_sitemaps(page.links, handled.followed, sitemaps)
             page, handled = replace(page, links=links), replace(handled, followed=followed)

@@ -23,6 +23,7 @@ from crawler.archive.warc import WarcWriter, payload_digest
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.owner import Frontier
 from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
+from crawler.redaction import bears_login
 from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.web.fetcher import KEPT_OUT
@@ -362,10 +363,14 @@ async def _to_its_end(write: Callable[[], None]) -> None:
 
 
 def without_cookies(response: Response) -> Response:
-    """As it is archived where its cookies are those of a session."""
-    hidden = KEPT_OUT.encode()
-    headers = tuple([(key, hidden if key.lower() == b"set-cookie" else value) for key, value in response.headers])
-    return replace(response, headers=headers)
+    """As it is archived where its cookies are those of a session. Headers with the password of a login are left out."""
+    hidden, lines = KEPT_OUT.encode(), list[tuple[bytes, bytes]]()
+    for key, value in response.headers:
+        if key.lower() == b"set-cookie":
+            lines.append((key, hidden))
+        elif not bears_login(value.decode("latin-1")):
+            lines.append((key, value))
+    return replace(response, headers=tuple(lines))
 
 
 def encode_followed(one: Followed) -> bytes:

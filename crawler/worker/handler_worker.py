@@ -18,6 +18,8 @@ from crawler.handlers.run import Handled, HandlerError, Limits, run_handler
 from crawler.handlers.tasks import Threads, guard_tasks
 from crawler.model import ParsedPage, Request, Response
 from crawler.process_tuning import keep_freed_memory
+from crawler.redaction import Secrets, learn_all
+from crawler.runtime.log_files import start_logging
 from crawler.worker.parse_worker import serve
 
 
@@ -35,6 +37,7 @@ class HandlerRequest(msgspec.Struct, array_like=True):
     fingerprint: str
     follow_max: int
     limits: Limits
+    secrets: Secrets  # that the instance knows of
 
 
 class HandlerAnswer(msgspec.Struct, array_like=True):
@@ -54,6 +57,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the instance handles Ctrl-C, and closes our stdin
     keep_freed_memory()
     stdin, stdout = _own_stdin(), _own_stdout()
+    start_logging("warning", stream=sys.stderr)
     app = load_app(sys.argv[1])
     with asyncio.Runner() as runner:
         guard_tasks(runner.get_loop())
@@ -83,6 +87,7 @@ async def _answer(app: Crawler, threads: Threads, request: HandlerRequest) -> Ha
         run=request.run, request=request.request, fingerprint=request.fingerprint, labels=app.labels,
         follow_max=request.follow_max,
     )  # fmt: skip
+    learn_all(request.secrets)
     try:
         handler = app.handlers[request.handler]
         return HandlerAnswer(await run_handler(handler, page, request.limits, threads, app.pipeline))

@@ -54,9 +54,10 @@ RECORDS_MAX = 10_000
 
 
 class Attempt(msgspec.Struct):
-    """A login that is under way: the next request of it."""
+    """A login that is under way: the next request of it. `epoch`: of its session, whose next owner begins again."""
 
     url: str
+    epoch: int
     request: Request | None = None
     is_sent: bool = False  # the form was
     hops: int = 0
@@ -142,10 +143,10 @@ class Logins:
         self._busy.add(session.key)
         check = self.watch(session).check
         if check is not None and session.is_in:
-            return Attempt(check.pages[0], is_check=True, is_anonymous=check.is_anonymous)
+            return Attempt(check.pages[0], session.epoch, is_check=True, is_anonymous=check.is_anonymous)
         attempt = self._attempts.get(session.key)
-        if attempt is None:
-            attempt = self._attempts[session.key] = Attempt(plan.url)
+        if attempt is None or attempt.epoch != session.epoch:
+            attempt = self._attempts[session.key] = Attempt(plan.url, session.epoch)
         return attempt
 
     async def refused(self, session: Session, attempt: Attempt) -> None:
@@ -459,7 +460,7 @@ class Logins:
         await self._book.note_logins(session.key, record)
 
     async def wait_ms(self, session: Session, attempt: Attempt) -> int:
-        """How long a login that begins now has to wait; below 0: for ever. Raises EngineError."""
+        """How long a login that begins now has to wait; below 0: for ever. Raises EngineError, NotEntitledError."""
         if attempt.is_check or attempt.may_begin:
             return 0
         record, now_ms = await self._record(session), self._sessions.now_ms(session)
@@ -480,7 +481,7 @@ class Logins:
         return wait_ms
 
     async def count(self, session: Session, attempt: Attempt) -> None:
-        """A form is about to be sent. Raises EngineError."""
+        """A form is about to be sent. Raises EngineError, NotEntitledError."""
         if attempt.is_sent and not attempt.is_counted:
             record = (await self._record(session)).counted(self._sessions.now_ms(session))
             await self._keep(session, record)

@@ -73,8 +73,8 @@ class Failed(msgspec.Struct, kw_only=True):
     is_attempt: bool = True
 
     def __post_init__(self) -> None:
-        """Make text from a site or a user's function storable."""
-        self.detail, self.trace = storable(self.detail), storable(self.trace)
+        """Make text from a site or a user's function storable, without secrets."""
+        self.detail, self.trace = storable(redact(self.detail)), storable(redact(self.trace))
 
     @classmethod
     def finally_(cls, claim: Claim, kind: FailureKind, detail: str) -> "Failed":

@@ -33,6 +33,7 @@ from crawler.handlers.run import (
 from crawler.handlers.tasks import CodeFailure, Threads, end_users_tasks, guard_tasks
 from crawler.media_type import declared_type, is_html
 from crawler.model import LINK_RULES, PLAIN, Claim, ParsedPage, Request, Response
+from crawler.redaction import learned
 from crawler.rules.scope import SiteRules
 from crawler.rules.urls import BYTES_MAX as URL_BYTES_MAX
 from crawler.rules.urls import JoinCache, host_of, registrable_domain
@@ -41,6 +42,7 @@ from crawler.settings import Settings
 from crawler.worker.handler_worker import HandlerAnswer, HandlerRequest
 from crawler.worker.hooks import DomainsDone, Hooks
 from crawler.worker.parse_worker import FAILED, HEAD, READY, framed
+from crawler.worker.secret_urls import without_secrets
 
 START_TIMEOUT_S = 60.0  # it loads the user's code, which may hang
 END_TIMEOUT_S = 1.0  # between the end of a process's stdout and its own
@@ -396,7 +398,7 @@ class PageParser:
     def _here(
         self, response: Response, x_robots: str, markup: Markup | None, *, is_sitemap: bool
     ) -> tuple[ParsedPage, LexborHTMLParser | None]:
-        return parse_with_tree(
+        page, tree = parse_with_tree(
             response.url,
             declared_type(response),
             x_robots,
@@ -413,6 +415,7 @@ class PageParser:
             reads_feeds=self._reads_feeds,
             is_sitemap=is_sitemap,
         )
+        return without_secrets(page), tree
 
     @contextlib.contextmanager
     def _holding(self, queue: str) -> Iterator[None]:
@@ -471,7 +474,7 @@ class PageParser:
             raise ParseKilledError(f"parsing {len(body)} bytes was stopped") from None
         finally:
             self._charge(response, spent_ms, queue)
-        return page
+        return without_secrets(page)
 
     async def close(self) -> None:
         """End the worker processes."""
@@ -585,6 +588,7 @@ class HandlerStage:
         request = HandlerRequest(
             app.handlers.index(handler), replace(response, raw_body=b"", request_head=b""), parsed, claim.domain,
             claim.depth, claim.label, claim.run, claim.request, claim.fingerprint, self._follow_max, self._limits,
+            learned(),
         )  # fmt: skip
         try:
             answer = await self._pool.ask(

@@ -26,6 +26,7 @@ from crawler.rules.urls import registrable_domain
 from crawler.runtime.process import wall_s
 from crawler.settings import CookieSettings, SiteSettings
 from crawler.terminal.text import counted
+from crawler.worker.outcomes import NotEntitledError
 
 log = logging.getLogger(__name__)
 SESSIONS_MAX = 10_000  # in memory; the one that was used longest ago is forgotten
@@ -254,7 +255,9 @@ class Sessions:
             )
 
     def now_ms(self, session: Session) -> int:
-        """The time of the session's partition, which must be held."""
+        """The time of the session's partition. Raises NotEntitledError once that is another owner's."""
+        if self._held.epoch_of(session.partition) != session.epoch:
+            raise NotEntitledError
         return self._held.now_of(session.partition)
 
     def lost(self, session: Session) -> None:

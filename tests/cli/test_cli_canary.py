@@ -11,12 +11,15 @@ import base64
 import contextlib
 import gzip
 import json
+import re
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 import pytest
 
@@ -31,14 +34,20 @@ from tests.crawl.members_site import html
 from tests.support.processes import Nursery, nursery
 
 CORE = "zQk7Canary"
+MIRRORED = "zQk7Mirrored"  # of sites that write the password into their pages
+PUBLIC = "zQk7Public"  # of one that writes it into its robots.txt, which anybody may read, and the engine keeps
 FORM = '<meta charset={charset}><form id=in action="{action}" method={method} enctype="{enctype}">{fields}</form>'
 FIELDS = "<input name=user><input type=password name=pass><button name=go>in</button>"
 IN = ("Set-Cookie", "sid=ok; Path=/")
 URLENCODED = "application/x-www-form-urlencoded"
 
 
+def core_of(kind: str) -> str:
+    return f"{PUBLIC if kind == 'mrobots' else MIRRORED if kind in MIRRORS else CORE}{kind}"
+
+
 def secret_of(kind: str) -> str:
-    return f"ü/{CORE}{kind}\"'& ~+%"
+    return f"ü/{core_of(kind)}\"'& ~+%"
 
 
 class Kind(NamedTuple):
@@ -100,6 +109,30 @@ KINDS = {
     "json": Kind(answer=(303, "/home?p=PASS", ""), code="page.follow('/in', json={'a': [{'pass': SECRET}]})"),
     "token": Kind(code="page.follow('/in', form={'pass': SECRET}, headers={'X-Token': ASCII}, cross_origin=True)"),
 }  # fmt: skip
+# Sites that have the password in their pages, which are archived as they came: it gets into nothing else, and is not
+# requested. P: percent-encoded.
+SPELLINGS: list[Callable[[str], str]] = [
+    quote_plus,
+    lambda text: quote(text, safe=""),
+    lambda text: re.sub("%..", lambda found: found[0].lower(), quote(text.encode("latin-1"), safe="")),
+    lambda text: quote(quote(text, safe="")),
+    escape,
+    lambda text: quote(base64.b64encode(text.encode())),
+    lambda text: quote(base64.b64encode(f"me:{text}".encode())),
+    lambda text: quote(json.dumps(text)),
+]
+MIRRORS = {
+    "mlink": "".join(f'<a href="/l{n}?p=S{n}">x</a><a href="/l/S{n}">x</a>' for n in range(len(SPELLINGS))),
+    "mbase": '<base href="/P/"><a href="one">x</a>',
+    "mfragment": '<a href="/f#P">x</a><a href="/g?a=1#p=P">x</a>',
+    "mcanonical": '<link rel=canonical href="/c?p=P">',
+    "mrefresh": '<meta http-equiv=refresh content="9; url=/r?p=P">',
+    "mtitle": "<title>Hello S4</title>",
+    "mframe": '<iframe src="/f?p=P"></iframe><area href="/a?p=P">',
+    "mheader": "",  # Refresh, Link, Location, Content-Location, Set-Cookie
+    "mredirect": '<a href="/to">x</a>',
+    "mrobots": "",  # a sitemap
+}
 # Requests for pages that have a secret: by the settings, and by handlers, which are refused.
 SENT = {
     "auth": 'auth = "me:{ascii}"',
@@ -111,16 +144,26 @@ HANDLED = {
     "geturl": "page.follow('/x?p=' + quote(SECRET))",
     "getsecret": "page.follow('/x', method='GET', form={'a': SECRET}, secret=True)",
     "start": "Crawler.request('http://geturl.test/?p=' + quote(SECRET))",
+    "hraises": "raise ValueError(SECRET)",
+    "hkey": "{}[SECRET]",
+    "hbase": "raise ValueError(b64encode(SECRET.encode()).decode() + escape(SECRET) + json.dumps(SECRET))",
+    "hlogs": "page.log.warning(SECRET, extra={'a': [SECRET], 'b': escape(SECRET), 'c': repr(SECRET)})",
+    # With processes=True:
+    "praises": "raise ValueError(SECRET)",
+    "pkey": "{}[SECRET]",
+    "pfollows": "page.follow('/x?p=' + quote(SECRET))",
+    "pform": "page.submit('form', {'user': 'me', 'pass': SECRET})",
 }
 
 
 class Web:
     """All sites. `got`: kinds whose secret has arrived."""
 
-    hosts = tuple(f"{sub}{kind}.test" for kind in (*KINDS, *SENT, *HANDLED, "evil") for sub in ("", "www."))
+    hosts = tuple(f"{sub}{kind}.test" for kind in (*KINDS, *SENT, *HANDLED, *MIRRORS, "evil") for sub in ("", "www."))
 
     def __init__(self) -> None:
         self.got = set[str]()
+        self.led = list[str]()  # to what pages say
 
     def answer(self, url: str) -> Answer | None:
         raise NotImplementedError
@@ -130,11 +173,18 @@ class Web:
         host, path = str(parts.hostname), parts.path
         name = host.removesuffix(".test").rpartition(".")[2]
         text = f"{asked.url} {asked.headers} {asked.body.decode('latin-1')}"
-        if any(found in text for found in spellings_of(f"{CORE}{name}")):
+        if any(found in text for found in spellings_of(core_of(name))):
             self.got.add(name)
-        kind = KINDS.get(name)
+        if name in MIRRORS and found_in(unquote(asked.url).encode(), cores=(MIRRORED, PUBLIC)):
+            self.led.append(asked.url)
+        kind = KINDS.get(name) or (Kind() if name in MIRRORS else None)
         if path == "/robots.txt":
-            return Answer(body=kind.robots.encode()) if kind is not None and kind.robots else None
+            sitemap = (
+                f"Sitemap: http://mrobots.test/s?p={quote(secret_of(name), safe='')}\n" if name == "mrobots" else ""
+            )
+            return (
+                Answer(body=f"{kind.robots}{sitemap}".encode()) if kind is not None and kind.robots + sitemap else None
+            )
         if kind is None:
             return self._plain(name, path)
         if path == "/login":
@@ -143,6 +193,8 @@ class Web:
             return self._sent_to(name, kind, asked)
         if "sid=ok" not in asked.headers.get("cookie", ""):
             return Answer(status=303, headers=[(b"Location", f"http://{name}.test/login?next={path}".encode())])
+        if name in MIRRORS:
+            return mirrored(name, path)
         return html("<title>in</title><a href=/p/1>1</a><a href=/missing>x</a>", IN)
 
     def _sent_to(self, name: str, kind: Kind, asked: Asked) -> Answer:
@@ -164,6 +216,21 @@ class Web:
         return html(f"{form}<a href=/p/1>1</a>")
 
 
+def mirrored(name: str, path: str) -> Answer:
+    """A page with the password of its login."""
+    secret = secret_of(name)
+    text = MIRRORS[name].replace("P", quote(secret, safe=""))
+    for n, spell in enumerate(SPELLINGS):
+        text = text.replace(f"S{n}", spell(secret))
+    headers = [IN] if path != "/" else []
+    if name == "mheader" or path == "/to":
+        where = f"/h?p={quote(secret, safe='')}"
+        headers += [("Refresh", f"9; url={where}"), ("Link", f"<{where}>; rel=canonical"), ("Location", where)]
+        headers += [("Content-Location", where), ("Set-Cookie", f"p={quote(secret)}")]
+    answer = html(text, *headers)
+    return replace(answer, status=302) if path == "/to" else answer
+
+
 def secret_in(asked: Asked) -> str:
     """As it came, percent-encoded."""
     if asked.url.partition("?")[2]:
@@ -182,7 +249,14 @@ def spellings_of(core: str) -> list[str]:
 
 def app_of() -> str:
     """The file of an app with the logins and handlers in code."""
-    lines = ["import os", "from urllib.parse import quote", "from crawler import Crawler", "app = Crawler()"]
+    lines = [
+        "import json, os",
+        "from base64 import b64encode",
+        "from html import escape",
+        "from urllib.parse import quote",
+        "from crawler import Crawler",
+        "app = Crawler()",
+    ]
     for name, kind in KINDS.items():
         if kind.code:
             lines += [
@@ -192,11 +266,18 @@ def app_of() -> str:
     judges = {name: kind.judges for name, kind in KINDS.items() if kind.judges != "None"}
     lines += ["@app.logged_in", "def judge(page):"]
     lines += [f"    if '//{name}.test/' in page.url: return bool({code})" for name, code in judges.items()]
-    lines += ["@app.page(statuses=(200, 404))", "def every(page):", "    page.log.info('seen')"]
-    for name, code in HANDLED.items():
-        lines += [f"    if page.url == 'http://{name}.test/':", f"        SECRET = os.environ['PW_{name.upper()}']"]
-        lines += [f"        {code}"]
-    return "\n".join([*lines, "    yield {'url': page.url}", ""])
+    apart = [name for name in HANDLED if name.startswith("p")]
+    patterns = ", ".join(f"'http://{name}.test/'" for name in apart)
+    for head, function, names in (
+        ("statuses=(200, 404)", "every", [name for name in HANDLED if name not in apart]),
+        (f"{patterns}, processes=True", "apart", apart),
+    ):
+        lines += [f"@app.page({head})", f"def {function}(page):", "    page.log.info('seen')"]
+        for name in names:
+            lines += [f"    if page.url == 'http://{name}.test/':", f"        SECRET = os.environ['PW_{name.upper()}']"]
+            lines += [f"        {HANDLED[name]}"]
+        lines += ["    yield {'url': page.url}"]
+    return "\n".join([*lines, ""])
 
 
 def config_of() -> str:
@@ -211,24 +292,25 @@ def config_of() -> str:
     for name, line in SENT.items():
         tables.append(f'[[sites]]\nmatch = "http://{name}.test/"\n{line.format(ascii=CORE + name)}')
     # A handler can only know the secrets of logins.
+    for name in MIRRORS:
+        more = f'url = "http://{name}.test/login", user = "me", password_env = "PW_{name.upper()}"'
+        tables.append(f'[[sites]]\nmatch = "{name}.test"\nlogin = {{{more}}}')
     for name in HANDLED:
         more = f'url = "http://{name}-login.test/login", user = "me", password_env = "PW_{name.upper()}"'
         tables.append(f'[[sites]]\nmatch = "{name}-login.test"\nlogin = {{{more}}}')
     return "\n".join(tables)
 
 
-def found_in(*data: bytes) -> list[str]:
+def found_in(*data: bytes, cores: Sequence[str] = (CORE, MIRRORED)) -> list[str]:
     """Where a core is, in any spelling; of compressed data also within."""
+    words = [one.lower() for core in cores for one in spellings_of(core)]
     found = [*data]
     for one in data:
         if one.startswith(b"\x1f\x8b"):
             with contextlib.suppress(OSError, EOFError, zlib.error):
                 found.append(gzip.decompress(one))
     texts = [one.decode("latin-1").lower() for one in found]
-    return [text[max(0, at - 200) : at + 60] for text in texts for word in WORDS for at in [text.find(word)] if at >= 0]
-
-
-WORDS = [one.lower() for one in spellings_of(CORE)]
+    return [text[max(0, at - 200) : at + 60] for text in texts for word in words for at in [text.find(word)] if at >= 0]
 
 
 class Canary(NamedTuple):
@@ -239,6 +321,7 @@ class Canary(NamedTuple):
     where: list[str]
     said: Ran
     got: frozenset[str]
+    led: list[str]
     environment: dict[str, str]
 
     def run(self, line: str) -> bytes:
@@ -252,7 +335,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
     folder, web = tmp_path_factory.mktemp("canary"), Web()
     (folder / "app.py").write_text(app_of())
     (folder / "crawler.toml").write_text(config_of())
-    environment = {f"PW_{name.upper()}": secret_of(name) for name in (*KINDS, *SENT, *HANDLED)}
+    environment = {f"PW_{name.upper()}": secret_of(name) for name in (*KINDS, *SENT, *HANDLED, *MIRRORS)}
     environment |= {"PW_HEADER_ASCII": f"{CORE}header", "CRAWLER_CRAWL_PARTITIONS": "16"}
     environment |= {"CRAWLER_HOSTS_FAILURES": "100", "CRAWLER_LOG_LEVEL": "debug"}
     environment |= {f"CRAWLER_RETRY_{kind}BACKOFF_S": "0.05" for kind in ("", "SERVER_ERROR_", "SERVER_BUSY_")}
@@ -265,10 +348,10 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
         with nursery(environment) as programs:
             words = [*SEEDS, *where, "--app", str(folder / "app.py"), "--delay", "0", "-vv", *out]
             said = in_process(programs, "crawl", *words)
-            yield Canary(folder, programs, where, said, frozenset(web.got), environment)
+            yield Canary(folder, programs, where, said, frozenset(web.got), web.led, environment)
 
 
-SEEDS = [f"http://{name}.test/" for name in (*KINDS, *SENT, *HANDLED)]
+SEEDS = [f"http://{name}.test/" for name in (*KINDS, *SENT, *HANDLED, *MIRRORS)]
 COMMANDS = (
     "stats", "stats --json", "stats --losses", "stats --top 100", "seeds", "seeds --json", "oplog", "oplog --json",
     "dead list", "dead list --json", "dead show", "ring", "ring --json", "check", "settings", "doctor", "audit",
@@ -290,6 +373,7 @@ def test_no_secret_is_in_what_a_crawl_leaves_and_says(canary: Canary) -> None:
     assert failed == FAIL, canary.said
     assert canary.got >= {name for name, kind in KINDS.items() if kind.is_in} | {*SENT}
     assert not canary.got & {*HANDLED}
+    assert canary.led == []
     assert found_in(canary.said.out.encode(), canary.said.err.encode()) == []
     assert _files(canary.folder) == {}
     for command in ("stats --top 100", "oplog --json", "stats getforbidden.test", "explain http://getforbidden.test/"):
@@ -304,7 +388,8 @@ def _files(folder: Path) -> dict[str, list[str]]:
     found = {}
     for file in folder.rglob("*"):
         is_ours = file.name in ("app.py", "crawler.toml") or file.suffix == ".pyc"
-        if file.is_file() and not is_ours and (those := found_in(file.read_bytes())):
+        cores = (CORE,) if file.parent.name == "warc" else (CORE, MIRRORED)
+        if file.is_file() and not is_ours and (those := found_in(file.read_bytes(), cores=cores)):
             found[str(file.relative_to(folder))] = those
     return found
 

@@ -8,6 +8,7 @@ import pytest
 
 from crawler.model import Claim, FailureKind
 from crawler.worker.login import Logins
+from crawler.worker.login_plans import LoginPlan
 from crawler.worker.session_loss import NOTHING, Fate, Seen, Sight
 from crawler.worker.sessions import Session
 
@@ -133,3 +134,23 @@ def test_many_of_a_kind_cost_few_logins(kind: str, judged: bool) -> None:
         model.crawl(site(private=60, **{kind: 30}))
         logins.append(model.logins)
     assert max(logins) <= {"wants": 4, "login": 10, "home": 10, "bye": 10}[kind], logins  # with none good before, more
+
+
+def test_the_next_owner_of_a_session_begins_its_login_again() -> None:
+    """The form was filled in under the lease before: its token and its cookies are of then."""
+    stub: Any = SimpleNamespace()
+    rules = Logins({}, None, stub, stub, stub, book=stub, stop_site=stub)
+    plan, before, after = LoginPlan(site="a.test", url="http://a.test/login"), *map(session_of, (1, 2))
+    attempt = rules.begin(before, plan)
+    assert attempt is not None
+    attempt.url, attempt.is_sent = "http://a.test/in", True
+    rules.end(before)
+    assert rules.begin(before, plan) is attempt
+    rules.end(before)
+    fresh = rules.begin(after, plan)
+    assert fresh is not None
+    assert (fresh.url, fresh.is_sent) == ("http://a.test/login", False)
+
+
+def session_of(epoch: int) -> Session:
+    return Session(site="a.test", name="", partition=0, epoch=epoch)

@@ -10,6 +10,7 @@ from crawler.model import AckOutcome, Claim, Request
 from crawler.rules.cookies import Jar
 from crawler.settings import CookieSettings
 from crawler.worker import sessions as module
+from crawler.worker.outcomes import NotEntitledError
 from crawler.worker.sessions import Session, Sessions, seal_of
 from tests.support.patience import others_run
 from tests.worker.turn_lab import held_with
@@ -82,6 +83,17 @@ async def test_the_sessions_of_a_partition_are_stored_before_it_is_given_back(
     frontier.jars.clear()
     await sessions.store(1)
     assert frontier.jars == {}, "once"
+
+
+async def test_the_time_of_a_partition_that_another_owns_is_not_told(sessions: Sessions) -> None:
+    session = await sessions.of(claim("a.test"))
+    assert sessions.now_ms(session) >= 0
+    earlier = await sessions.of(claim("a.test", epoch=7))
+    with pytest.raises(NotEntitledError):
+        sessions.now_ms(earlier)
+    sessions._held.lose(1)
+    with pytest.raises(NotEntitledError):
+        sessions.now_ms(session)
 
 
 async def test_a_session_that_could_not_be_stored_is_stored_later(sessions: Sessions, frontier: FakeFrontier) -> None:

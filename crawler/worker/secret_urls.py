@@ -1,0 +1,29 @@
+"""URLs with the password of a login, where a page leads to them: they are left out, and counted as links that are cut.
+
+Some sites write what was typed into a form into their links, or into a redirect. Whatever is requested is in the
+engine, in files, logs and answers, so these are not. The page itself is archived as it came.
+"""
+
+from msgspec.structs import replace
+
+from crawler.content.html import redirect_target
+from crawler.model import ParsedPage, Response
+from crawler.redaction import bears_login, has_logins, redact
+
+
+def without_secrets(page: ParsedPage) -> ParsedPage:
+    """A page, of what leads somewhere and of its title without those passwords."""
+    if not has_logins():
+        return page
+    links, sitemaps = (tuple([url for url in urls if not bears_login(url)]) for urls in (page.links, page.sitemaps))
+    left_out = len(page.links) + len(page.sitemaps) - len(links) - len(sitemaps)
+    return replace(
+        page, links=links, sitemaps=sitemaps, links_dropped=page.links_dropped + left_out, title=redact(page.title),
+        canonical="" if bears_login(page.canonical) else page.canonical,
+    )  # fmt: skip
+
+
+def target_of(url: str, response: Response) -> str:
+    """Where a redirect leads to; "" for nowhere, and for a URL with such a password."""
+    target = redirect_target(url, response.header("location")) or ""
+    return "" if bears_login(target) else target
