@@ -172,7 +172,7 @@ class JobRunner:
         return seeder.report.usable
 
     async def _read_sitemap(self, url: str) -> AsyncGenerator[Sequence[str], None]:
-        reader = SitemapReader(self._fetcher, self._slot_borrower)
+        reader = SitemapReader(self._fetcher, self._slot_borrower, is_patient=True)
         async with contextlib.aclosing(reader.read(url)) as found:  # type: ignore[type-var]
             async for one in found:
                 yield [entry.loc for entry in one.urls]

@@ -22,11 +22,9 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import DeadLetters, Seeds
-from crawler.model import REDIRECTS, AddOutcome, Candidate, FailureKind, FetchResult, Followed, Response
-from crawler.rules.urls import (
-    host_of,
-    registrable_domain,
-)
+from crawler.model import OURS, REDIRECTS, AddOutcome, Candidate, FailureKind, FetchResult, Followed, Response
+from crawler.rules.challenges import sentence_of
+from crawler.rules.urls import host_of, registrable_domain
 from crawler.runtime.process import wall_s
 from crawler.terminal.text import counted, failure_text, warn
 from crawler.web.fetcher import Fetcher
@@ -313,6 +311,7 @@ DEPTH_MAX = 2  # an index of indexes; the protocol knows one level, sites have t
 SITEMAPS_MAX = 10_000  # of one index, each a request on its host's clock: nearly three hours at one a second
 REDIRECTS_MAX = 5
 COMPLAINTS_MAX = 10
+OWN_WAIT_MS = 1_000  # at least, until what failed of our own is tried again
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
 
 
@@ -329,9 +328,11 @@ class SitemapReader:
     it redirects to.
     """
 
-    def __init__(self, fetcher: Fetcher, slot_borrower: SlotBorrower) -> None:
+    def __init__(self, fetcher: Fetcher, slot_borrower: SlotBorrower, *, is_patient: bool = False) -> None:
+        """`is_patient`: wait while a proxy, or our own network, does not work."""
         self._fetcher = fetcher
         self._slot_borrower = slot_borrower
+        self._is_patient = is_patient
         self.foreign = 0
         self._left_out = 0  # sitemaps beyond SITEMAPS_MAX
         self._missing: list[str] = []
@@ -394,7 +395,7 @@ class SitemapReader:
                     target = redirect_target(target, response.header("location")) or ""
                 if target:
                     continue
-            if response is not None and response.status == 200:
+            if response is not None and response.status == 200 and not result.challenge:
                 sitemap = parse_sitemap(response.body, target)
                 if is_first and sitemap.flaw == NO_SITEMAP:
                     raise UsageError(f"{url} is not a sitemap; seeds need no option: crawler seed {url}")
@@ -426,10 +427,14 @@ class SitemapReader:
             )
 
     async def _polite(self, url: str) -> FetchResult:
-        async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
-            if not granted:
-                raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
-            return await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
+        while True:
+            async with self._slot_borrower.borrow(url, patience_ms=COMMAND_PATIENCE_MS) as granted:
+                if not granted:
+                    raise NothingFetchedError(f"no turn at {host_of(url)} within 30 s: its domain is busy, try again")
+                result = await self._fetcher.fetch(url, body_bytes_max=BODY_BYTES_MAX)
+            if not self._is_patient or result.failure is None or result.failure.kind not in OURS:
+                return result
+            await asyncio.sleep(max(self._fetcher.own_wait_ms(url), OWN_WAIT_MS) / 1000)
 
 
 def _first(lines: Sequence[str]) -> list[str]:
@@ -438,6 +443,8 @@ def _first(lines: Sequence[str]) -> list[str]:
 
 
 def _reason(result: FetchResult) -> str:
+    if result.challenge:
+        return sentence_of(result.challenge)
     if result.response is not None:
         return f"status {result.response.status}"
     assert result.failure is not None

@@ -22,7 +22,11 @@ _LENGTHS = frozenset(map(len, _NAMES))
 _HINTS = tuple({marker.texts[0] for marker in BODIES})
 _OPAQUE = (b"script", b"style", b"textarea", b"title", b"noscript")  # elements whose content is no tags
 _QUOTING = (b"<meta", b"<a ", b"<img", b"<option")  # tags with texts for people in their attributes
+_ESCAPED = (b"&lt;", b"&quot;", b"&#34;")  # in a tag that has markup in an attribute, for a button that copies it
 _DATA = (b"json", b"text/plain", b"template")  # in the type of a script that is none
+# Begins of scripts that have a page's texts: __NEXT_DATA__, __next_f, __NUXT__, __INITIAL_STATE__, __remixContext ...
+_STATES = tuple(begin + b"__" for begin in (b"", b"(", b"window.", b"self.", b"(self.", b"globalThis.", b"var "))
+_STATE_BYTES = 64  # within which they begin
 
 
 def challenge_of(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
@@ -86,12 +90,15 @@ def _parts(page: bytes) -> Iterator[tuple[bool, bytes]]:
             continue
         end = page.find(b">", begin)
         at = len(page) if end < 0 else end + 1
-        if not low.startswith(_QUOTING, begin) or b"http-equiv" in low[begin:at]:
+        tag = low[begin:at]
+        is_quote = (tag.startswith(_QUOTING) and b"http-equiv" not in tag) or any(one in tag for one in _ESCAPED)
+        if not is_quote:
             yield False, page[begin:at]
         element = next((one for one in _OPAQUE if low.startswith(one, begin + 1)), b"")
         if element:
             close = low.find(b"</" + element, at)
             close = len(page) if close < 0 else close
-            if element != b"script" or not any(kind in low[begin:at] for kind in _DATA):
+            is_state = page[at : at + _STATE_BYTES].lstrip().startswith(_STATES)
+            if element != b"script" or not (is_state or any(kind in tag for kind in _DATA)):
                 yield element in (b"textarea", b"noscript"), page[at:close]
             at = close

@@ -25,6 +25,7 @@ from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Threads, is_plain, name_of, stream_of
 from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
 from crawler.redaction import SHORTEST, has_any, learn_login, redact, without
+from crawler.rules.challenges import sentence_of
 from crawler.rules.logins import (
     FULL_HOURS_MAX,
     LOGINS_AN_HOUR,
@@ -197,6 +198,8 @@ class Logins:
         if response is None or response.status >= 500 or response.status == 429:
             said = without(result.failure.detail, attempt.passwords) if result.failure else ""
             return self._again_later(session, said or f"status {response.status if response else 0}", result)
+        if result.challenge:
+            return self._again_later(session, sentence_of(result.challenge), result)
         self._sessions.take(session, response.url, response.headers)
         if response.status in REDIRECTS:
             return self._redirected(plan, attempt, response)
@@ -420,7 +423,7 @@ class Logins:
     async def _checked(self, session: Session, plan: LoginPlan, attempt: Attempt, result: FetchResult) -> int:
         """The answer to a check; ms until the next one."""
         watch, response, seen = self.watch(session), result.response, None
-        if response is not None and response.status < 500 and response.status != 429:
+        if response is not None and response.status < 500 and response.status != 429 and not result.challenge:
             if not attempt.is_anonymous:
                 self._sessions.take(session, response.url, response.headers)
             is_led = response.status in REDIRECTS

@@ -280,8 +280,9 @@ async def test_who_dies_in_three_domains_before_anybody_else_was_asked_stops_nob
         evil.links, evil.dies_after = of.seeds(0, count), 2 * outage.WITNESSES_MIN  # robots.txt and a page each
         seeds = [f"http://evil{n}.test:{evil.port}/{path}" for n in range(3) for path in ("", "9")]
         settings = settings_for(
-            tmp_path, of, hosts__give_up_s=60.0, politeness__delay_s=0.05, scope__mode="any", retry__attempts=2
-        )
+            tmp_path, of, hosts__give_up_s=60.0, politeness__delay_s=0.05, scope__mode="any", dns__tries=4,
+            retry__dns_error__attempts=10,
+        )  # fmt: skip
         done = await crawl(settings, seeds)
         assert done.instances[0].stopped_because == "finished"
         assert sum("evil" not in entry.url for entry in done.entries) == count * PAGES

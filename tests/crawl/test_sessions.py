@@ -173,6 +173,10 @@ TREACHERY = {
     "its form is sent by GET": (html(FORM.format("").replace("post", "get")), "puts the password into a URL (GET)"),
     "it redirects to a form that is sent by GET": (redirect("/sign/in"), "puts the password into a URL (GET)"),
     "overloaded": (Answer(status=503), "no answer after 3 attempts (status 503)"),
+    "a challenge": (
+        html("<script>sucuri_cloudproxy_js='';w=String.fromCharCode</script>"),
+        "no answer after 3 attempts (this site answers with a challenge (Sucuri))",
+    ),
 }  # fmt: skip
 
 
@@ -184,7 +188,7 @@ def test_a_login_gone_wrong_stops_the_site_and_tells_nobody_the_password(
     answer, why = TREACHERY[name]
     site = Treacherous(answer)
     with serve(site) as web:
-        found = crawl(app_of(), START, web=web, settings={"hosts.failures": 100})
+        found = crawl(app_of(), START, web=web, settings={"hosts.failures": 100, "internals.hosts.probe_s": 0.05})
     (failed,) = [record for record in caplog.records if record.getMessage() == "login.failed"]
     assert why in failed.__dict__["why"]
     assert (found.items, found.dead, site.logins) == ([], {}, 0)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import re
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from crawler.crawl import seed
 from crawler.crawl.seed import SitemapReader
+from crawler.errors import NothingFetchedError
+from crawler.model import Failure, FailureKind, FetchResult
 from tests.hostile.crawled import NOT_FOUND, ok
 from tests.support.hostile_server import Close, HostileServer, Repeat, Step
 from tests.support.patience import PATIENCE_S
@@ -140,6 +143,20 @@ async def other_forms() -> None:
     assert found.urls == ["/rss", "/atom", "/text-1", "/text-2", "/wide"]
 
 
+CHALLENGE = ok("<script>sucuri_cloudproxy_js='';w=String.fromCharCode</script>")
+
+
+async def challenges() -> None:
+    said = "this site answers with a challenge (Sucuri)"
+    with pytest.raises(NothingFetchedError, match=re.escape(said)):
+        await read({"/map.xml": [CHALLENGE]})
+    found = await read(
+        {"/map.xml": index("HOST/a.xml", "HOST/b.xml"), "/a.xml": [CHALLENGE], "/b.xml": urlset("HOST/b")}
+    )
+    assert found.urls == ["/b"]
+    assert [line.partition(": ")[2] for line in found.reader.missing("")] == [f"not read: {said}"]
+
+
 async def torn() -> None:
     """A page, a body that was cut off, and tags that are not closed: what can be read is kept, the rest is said."""
     cut = [b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + urlset("/cut") + b"<url><loc>/ha", Close()]
@@ -163,6 +180,7 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
     "X05-odd-fields": odd_fields,
     "X05-other-forms": other_forms,
     "X06-torn": torn,
+    "X06-challenges": challenges,
 }
 
 
@@ -170,3 +188,38 @@ ROWS: dict[str, Callable[[], Awaitable[None]]] = {
 async def test_row(row: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         await ROWS[row]()
+
+
+class Failing:
+    """A fetcher for which something of our own fails some times."""
+
+    def __init__(self, inner: Any, kind: FailureKind, times: int) -> None:
+        self._inner, self._failure, self.times = inner, Failure(kind=kind, detail="gone"), times
+
+    async def fetch(self, url: str, **options: Any) -> FetchResult:
+        self.times -= 1
+        if self.times >= 0:
+            return FetchResult(url=url, failure=self._failure)
+        found: FetchResult = await self._inner.fetch(url, **options)
+        return found
+
+    def own_wait_ms(self, url: str) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("kind", [FailureKind.NETWORK, FailureKind.PROXY])
+async def test_a_job_waits_for_its_sitemap_while_nothing_of_ours_works_and_a_command_does_not(
+    kind: FailureKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seed, "OWN_WAIT_MS", 1)
+    answer, granted = ok(urlset("/a"), "application/xml"), Granted()
+    async with HostileServer(answer) as server, fetching() as fetcher:
+        for is_patient in (True, False):
+            failing: Any = Failing(fetcher, kind, times=3)
+            reader = SitemapReader(failing, granted, is_patient=is_patient)  # type: ignore[arg-type]
+            found = reader.read(f"{server.url}map.xml")
+            if is_patient:
+                assert [len(one.urls) async for one in found] == [1]
+            else:
+                with pytest.raises(NothingFetchedError, match="gone"):
+                    await anext(found)

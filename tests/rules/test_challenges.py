@@ -120,6 +120,15 @@ INNOCENT: dict[str, tuple[Headers, bytes]] = {
         article(b"<p>short</p>", head=b'<script type="application/ld+json">{"articleBody": "_cf_chl_opt and '
         b'/cdn-cgi/challenge-platform/h/"}</script>'),
     ),
+    "in the state of an app": (
+        NO_HEADERS, article(b'<script>self.__next_f.push([1,"' + CLOUDFLARE.replace(b'"', rb"\"") + b'"])</script>'),
+    ),
+    "in the state of another": (
+        NO_HEADERS, article(b'<div id=app></div><script>\nwindow.__NUXT__={text:"' + ALL_TEXTS + b'"}</script>'),
+    ),
+    "in what a button copies": (
+        NO_HEADERS, article(b'<button data-clipboard-text="' + quoted(CLOUDFLARE) + b'">copy</button>'),
+    ),
     "in a comment": (NO_HEADERS, article(b"<!-- " + CLOUDFLARE + b" --><p>short</p>")),
     "in a box to copy from": (NO_HEADERS, article(b"<textarea>" + CLOUDFLARE + b"</textarea>")),
     "with the marks and a long text": (NO_HEADERS, CLOUDFLARE + article(b"<p>word word word</p>" * 500)),
