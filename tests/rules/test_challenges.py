@@ -201,4 +201,4 @@ def test_time_is_linear(part: bytes) -> None:
     def judged(size: int) -> str:
         return challenge_of((), begin + part * (size // len(part)))
 
-    assert growth(judged, BODY_BYTES // 8, BODY_BYTES // 2) < 12
+    assert growth(judged, BODY_BYTES // 8, BODY_BYTES // 2, enough=12) < 12

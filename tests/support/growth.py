@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 LINEAR_MAX = 30.0  # for ten times the input: 10 when linear, 100 when quadratic; a busy machine may double the former
 TRIES = 4
+SMALL_TRIES = 3  # of a small input, for each of a large one: what is too long there makes the growth look small
 
 
 def cpu_s(function: Callable[[T], object], given: T) -> float:
@@ -21,10 +22,15 @@ def cpu_s(function: Callable[[T], object], given: T) -> float:
     return time.thread_time() - began
 
 
-def growth(function: Callable[[T], object], small: T, large: T) -> float:
-    """How many times as much CPU time the large input takes as the small one."""
+def growth(function: Callable[[T], object], small: T, large: T, *, enough: float = LINEAR_MAX) -> float:
+    """How many times as much CPU time the large input takes as the small one. No more tries when it is below `enough`:
+    a moment in which the machine is slow makes the large input look worse, not better.
+    """
     small_s = large_s = math.inf
     for _ in range(TRIES):  # in turn: a slow moment of the machine meets both
-        small_s = min(small_s, cpu_s(function, small))
+        small_s = min(small_s, *(cpu_s(function, small) for _ in range(SMALL_TRIES)))
         large_s = min(large_s, cpu_s(function, large))
-    return large_s / max(small_s, 1e-6)
+        ratio = large_s / max(small_s, 1e-6)
+        if ratio < enough:
+            break
+    return ratio
