@@ -25,7 +25,6 @@ from redis.crc import key_slot
 
 from crawler.engine.server import (
     CALLS_MIN,
-    CONNECTIONS_MAX,
     REST_S,
     WAIT_MS,
     WAIT_SHARE,
@@ -116,6 +115,7 @@ class Cluster:
         self._on_change = on_change
         self._known = dict.fromkeys(place if ":" in place else f"{place}:6379" for place in places.split(","))
         self._nodes: dict[str, Node] = {}
+        self._strangers = set[Server]()  # nodes that are asked for the map only
         self._slots: list[Node | None] = [None] * SLOTS
         self._primaries: list[Node] = []
         self._ranges: list[tuple[int, int, str]] = []  # of the map as last applied
@@ -124,6 +124,7 @@ class Cluster:
         self._is_stale = False
         self._read_s = 0.0  # monotonic; when the map was asked for last
         self._mending: asyncio.Task[None] | None = None
+        self._is_closed = False
         self._error: Exception = rex.ConnectionError("no node of the cluster answers")
 
     # Who has what.
@@ -159,12 +160,14 @@ class Cluster:
             pool = self._pool(name)
             node = self._nodes[name] = Node(name, aioredis.Redis.from_pool(pool), self._timeout_s)
             pool.connection_kwargs["redis_connect_func"] = partial(self._on_connect, node)
+            if self._is_closed:
+                node.close()
         return self._nodes[name]
 
     def _pool(self, name: str) -> Any:
         host, _, port = name.rpartition(":")
         options = self._options | {"host": host.strip("[]"), "port": int(port)}
-        return aioredis.ConnectionPool(self._connection_class, CONNECTIONS_MAX, **options)
+        return aioredis.ConnectionPool(self._connection_class, **options)
 
     async def _on_connect(self, node: Node, connection: Any) -> None:
         """A new connection leads to a primary, and to the process that we know there; else its call must fail."""
@@ -208,7 +211,7 @@ class Cluster:
     def doubt(self) -> None:
         """Something may be wrong: look at it in the background."""
         self._is_stale = True
-        if self._mending is None or self._mending.done():
+        if not self._is_closed and (self._mending is None or self._mending.done()):
             self._mending = asyncio.create_task(self._mend_all(), name="cluster")
 
     async def _mend_all(self) -> None:
@@ -220,6 +223,8 @@ class Cluster:
 
     async def _read_map(self, timeout_s: float) -> None:
         """Ask all nodes who has what, and believe the one that knows most."""
+        if self._is_closed:
+            return
         self._read_s = time.monotonic()
         names = dict.fromkeys((*(node.name for node in self._primaries), *self._known))
         said = await asyncio.gather(*(self._map_by(name, timeout_s) for name in list(names)[:ASKED_MAX]))
@@ -247,8 +252,12 @@ class Cluster:
                     info, rows = await node.replies_of(LOOK)
                 else:
                     stranger = Server(aioredis.Redis.from_pool(self._pool(name)), timeout_s, 1)
-                    async with stranger.client:
+                    self._strangers.add(stranger)
+                    try:
                         info, rows = await stranger.replies_of(LOOK)
+                    finally:
+                        stranger.close()
+                        self._strangers.discard(stranger)
         except (rex.RedisError, OSError) as error:
             self._error = error
             return None
@@ -261,7 +270,7 @@ class Cluster:
     async def _probe(self, node: Node, timeout_s: float) -> None:
         """Does it answer as a primary? Its run id is known from then on."""
         try:
-            await node.client.connection_pool.disconnect(inuse_connections=False)  # those may be half open
+            node.forget_idle()
             async with asyncio.timeout(timeout_s):
                 (reply,) = await node.replies_of([("PING",)])
         except (rex.RedisError, OSError) as error:
@@ -463,12 +472,14 @@ class Cluster:
         return True
 
     async def aclose(self) -> None:
+        self._is_closed = True
         if self._mending is not None:
             self._mending.cancel()
-            await asyncio.gather(self._mending, return_exceptions=True)  # it closes what it has opened
-        for node in self._nodes.values():
-            with contextlib.suppress(rex.RedisError, OSError):  # others than one that is down are closed, too
-                await node.client.aclose()
+            await asyncio.gather(self._mending, return_exceptions=True)
+        servers = (*self._nodes.values(), *self._strangers)
+        for server in servers:
+            server.close()
+        await asyncio.gather(*(server.aclose() for server in servers))
 
 
 def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:

@@ -1,4 +1,4 @@
-"""One server, or the primary that Sentinel names: a pool of connections, a timeout around each use, no repetition.
+"""One server, or the primary that Sentinel names: its connections, a timeout around each use, no repetition.
 
 The library's own retries are off: a reply can be lost after a script ran, and only the caller knows whether a repeat is
 safe.
@@ -28,7 +28,6 @@ from crawler import process_tuning
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
 CALLS_MIN, FILES_PER_CALL = 4, 16  # fewer where few files may be open: a call needs a connection, which is kept
-CONNECTIONS_MAX = 64  # one of them for subscriptions; beyond this the library fails instead of waiting
 ONLY = "only"  # the name of the shard, where there is but one
 REST_S = 0.25  # between two looks while something is wrong
 REPLICA_PATIENCE_S = 30.0  # with a replica that seems to work and confirms nothing
@@ -40,6 +39,7 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 # A primary answers none of these, or one that others may have replaced does.
 DEMOTED = (rex.ReadOnlyError, rex.MasterDownError, rex.BusyLoadingError)
 TOO_FEW_REPLICAS = "NOREPLICAS"
+CLOSED = "the connection to the engine was closed"
 
 Command = tuple[Any, ...]
 Hook = Callable[[Any], Awaitable[None]]
@@ -91,17 +91,38 @@ def client_of(url: str, parts: SplitResult, timeout_s: float, on_connect: Hook) 
     options = options_of(timeout_s) if parts.scheme == "unix" else tcp_options_of(timeout_s)
     if parts.scheme == "redis+sentinel":
         return _sentinel_client(parts, options, on_connect)
-    client = aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
-    client.connection_pool.max_connections = CONNECTIONS_MAX
-    return client
+    return aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
+
+
+class Sentinels(Sentinel):
+    """Asks one after the other for the primary, first the one that knew it last. One that is silent leaves time for the
+    next, and for the primary; by default the library asks one that is gone again until nobody waits any more.
+    """
+
+    def __init__(self, places: Sequence[tuple[str, int]], options: dict[str, Any]) -> None:
+        super().__init__(places, sentinel_kwargs=options, **options)  # type: ignore[no-untyped-call]
+        self._share_s = options["socket_connect_timeout"] / (len(places) + 1)
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        for client in list(self.sentinels):
+            # Not by a time-out of the library's: it uses wait_for, which loses cancellations before Python 3.12.
+            with contextlib.suppress(rex.RedisError, OSError):
+                async with asyncio.timeout(self._share_s):
+                    known: Any = await client.sentinel_masters()
+                state = known.get(service_name)
+                if state and self.check_master_state(state, service_name):
+                    self.sentinels.remove(client)
+                    self.sentinels.insert(0, client)
+                    return state["ip"], state["port"]
+        raise rex.ConnectionError(f"no Sentinel names a primary of {service_name!r}")
 
 
 def _sentinel_client(parts: SplitResult, options: dict[str, Any], on_connect: Hook) -> Any:
     service = parts.path.strip("/") or "mymaster"
     sentinels = [(h.rpartition(":")[0] or h, int(h.rpartition(":")[2] or 26379)) for h in parts.netloc.split(",")]
     password = parse_qs(parts.query).get("password", [None])[0]
-    sentinel: Any = Sentinel(sentinels, **options)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(service, password=password, redis_connect_func=on_connect, **options)
+    asked = Sentinels(sentinels, options)
+    return asked.master_for(service, password=password, redis_connect_func=on_connect, **options)
 
 
 class Greeting(NamedTuple):
@@ -150,25 +171,32 @@ class NotRun(rex.ConnectionError):
     """The command did not run, so it may be sent again: no connection, or refused by who does not have its slot."""
 
 
+def cut(connection: Any) -> None:
+    """Close a connection now: what is not sent yet is not sent, and the other side is not waited for.
+
+    The library's own ways wait for both, so that a server that stands still would keep the socket.
+    """
+    if hasattr(connection, "transport"):
+        connection.transport.abort()
+    connection._close()  # noqa: SLF001 - its public ways are coroutines, which may be cancelled
+    connection._parser.on_disconnect()  # noqa: SLF001
+
+
 class Server:
-    """A pool of connections to one server."""
+    """The connections to one server: used again only if all replies were read. None outlives `close`."""
 
     def __init__(self, client: Any, timeout_s: float, turns: int) -> None:
-        """`turns`: how many calls may run at a time; `timeout_s` covers the wait for a turn."""
+        """`client`: the library's, whose pool makes connections and keeps none of them. `turns`: how many calls may
+        run at a time; `timeout_s` covers the wait for a turn.
+        """
         self.client = client
         self.run_id = ""  # of the process that last answered as a primary
         self.unconfirmed_since_s: float | None = None  # monotonic; when no replica confirmed writes for the first time
         self._timeout_s = timeout_s
         self._turns = asyncio.Semaphore(turns)
-
-    @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._timeout_s), self._turns:
-                with closed_below():
-                    yield
-        except TimeoutError:
-            raise rex.TimeoutError(f"nothing within {self._timeout_s:g} s") from None
+        self._idle: list[Any] = []
+        self._limits = set[asyncio.Timeout]()  # of the calls under way
+        self.is_closed = False
 
     async def replies_of(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands at once: their replies in order, with an error for each that was refused.
@@ -178,54 +206,103 @@ class Server:
         pipeline, which packs in Python and takes three times as long for each command.
         """
         known = self.run_id
-        async with self._asking():
-            pool, callbacks = self.client.connection_pool, self.client.response_callbacks
-            connection = await self._connection(pool, known)
-            try:
-                await connection.send_packed_command(b"".join([hiredis.pack_command(command) for command in commands]))
-                replies: list[Any] = []
-                for command in commands:
-                    try:
-                        reply = await connection.read_response()
-                    except rex.ResponseError as error:
-                        replies.append(error)
-                    else:
-                        callback = callbacks.get(command[0])
-                        replies.append(callback(reply) if callback else reply)
-                if known not in ("", self.run_id):
-                    raise rex.ConnectionError("another server has taken over meanwhile")
-                return replies
-            except BaseException:  # unread replies would be taken for those of other commands
-                await connection.disconnect(nowait=True)
-                raise
-            finally:
-                await pool.release(connection)
-
-    async def _connection(self, pool: Any, known: str) -> Any:
-        """One to the server of this run id ("": to any). Raises NotRun."""
-        connection = None
+        if self.is_closed:
+            raise NotRun(CLOSED)
         try:
-            connection = await pool.get_connection()
-            if not self.is_current(connection):  # it leads to a server that was replaced
-                await connection.disconnect(nowait=True)
+            async with asyncio.timeout(self._timeout_s) as limit:
+                self._limits.add(limit)
+                try:
+                    async with self._turns:
+                        with closed_below():
+                            return await self._said(commands, known)
+                finally:
+                    self._limits.discard(limit)
+        except TimeoutError:
+            if self.is_closed:
+                raise rex.ConnectionError(CLOSED) from None
+            raise rex.TimeoutError(f"nothing within {self._timeout_s:g} s") from None
+
+    async def _said(self, commands: Sequence[Command], known: str) -> list[Any]:
+        connection = await self._connection(known)
+        callbacks = self.client.response_callbacks
+        try:
+            await connection.send_packed_command(b"".join([hiredis.pack_command(command) for command in commands]))
+            replies: list[Any] = []
+            for command in commands:
+                try:
+                    reply = await connection.read_response()
+                except rex.ResponseError as error:
+                    replies.append(error)
+                else:
+                    callback = callbacks.get(command[0])
+                    replies.append(callback(reply) if callback else reply)
+            if known not in ("", self.run_id):
+                raise rex.ConnectionError("another server has taken over meanwhile")
+        except BaseException:  # unread replies would be taken for those of other commands
+            cut(connection)
+            raise
+        if self.is_closed:
+            cut(connection)
+        else:
+            self._idle.append(connection)
+        return replies
+
+    async def _connection(self, known: str) -> Any:
+        """One to the server of this run id ("": to any). Raises NotRun."""
+        while self._idle and known in ("", self.run_id):
+            connection = self._idle.pop()
+            if await self._is_usable(connection):
+                return connection
+            cut(connection)
+        connection = self.client.connection_pool.make_connection()
+        try:
+            if known in ("", self.run_id):
                 await connection.connect()
+                connection.transport = connection._writer.transport  # noqa: SLF001 - which it forgets when it is closed
             if known not in ("", self.run_id):
                 raise rex.ConnectionError("another server has taken over")
         except BaseException as error:
-            if connection is not None:
-                await pool.release(connection)
+            cut(connection)
             if isinstance(error, rex.ConnectionError | OSError) and not isinstance(error, rex.AuthenticationError):
                 raise NotRun(str(error)) from None
             raise
         return connection
 
+    async def _is_usable(self, connection: Any) -> bool:
+        """It leads to the server that was answering last, which has neither closed it nor said anything unasked."""
+        if not self.is_current(connection) or connection.transport.is_closing():
+            return False
+        try:
+            return not await connection.can_read()
+        except (rex.RedisError, OSError):
+            return False
+
     def is_current(self, connection: Any) -> bool:
         """Does a connection lead to the server that was answering last?"""
         return getattr(connection, "run_id", self.run_id) == self.run_id
 
-    async def forget_idle(self) -> None:
+    def forget_idle(self) -> None:
         """Close the connections that nobody uses: they may be half open."""
-        await self.client.connection_pool.disconnect(inuse_connections=False)
+        while self._idle:
+            cut(self._idle.pop())
+
+    def close(self) -> None:
+        """End the calls under way, and close all connections. Later calls fail."""
+        self.is_closed = True
+        self.forget_idle()
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(0)
+
+    async def aclose(self) -> None:
+        """As `close`, and wait until the calls under way have ended."""
+        self.close()
+        while self._limits:  # noqa: ASYNC110 - for some turns of the event loop
+            await asyncio.sleep(0)
+        manager = getattr(self.client.connection_pool, "sentinel_manager", None)
+        for client in (self.client, *(manager.sentinels if manager else ())):  # it had subscriptions
+            with contextlib.suppress(rex.RedisError, OSError):
+                await client.aclose()
 
     async def replicas_with(self, key: str, wait_ms: int) -> int:
         """How many replicas have all that was written to the server until now; waits for one. `key`: any that may be
@@ -300,17 +377,18 @@ class OneServer:
     def doubt(self) -> None:
         """Another server may be the primary: look in the background where the address leads now."""
         self.is_in_doubt = True
-        if self._looking is None or self._looking.done():
+        if not self._server.is_closed and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look(), name="engine")
 
     async def _look(self) -> None:
         while self.is_in_doubt:
             connection = self._server.client.connection_pool.make_connection()
-            with contextlib.suppress(rex.RedisError, OSError), closed_below():
-                async with asyncio.timeout(self._timeout_s):
-                    await connection.connect()
-            with contextlib.suppress(rex.RedisError, OSError), closed_below():
-                await connection.disconnect(nowait=True)
+            try:
+                with contextlib.suppress(rex.RedisError, OSError), closed_below():
+                    async with asyncio.timeout(self._timeout_s):
+                        await connection.connect()
+            finally:
+                cut(connection)
             if self.is_in_doubt:
                 await asyncio.sleep(REST_S)
 
@@ -327,7 +405,7 @@ class OneServer:
             if isinstance(error, DEMOTED) or isinstance(hidden, DEMOTED):
                 self.doubt()
             elif not isinstance(error, NotRun):
-                await self._server.forget_idle()
+                self._server.forget_idle()
             raise
         if any(isinstance(reply, Exception) and _is_of_no_primary(reply) for reply in replies):
             self.doubt()
@@ -392,9 +470,11 @@ class OneServer:
         yield self._server.client
 
     async def aclose(self) -> None:
+        self._server.close()
         if self._looking is not None:
             self._looking.cancel()
-        await self._server.client.aclose()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._server.aclose()
 
 
 def _is_of_no_primary(error: Exception) -> bool:

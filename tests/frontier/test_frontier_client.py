@@ -9,7 +9,7 @@ import redis.asyncio
 import uvloop
 
 from crawler.engine.client import Engine, translate
-from crawler.engine.server import CONNECTIONS_MAX
+from crawler.engine.server import CALLS_MAX
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
 from crawler.frontier.scripts import library
 from tests.frontier.resp_server import engine_like, serving
@@ -175,7 +175,7 @@ async def test_a_restart_is_announced_before_the_call_that_finds_it_fails() -> N
         await engine.connect()
         engine.restarts._listeners.append(heard)
         run_ids.append("second")
-        await only(engine).connection_pool.disconnect()
+        engine._servers.primaries[0].forget_idle()
         with pytest.raises(EngineDown, match="restarted"):
             await engine.command("PING")
         assert told == ["second"]
@@ -215,7 +215,7 @@ async def test_a_refused_command_gives_an_error_and_the_connection_stays(engine:
         first, wrong_type, fields, unknown, last = await door._pipeline(asked)
         assert (first, fields, last) == (b"1", {b"a": b"1", b"b": b"\xff"}, b"2")
         assert [str(error).split()[0] for error in (wrong_type, unknown)] == ["WRONGTYPE", "unknown"]
-        assert len(only(door).connection_pool._available_connections) == 1
+        assert len(door._servers.primaries[0]._idle) == 1
         assert await door.command("DEL", "{place}") == 1
 
 
@@ -233,8 +233,8 @@ async def test_more_calls_at_once_than_there_are_connections_wait_for_their_turn
     """256 workers that each meet a new site: heartbeats, acks and claims failed among them."""
     async with opened(engine.url) as door:
         await door.connect()
-        replies = await asyncio.gather(*(door.command("ECHO", str(n)) for n in range(5 * CONNECTIONS_MAX)))
-    assert [int(reply) for reply in replies] == list(range(5 * CONNECTIONS_MAX))
+        replies = await asyncio.gather(*(door.command("ECHO", str(n)) for n in range(5 * CALLS_MAX)))
+    assert [int(reply) for reply in replies] == list(range(5 * CALLS_MAX))
 
 
 def test_what_engines_say_is_told_by_whose_fault_it_is() -> None:
