@@ -9,11 +9,20 @@ import enum
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
-from itertools import islice
 
 import msgspec
 
+from crawler.rules.trap_tokens import (
+    REPEATS_MIN,
+    Chain,
+    Known,
+    Tokens,
+    known_by_chain,
+    known_by_token,
+    learn_chain,
+    learn_tokens,
+    number_of,
+)
 from crawler.rules.urls import host_of, is_ip, origin_of, registrable_domain
 from crawler.settings.schema import TrapRule, TrapSettings
 
@@ -38,25 +47,6 @@ class Count(msgspec.Struct, frozen=True, array_like=True):
         return self.levels.bit_count()
 
 
-class Tokens(msgspec.Struct, frozen=True, array_like=True):
-    """Where URLs seem to have a token that changes on each page, and the pages known by their first token."""
-
-    slot: str = ""
-    repeats: int = 0  # pages fetched again under a second token, whose links have a third
-    known: bytes = b""  # entries of session tokens, below
-
-
-class Chain(msgspec.Struct, frozen=True, array_like=True):
-    """URLs that differ in one token, have the same body but for the tokens of its links, and lead to others of them.
-
-    `page`: number of the URL without its token; `body`: of the body without tokens; `pages`: how many in a row.
-    """
-
-    page: int
-    body: int
-    pages: int = 1
-
-
 class TrapState(msgspec.Struct, frozen=True, array_like=True):
     """Everything learned about a domain: at most 1 KB in msgpack."""
 
@@ -73,7 +63,7 @@ class TrapState(msgspec.Struct, frozen=True, array_like=True):
 
     def count(self, rule: str, place: str) -> Count:
         """The count of a rule in a place; zeroes when nothing was counted there."""
-        number = _number(place)
+        number = number_of(place)
         for count in self.counts:
             if count.rule == rule and count.place == number:
                 return count
@@ -92,10 +82,6 @@ def with_suspect(state: TrapState, rule: str, place: str, level: int | None) -> 
     new = Count(rule, old.place, old.pages + 1, levels)
     others = tuple(count for count in state.counts if (count.rule, count.place) != (rule, old.place))
     return msgspec.structs.replace(state, counts=(*others, new))
-
-
-def _number(place: str) -> int:
-    return int.from_bytes(blake2b(place.encode(), digest_size=4).digest(), "big") or 1
 
 
 def with_digest(state: TrapState, digest: str) -> TrapState:
@@ -341,165 +327,6 @@ def _date_in(query: str) -> int | None:
     return _ordinal(year[1], month, day)
 
 
-# Session ids without a telling name: tokens that a site changes on every page.
-#
-# They look like ids of things (/item/9f86d081884c7d65), so they have to be learned. Only this pattern counts: a page
-# that was fetched before comes again under another token, and all its links have the same token, a third one. Session
-# ids with a well-known name need no learning: see `crawler.rules.urls`.
-
-
-_TOKEN = re.compile(r"(?=(?:\D*\d){3})(?=(?:[^A-Za-z]*[A-Za-z]){3})[0-9A-Za-z]{16,128}")
-_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-
-SLOT_CHARS_MAX = 40
-KNOWN_MAX = 64  # pages known by their first token
-REPEATS_MIN = 10  # repeats before a slot counts as that of a session token
-TOKEN_LINKS_MAX = 200  # of a page that are searched for tokens
-SLOTS_MAX = 8  # of a URL: each costs a copy of the URL without its token
-_PAGE_BYTES, _TOKEN_BYTES = 4, 2
-_ENTRY_BYTES = _PAGE_BYTES + _TOKEN_BYTES
-
-Given = dict[str, dict[str, set[int]]]  # slot -> token -> hashes of the pages linked with it, the token left out
-
-
-def tokens_of(url: str) -> dict[str, str]:
-    """Parts that look random, by slot: "?name" for a parameter, "/2" for the third segment of the path."""
-    address, _, query = url.partition("?")
-    segments = ((f"/{n}", part) for n, part in enumerate(address.split("/")[3:]) if _is_token(part))
-    found = dict(islice(segments, SLOTS_MAX))
-    for parameter in query.split("&") if query else ():
-        name, _, value = parameter.partition("=")
-        if len(found) < SLOTS_MAX and _is_token(value):
-            found[f"?{name}"[:SLOT_CHARS_MAX]] = value
-    return found
-
-
-def learn_tokens(tokens: Tokens, url: str, links: Iterable[str]) -> Tokens:
-    """Take in a fetched page and its links."""
-    own = tokens_of(url)
-    if not own or (tokens.slot and tokens.slot not in own):
-        return tokens
-    given = _given(links)
-    if tokens.slot and _names_things(tokens.slot, own, given):
-        tokens = Tokens()
-    fresh = [slot for slot in own if _is_fresh(slot, own, given)]
-    if not tokens.slot and not fresh:
-        return tokens
-    slot = tokens.slot or fresh[0]
-    entry = _entry(url, own[slot])
-    first = _first(tokens.known, entry)
-    if first:
-        return Tokens(slot, tokens.repeats + (first != entry and slot in fresh), tokens.known)
-    room = len(tokens.known) < KNOWN_MAX * _ENTRY_BYTES
-    return Tokens(slot, tokens.repeats, tokens.known + entry if room else tokens.known)
-
-
-def suspicion_of_token(url: str, tokens: Tokens) -> Suspicion | None:
-    """Was this page fetched under another token? It is only suspect if there are too many pages to know."""
-    token = tokens_of(url).get(tokens.slot) if tokens.repeats >= REPEATS_MIN else None
-    if token is None:
-        return None
-    entry = _entry(url, token)
-    first = _first(tokens.known, entry)
-    if first and first != entry:
-        return Suspicion("session", tokens.slot, f"known but for the token at {tokens.slot}", evidence=tokens.repeats)
-    if not first and len(tokens.known) >= KNOWN_MAX * _ENTRY_BYTES:
-        return Suspicion("session", tokens.slot, f"maybe known but for the token at {tokens.slot}", evidence=0)
-    return None
-
-
-# One page under endless tokens: /s?sid=TOKEN leads to /s?sid=ANOTHER. So do cursors of lists, and things that name the
-# next one. There each page says something of its own: it is one page only where nothing but those tokens differs.
-
-CHAINS_MAX = 4
-CHAIN_TOKENS_MAX = 8  # that a page leads to: more of them name things
-CHAIN_BODY_MAX = 64 * 1024  # bytes; a longer page is taken for one of its own
-
-
-def learn_chain(chains: tuple[Chain, ...], url: str, links: Iterable[str], body: bytes) -> tuple[Chain, ...]:
-    """Take in a fetched page of status 200. One that is not alike ends the suspicion."""
-    own = {_number(url.replace(token, "*")): (slot, token) for slot, token in tokens_of(url).items()}
-    if not own or not body:
-        return chains
-    known = next((one for one in chains if one.page in own), None)
-    found = _chain_of(own, url, links, body)
-    if found is None:
-        return chains if known is None else tuple(one for one in chains if one is not known)
-    if known is not None and (known.page, known.body) == (found.page, found.body):
-        found = msgspec.structs.replace(found, pages=known.pages + 1)
-    others = tuple(one for one in chains if one.page not in own)
-    return (*others[-(CHAINS_MAX - 1) :], found)
-
-
-def _chain_of(own: dict[int, tuple[str, str]], url: str, links: Iterable[str], body: bytes) -> Chain | None:
-    """The chain of a page that leads to its own URL with other tokens, in one place."""
-    if len(body) > CHAIN_BODY_MAX:
-        return None
-    next_ones: dict[int, set[str]] = {}
-    for link in islice(links, TOKEN_LINKS_MAX):
-        given = tokens_of(link)
-        for page, (slot, token) in own.items():
-            if (other := given.get(slot, token)) != token and link.replace(other, "*") == url.replace(token, "*"):
-                next_ones.setdefault(page, set()).add(other)
-    if len(next_ones) != 1:
-        return None
-    ((page, tokens),) = next_ones.items()
-    if len(tokens) > CHAIN_TOKENS_MAX:
-        return None
-    for token in tokens:
-        body = body.replace(token.encode(), b"*")
-    return Chain(page, int.from_bytes(blake2b(body, digest_size=4).digest(), "big"))
-
-
-def suspicion_of_chain(url: str, chains: tuple[Chain, ...]) -> Suspicion | None:
-    """Is the URL one of a chain of which several pages were fetched?"""
-    for slot, token in tokens_of(url).items():
-        page = _number(url.replace(token, "*"))
-        for one in chains:
-            if one.page == page and one.pages >= REPEATS_MIN:
-                why = f"{one.pages} pages alike but for the token at {slot}"
-                return Suspicion("session", slot, why, evidence=one.pages)
-    return None
-
-
-def _is_token(part: str) -> bool:
-    return len(part) >= 16 and bool(_TOKEN.fullmatch(part) or _UUID.fullmatch(part))
-
-
-def _given(links: Iterable[str]) -> Given:
-    """The tokens in a page's links."""
-    given: Given = {}
-    for link in islice(links, TOKEN_LINKS_MAX):
-        for slot, token in tokens_of(link).items():
-            given.setdefault(slot, {}).setdefault(token, set()).add(hash(link.replace(token, "*")))
-    return given
-
-
-def _is_fresh(slot: str, own: dict[str, str], given: Given) -> bool:
-    """Do several links have one token, other than that of this page?"""
-    by_token = given.get(slot, {})
-    return len(by_token) == 1 and own[slot] not in by_token and len(next(iter(by_token.values()))) > 1
-
-
-def _names_things(slot: str, own: dict[str, str], given: Given) -> bool:
-    """Is the token an id? Several on one page are; the page's own token again is an id or a lasting session."""
-    by_token = given.get(slot, {})
-    return len(by_token) > 1 or own[slot] in by_token
-
-
-def _entry(url: str, token: str) -> bytes:
-    page = blake2b(url.replace(token, "*").encode(), digest_size=_PAGE_BYTES).digest()
-    return page + blake2b(token.encode(), digest_size=_TOKEN_BYTES).digest()
-
-
-def _first(known: bytes, entry: bytes) -> bytes:
-    """The entry under which the page of `entry` is known, or b""."""
-    for start in range(0, len(known), _ENTRY_BYTES):
-        if known.startswith(entry[:_PAGE_BYTES], start):
-            return known[start : start + _ENTRY_BYTES]
-    return b""
-
-
 # The verdict of all trap rules on a URL, and what a page teaches them.
 
 
@@ -540,13 +367,14 @@ class TrapRules(msgspec.Struct, frozen=True):
     limits: TrapSettings
     _dateless: set[str] = msgspec.field(default_factory=set)
 
-    def judge(self, state: TrapState, url: str, *, parent_digest: str = "") -> Verdict:
-        """The verdict on `url`. `parent_digest` is that of the page where it was found, "" when not known.
+    def judge(self, state: TrapState, url: str, *, parent: str = "", parent_digest: str = "") -> Verdict:
+        """The verdict on `url`. `parent` is the page where it was found, and `parent_digest` its digest, "" when not
+        known.
 
         Nothing is learned here. Without a state a URL is judged by its form alone, and never deferred.
         """
         doubt = None
-        for suspicion in self._suspicions(state, url, parent_digest):
+        for suspicion in self._suspicions(state, url, parent, parent_digest):
             count = state.count(suspicion.rule, suspicion.place)
             evidence = count.steps if suspicion.evidence is None else suspicion.evidence
             if evidence >= self.limits.steps_max or count.pages >= self.limits.suspects_max:
@@ -580,7 +408,7 @@ class TrapRules(msgspec.Struct, frozen=True):
             chains = learn_chain(state.chains, url, links, body)
             if tokens is not state.tokens or chains is not state.chains:
                 state = msgspec.structs.replace(state, tokens=tokens, chains=chains)
-        for suspicion in list(self._suspicions(state, url, "")):
+        for suspicion in list(self._suspicions(state, url)):
             leads_on = self._leads_on(state, suspicion, _of_same_domain(url, links))
             state = with_suspect(state, suspicion.rule, suspicion.place, suspicion.level if leads_on else None)
         return state
@@ -605,14 +433,16 @@ class TrapRules(msgspec.Struct, frozen=True):
             return any(date is not None and suspicion.leads_to(date) for date in dates)
         return any(suspicion.leads_to(shape) for link in links for shape in suspicions_of_shape(link, self.limits))
 
-    def _suspicions(self, state: TrapState, url: str, parent_digest: str) -> Iterable[Suspicion]:
+    def _suspicions(self, state: TrapState, url: str, parent: str = "", parent_digest: str = "") -> Iterable[Suspicion]:
         """Empty for nearly all URLs, and fast: it is called for every new link."""
         plain = is_plain(url, self.limits)
-        if plain and not (state.years or state.tokens.slot or state.has_chain or parent_digest):
+        if plain and not (state.years or state.tokens.slot or (parent and state.has_chain) or parent_digest):
             return ()
-        return self._looked_for(state, url, parent_digest, plain=plain)
+        return self._looked_for(state, url, parent, parent_digest, plain=plain)
 
-    def _looked_for(self, state: TrapState, url: str, parent_digest: str, *, plain: bool) -> Iterator[Suspicion]:
+    def _looked_for(
+        self, state: TrapState, url: str, parent: str, parent_digest: str, *, plain: bool
+    ) -> Iterator[Suspicion]:
         off = self.limits.off
         if not plain:
             for suspicion in suspicions_of_shape(url, self.limits):
@@ -620,10 +450,11 @@ class TrapRules(msgspec.Struct, frozen=True):
                     yield suspicion
         if state.years and "calendar" not in off and (found := suspicion_of_date(url, state.years)):
             yield found
-        if state.tokens.slot and "session" not in off and (found := suspicion_of_token(url, state.tokens)):
-            yield found
-        if state.has_chain and "session" not in off and (found := suspicion_of_chain(url, state.chains)):
-            yield found
+        if state.tokens.slot and "session" not in off and (known := known_by_token(url, state.tokens)):
+            yield _of_known(known)
+        chains = state.chains if parent and state.has_chain and "session" not in off else ()
+        if chains and (known := known_by_chain(url, chains, parent)):
+            yield _of_known(known)
         if parent_digest and "soft_404" not in off:
             yield from self._of_parent(state, parent_digest[-DIGEST_CHARS:])
 
@@ -637,6 +468,10 @@ class TrapRules(msgspec.Struct, frozen=True):
     @staticmethod
     def _times(state: TrapState, digest: str) -> int:
         return next((n for known, n in state.digests if known == digest), 0)
+
+
+def _of_known(known: Known) -> Suspicion:
+    return Suspicion("session", known.place, known.why, evidence=known.evidence)
 
 
 def _of_same_domain(url: str, links: Iterable[str]) -> Iterator[str]:

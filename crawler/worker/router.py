@@ -353,7 +353,10 @@ class Router:
         if self._traps is None:
             return found
         own = found.domain == claim.domain
-        verdict = self._traps.judge(learned if own else NOTHING_LEARNED, found.url, parent_digest=digest if own else "")
+        verdict = self._traps.judge(
+            learned if own else NOTHING_LEARNED, found.url, parent=claim.url if own else "",
+            parent_digest=digest if own else "",
+        )  # fmt: skip
         if verdict.action is Action.PASS:
             return found
         if verdict.action is Action.DEFER:

@@ -13,6 +13,7 @@ Crawls an innocent site for some seconds, first alone, then beside the others, f
     address    forty tarpits at the address of the innocent site
     refused    pages that link to sixty https hosts each, for which the proxy of all answers CONNECT with 302
     unsocked   the same with a SOCKS5 proxy that says "not allowed"
+    challenged pages that link to sixty of their own, which a firewall's challenge answers
 
 Prints pages per minute of the innocent site, and its share of what it has alone.
 """
@@ -47,11 +48,13 @@ KINDS = (
     "address",
     "refused",
     "unsocked",
+    "challenged",
 )
 PROXIES: dict[str, Literal["http", "socks5"]] = {"refused": "http", "unsocked": "socks5"}
 SITES, EACH, INNOCENT = 12, 30, "innocent.test"
 AT_ONE = 40  # tarpits at one address
 DRIP_S = 4.0
+CHALLENGE = "<html><script>sucuri_cloudproxy_js='';w=String.fromCharCode</script></html>"
 
 
 class Web:
@@ -84,6 +87,8 @@ class Web:
         if host == INNOCENT:
             self.pages += 1
             return _page("".join(f"<a href=/{n}>x</a>" for n in range(2000)) if path == "/" else "some words")
+        if self.kind == "challenged" and path != "/":
+            return _page(CHALLENGE)
         return _page("".join(f"<a href='{url}'>x</a>" for url in self._targets(host)))
 
     def _targets(self, host: str) -> list[str]:
@@ -93,6 +98,8 @@ class Web:
             return [f"http://{INNOCENT}:{self.port}/busy/{host}"]
         if self.kind == "links":
             return [f"http://{n}-{host}.invalid/{'a' * 2000}" for n in range(600)]
+        if self.kind == "challenged":
+            return [f"/{n}" for n in range(60)]
         if self.kind in PROXIES:
             return [f"https://{one}/" for one in _refused(host)]
         name = {"names": "gone", "silent": "silent", "robots": "busy"}.get(self.kind)

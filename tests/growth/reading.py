@@ -20,7 +20,8 @@ from crawler.model import Claim, CommitEntry, Response
 from crawler.rules.order import Ordering
 from crawler.rules.robots import RobotsRules
 from crawler.rules.scope import ScopeRules, UrlPattern
-from crawler.rules.traps import TrapRules, TrapState, date_of, is_plain, suspicions_of_shape, tokens_of
+from crawler.rules.trap_tokens import REPEATS_MIN, Chain, known_by_chain, tokens_of
+from crawler.rules.traps import TrapRules, TrapState, date_of, is_plain, suspicions_of_shape
 from crawler.rules.urls import canonicalize, host_of, is_ip, join, join_all, registrable_domain, split, without_session
 from crawler.settings import OrderSettings, PriorityRule, ScopeSettings
 from crawler.settings.schema import TrapSettings
@@ -169,7 +170,9 @@ def url_rules(text: str) -> None:
     surt(url)
     safe_uri(url)
     state = TRAPS.learn(TrapState(), url, links=[url, BASE], digest="sha1:" + "A" * 32)
-    TRAPS.judge(state, url, parent_digest="sha1:" + "A" * 32)
+    TRAPS.learn(state, url, links=[url, BASE], digest="sha1:" + "A" * 32, body=b"x")
+    TRAPS.judge(state, url, parent=url, parent_digest="sha1:" + "A" * 32)
+    known_by_chain(url, (Chain(1, 1, REPEATS_MIN),), url)
     date_of(url)
     tokens_of(url)
     is_plain(url, TRAPS.limits)

@@ -1,6 +1,7 @@
 """Session ids by their names, and tokens that turn out to be some."""
 
 import tracemalloc
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from hashlib import sha256
 from typing import get_args
@@ -8,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from crawler.rules.traps import NOTHING_LEARNED, PASSED, SLOTS_MAX, Action, TrapRules, tokens_of
+from crawler.rules.trap_tokens import SLOTS_MAX, tokens_of
+from crawler.rules.traps import NOTHING_LEARNED, PASSED, Action, TrapRules
 from crawler.rules.urls import without_session
 from crawler.settings import TrapSettings
 from crawler.settings.schema import TrapRule
@@ -123,6 +125,14 @@ def token_of(number: int, size: int = 32) -> str:
     return sha256(str(number).encode()).hexdigest()[:size]
 
 
+def base64_of(number: int) -> str:
+    return urlsafe_b64encode(sha256(str(number).encode()).digest()).decode().rstrip("=")
+
+
+def in_turns(number: int) -> str:
+    return f"a={token_of(number // 2)}&b={token_of(-1 - (number + 1) // 2)}"
+
+
 GUILTY = {
     "one link under a token of a parameter": lambda n: (
         f"s?sid={token_of(n)}", *page_of("hi", f"s?sid={token_of(n + 1)}")
@@ -136,6 +146,15 @@ GUILTY = {
     "two new ones a page": lambda n: (
         f"s?sid={token_of(n)}", *page_of("hi", f"s?sid={token_of(2 * n + 1)}", f"s?sid={token_of(2 * n + 2)}")
     ),
+    "two tokens, both new": lambda n: (
+        f"{token_of(-n)}/s?sid={token_of(n)}", *page_of("hi", f"{token_of(-n - 1)}/s?sid={token_of(n + 1)}")
+    ),
+    "two tokens that take turns": lambda n: (
+        f"s?{in_turns(n)}", *page_of("hi", f"s?{in_turns(n + 1)}")
+    ),
+    "in capitals": lambda n: (f"s?sid={token_of(n).upper()}", *page_of("hi", f"s?sid={token_of(n + 1).upper()}")),
+    "a token in a file's name": lambda n: (f"s/a_{token_of(n)}.htm", *page_of("hi", f"s/a_{token_of(n + 1)}.htm")),
+    "base 64 for URLs": lambda n: (f"s/{base64_of(n)}", *page_of("hi", f"s/{base64_of(n + 1)}")),
     "the new one in the text, too": lambda n: (
         f"s?sid={token_of(n)}", *page_of(f"next: {token_of(n + 1)}", f"s?sid={token_of(n + 1)}")
     ),
@@ -172,6 +191,15 @@ INNOCENT = {
     "a page that leads back to itself": lambda n: (
         f"s?sid={token_of(n)}", *page_of("hi", f"s?sid={token_of(n)}", *([f"s?sid={token_of(n + 1)}"] if n % 9 else []))
     ),
+    "a blog by hashes, each post with the next and the one before": lambda n: (
+        f"post/{token_of(n)}", *page_of(f"post {n}", f"post/{token_of(n - 1)}", f"post/{token_of(n + 1)}")
+    ),
+    "things in things, by two ids": lambda n: (
+        f"{token_of(n // 9)}/{token_of(n)}", *page_of(f"{n}", f"{token_of((n + 1) // 9)}/{token_of(n + 1)}")
+    ),
+    "titles with numbers, without a text": lambda n: (
+        f"post/the-{n}-best-things-of-2026", *page_of("", f"post/the-{n + 1}-best-things-of-2026")
+    ),
     "lists of many things": lambda n: (
         f"list/{token_of(n)}", *page_of("", *(f"list/{token_of(100 * n + k)}" for k in range(9)))
     ),
@@ -184,7 +212,7 @@ def chain_of(make: Callable[[int], tuple[str, bytes, list[str]]], count: int) ->
     for n in range(1, count + 1):
         url, body, links = make(n)
         state = RULES.learn(state, HOME + url, links=links, digest=f"digest-{n}", body=body)
-        actions.append(RULES.judge(state, links[-1]).action)
+        actions.append(RULES.judge(state, links[-1], parent=HOME + url).action)
     return actions
 
 
@@ -203,7 +231,17 @@ def test_what_only_looks_like_that_is_never_suspect_for_it(kind: str) -> None:
     for n in range(1, 200):
         url, body, links = INNOCENT[kind](n)
         state = rules.learn(state, HOME + url, links=links, digest=f"digest-{n}", body=body)
-        assert all(rules.judge(state, link) == PASSED for link in links)
+        assert all(rules.judge(state, link, parent=HOME + url) == PASSED for link in links)
+
+
+def test_a_chain_of_hosts_is_deferred() -> None:
+    state, actions = NOTHING_LEARNED, list[Action]()
+    for n in range(30):
+        link = f"http://{token_of(n + 1)}.site.test/"
+        url, body = f"http://{token_of(n)}.site.test/", f"<a href='{link}'>x</a>".encode()
+        state = RULES.learn(state, url, links=[link], digest=f"digest-{n}", body=body)
+        actions.append(RULES.judge(state, link, parent=url).action)
+    assert actions == [Action.PASS] * 9 + [Action.DEMOTE] * 14 + [Action.DEFER] * 7
 
 
 def test_a_chain_is_not_taken_for_another_and_few_are_remembered() -> None:
@@ -212,7 +250,22 @@ def test_a_chain_is_not_taken_for_another_and_few_are_remembered() -> None:
         body, links = page_of("hi", f"{n % 9}?sid={token_of(n + 1)}")
         state = RULES.learn(state, f"{HOME}{n % 9}?sid={token_of(n)}", links=links, digest="d", body=body)
     assert len(state.chains) == 4
-    assert RULES.judge(state, f"{HOME}3?sid={token_of(9999)}") == PASSED
+    assert RULES.judge(state, f"{HOME}3?sid={token_of(9999)}", parent=f"{HOME}3?sid={token_of(1)}") == PASSED
+
+
+def test_who_writes_a_chain_on_a_site_of_many_defers_no_page_of_others() -> None:
+    """Their pages have URLs of the same shape. Whatever is not found on a page of the chain is a page as any other."""
+    state = NOTHING_LEARNED
+    for n in range(100):
+        body, links = page_of("", f"paste/{token_of(n + 1)}")
+        state = RULES.learn(state, f"{HOME}paste/{token_of(n)}", links=links, digest="d", body=body)
+    own, other = (f"{HOME}paste/{token_of(n)}" for n in (100, -1))
+    assert RULES.judge(state, own, parent=f"{HOME}paste/{token_of(99)}").action is Action.DEFER
+    assert RULES.judge(state, other, parent=HOME) == PASSED
+    assert RULES.judge(state, other) == PASSED, "when it is claimed"
+    body, links = page_of("what I wrote", f"paste/{token_of(-3)}")
+    state = RULES.learn(state, other, links=links, digest="e", body=body)
+    assert all(RULES.judge(state, link, parent=other) == PASSED for link in links)
 
 
 def test_long_pages_and_many_tokens_cost_no_more_than_their_bound() -> None:
@@ -221,3 +274,10 @@ def test_long_pages_and_many_tokens_cost_no_more_than_their_bound() -> None:
         RULES.learn(NOTHING_LEARNED, f"{HOME}s?sid={token_of(-1)}", links=links, digest="d", body=b"x" * size)
 
     assert growth(learn, 30_000, 300_000) < LINEAR_MAX
+
+    def learn_many(count: int) -> None:
+        """Of URLs with many tokens in each."""
+        links = [f"{HOME}{'/'.join(token_of(k + m * 1000, 16) for m in range(count))}" for k in range(9)]
+        RULES.learn(NOTHING_LEARNED, links[0], links=links[1:], digest="d", body=b"x" * 60_000)
+
+    assert growth(learn_many, 40, 400) < LINEAR_MAX

@@ -56,23 +56,23 @@ class Crawl:
             domain = registrable_domain(host_of(url))
             self.states[domain] = self.rules.learn(self._state(url), url, links=links, digest=digest, body=body)
             for link in links:
-                self._add(link, depth + 1, digest)
+                self._add(link, depth + 1, url, digest)
         return self
 
     def _state(self, url: str) -> TrapState:
         return self.states.get(registrable_domain(host_of(url)), NOTHING_LEARNED)
 
-    def _judged(self, url: str, digest: str = ""):
-        verdict = self.rules.judge(self._state(url), url, parent_digest=digest)
+    def _judged(self, url: str, parent: str = "", digest: str = ""):
+        verdict = self.rules.judge(self._state(url), url, parent=parent, parent_digest=digest)
         if verdict.action is Action.DEFER:
             self.deferred[verdict.rule] += 1
         return verdict
 
-    def _add(self, url: str, depth: int, digest: str) -> None:
+    def _add(self, url: str, depth: int, parent: str, digest: str) -> None:
         if without_session(url) in self._seen:
             return
         self._seen.add(without_session(url))
-        verdict = self._judged(url, digest)
+        verdict = self._judged(url, parent, digest)
         self.demoted[f"{verdict.rule} {registrable_domain(host_of(url))}"] += verdict.action is Action.DEMOTE
         if verdict.action is not Action.DEFER:
             heapq.heappush(self._queue, (depth + verdict.penalty, len(self._seen), depth, url))
