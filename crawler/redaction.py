@@ -12,8 +12,6 @@ from html import escape
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
-import msgspec
-
 HIDDEN = "***"
 SHORTEST = 4  # characters: to hide a shorter secret wherever it stands would tear words apart
 UNMISTAKABLE = 8  # characters of a login's secret: wherever it is in a URL, it is no word of the site's
@@ -51,7 +49,7 @@ class _Spelt(NamedTuple):
     every: frozenset[str]
 
 
-class Secrets(msgspec.Struct, frozen=True, array_like=True):
+class Secrets(NamedTuple):
     """What a process has learned, for one that it starts."""
 
     known: tuple[str, ...] = ()
