@@ -1,6 +1,7 @@
 """What holds for every test: loopback only, nothing left behind; and the engines that tests share."""
 
 import asyncio
+import functools
 import inspect
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis.utils
 from hypothesis import settings
 
 from crawler import process_tuning, redaction
@@ -39,6 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # A worker has a million objects once it knows all tests: to look at all of them again and again takes a tenth of its
 # time.
 process_tuning.delay_gc()
+# It parses a file for each connection, a millisecond: a tenth of the time of tests of small crawls.
+redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
 
 
 def pytest_collection_finish() -> None:

@@ -5,6 +5,7 @@ of its length. What people write runs on RE2 (crawler/settings/expressions.py).
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +54,7 @@ ALLOWED = {
 }
 
 
+@cache
 def imported_by(file: Path) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):

@@ -57,8 +57,10 @@ class Kept:
                 shutil.copytree(self.home / name, home / name)
         self.engine.flush()
         with contextlib.closing(self.engine.client()) as client:
+            pipeline = client.pipeline(transaction=False)
             for key, value in self.keys.items():
-                client.restore(key, 0, value)
+                pipeline.restore(key, 0, value)
+            pipeline.execute()
             yield Spoiled(self, home, client, [json.loads(line) for line in self.log.splitlines()])
 
 

@@ -11,7 +11,7 @@ from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import IndexReader
 from crawler.archive.items import ItemReader
 from crawler.runtime.process import VARIABLE
-from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, in_process, page, small_site
+from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, Ran, crawler, forget_apps, in_process, page, small_site
 from tests.support.processes import Nursery
 from tests.support.serving import Site, serve_resources
 
@@ -56,8 +56,8 @@ def items_in(folder: Path) -> list[str]:
 class Lab:
     """An app and a crawl in the nursery's folder; `crawl-data` is the default."""
 
-    def __init__(self, programs: Nursery, site: Site) -> None:
-        self.programs, self.site = programs, site
+    def __init__(self, programs: Nursery, site: Site, patched: pytest.MonkeyPatch) -> None:
+        self.programs, self.site, self.patched = programs, site, patched
         self.home = Path(programs.folder)
         self.write(URLS)
 
@@ -65,7 +65,11 @@ class Lab:
         (self.home / "shop.py").write_text(app)
 
     def run(self, *words: str, **env: str) -> Ran:
-        return crawler(self.programs, *words, **env)
+        """In this process, unless `env` has it killed."""
+        if env:
+            return crawler(self.programs, *words, **env)
+        forget_apps(self.patched)  # it may have been written again
+        return in_process(self.programs, *words)
 
     def crawl(self, *words: str, **env: str) -> Ran:
         return self.run("crawl", self.site.url(HOST), *QUICK, "-q", *words, **env)
@@ -85,9 +89,9 @@ class Lab:
 
 
 @pytest.fixture
-def lab(programs: Nursery) -> Iterator[Lab]:
+def lab(programs: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     with serve_resources(small_site() | {(HOST, "/extra"): page()}) as site:
-        yield Lab(programs, site)
+        yield Lab(programs, site, monkeypatch)
 
 
 @pytest.mark.processes
@@ -214,12 +218,14 @@ def test_kill_9_at_any_step_and_the_same_command_again_gives_what_one_run_gives(
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(900)
-def test_five_thousand_pages_killed_five_times_have_the_items_of_a_fresh_crawl(programs: Nursery) -> None:
+def test_five_thousand_pages_killed_five_times_have_the_items_of_a_fresh_crawl(
+    programs: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"/p{n}" for n in range(5_000)]
     web = {(HOST, name): page(f"{name}/x") for name in names} | {(HOST, "/"): page(*names), (HOST, "/extra"): page()}
     quick = ("--depth", "1", "--concurrency-per-queue", "16")
     with serve_resources(web) as site:
-        lab = Lab(programs, site)
+        lab = Lab(programs, site, monkeypatch)
         lab.crawl_all(*quick)
         lab.write(FOLLOWS)
         for where in ("page#700", "page#4300", "begun#1", "line#2500", "counted#1"):

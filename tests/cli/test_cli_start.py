@@ -14,10 +14,15 @@ from crawler.engine.embedded import packaged_binary
 from tests.cli.cli_lab import crawler
 from tests.support.processes import Nursery
 
-LOADED = (
-    "import sys; from crawler.cli.main import main\n"
-    "try: main(sys.argv[1:])\nexcept SystemExit: pass\nprint('loaded', *sorted(sys.modules))"
-)
+LOADED = """
+import sys
+from crawler.cli.main import main
+for line in sys.argv[1:]:
+    before = set(sys.modules)
+    try: main(line.split("\\t"))
+    except SystemExit: pass
+    print("loaded", line, *sorted(set(sys.modules) if line == sys.argv[1] else set(sys.modules) - before), sep="\\t")
+"""
 ENDING = """
 import atexit, threading, time
 from crawler.cli import main as line
@@ -50,11 +55,15 @@ CRAWLING = (  # what only a crawl needs: together half a second and more
 )  # fmt: skip
 
 
-def loaded(programs: Nursery, *arguments: str) -> set[str]:
-    """The modules that a command has imported when it is done."""
-    command = [sys.executable, "-c", LOADED, *arguments]
-    ran = subprocess.run(command, env=programs.environment, capture_output=True, text=True, check=True)
-    return set(ran.stdout.splitlines()[-1].split()[1:])
+def loaded(programs: Nursery, *commands: tuple[str, ...]) -> dict[str, set[str]]:
+    """The modules that a process has imported when a command is done, and those that each later one adds."""
+    lines = ["\t".join(command) for command in commands]
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED, *lines], env=programs.environment, capture_output=True, text=True, check=True
+    )
+    said = [line.split("\t") for line in ran.stdout.splitlines() if line.startswith("loaded\t")]
+    assert len(said) == len(commands), ran.stdout
+    return {" ".join(command): set(words[1 + len(command) :]) for command, words in zip(commands, said, strict=True)}
 
 
 def test_no_garbage_is_looked_for_until_a_program_is_imported_and_seldom_from_then_on(programs: Nursery) -> None:
@@ -63,15 +72,14 @@ def test_no_garbage_is_looked_for_until_a_program_is_imported_and_seldom_from_th
 
 
 def test_help_and_version_import_no_library_of_the_crawl_or_the_engine(programs: Nursery) -> None:
-    for option in ("--help", "--version"):
-        found = loaded(programs, option)
+    for found in loaded(programs, ("--help",), ("--version",)).values():
         assert not found & {*ENGINE, *CRAWLING}
         assert not {name for name in found if name.startswith("crawler.cli.parse_")}
 
 
 def test_the_options_of_a_command_import_no_library_of_the_crawl_or_the_engine(programs: Nursery) -> None:
-    for name in COMMANDS:
-        assert not loaded(programs, name, "--bogus") & {*ENGINE, *CRAWLING}, name
+    for command, modules in loaded(programs, *((name, "--bogus") for name in COMMANDS)).items():
+        assert not modules & {*ENGINE, *CRAWLING}, command
 
 
 def test_what_a_command_runs_is_there() -> None:
@@ -95,9 +103,9 @@ def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(prog
     """The embedded engine is started by each, so its start imports nothing of it either."""
     folder = ("--dir", str(tmp_path / "crawl"))
     assert crawler(programs, "seed", "http://a.test/", *folder).code == 0
-    for command in (("stats",), ("seeds",), ("dead", "list")):
-        modules = loaded(programs, *command, *folder)
-        assert "redis" in modules, "it asked the engine"
+    first, *_ = found = loaded(programs, *((*words, *folder) for words in (("stats",), ("seeds",), ("dead", "list"))))
+    assert "redis" in found[first], "it asked the engine"
+    for command, modules in found.items():
         assert sorted(modules & set(CRAWLING)) == [], command
 
 

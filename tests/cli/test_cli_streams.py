@@ -38,7 +38,17 @@ def shell(programs: Nursery, redirections: str, *arguments: str) -> Ran:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("closed", ["0", "1", "2", "01", "02", "12", "012", "0 -n 2", "012 -n 2"])
+@pytest.mark.parametrize(
+    "closed",  # pairs are between what is tried: each alone, and all
+    [
+        "0",
+        "1",
+        "2",
+        "012",
+        "012 -n 2",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("01", "02", "12", "0 -n 2")),
+    ],
+)
 def test_a_crawl_with_closed_streams_crawls(programs: Nursery, closed: str) -> None:
     closed, *instances = closed.split()
     redirections = " ".join(f"{number}>&-" for number in closed)
@@ -74,8 +84,16 @@ def test_a_crawl_whose_output_is_full_ends_and_says_so(programs: Nursery, output
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("instances", [(), ("-n", "2")], ids=["alone", "supervised"])
-@pytest.mark.parametrize("verbose", [(), ("-vv",)], ids=["plain", "verbose"])
+@pytest.mark.parametrize(
+    ("instances", "verbose"),
+    [
+        ((), ()),
+        (("-n", "2"), ("-vv",)),
+        pytest.param((), ("-vv",), marks=pytest.mark.slow),  # the two above have both
+        pytest.param(("-n", "2"), (), marks=pytest.mark.slow),
+    ],
+    ids=["alone", "supervised verbose", "alone verbose", "supervised"],
+)
 def test_messages_that_cannot_be_written_do_not_stop_a_crawl(
     programs: Nursery, instances: tuple[str, ...], verbose: tuple[str, ...]
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.engine import Engine
 from tests.support.serving import serve_resources
 
 ALL, AT_ONCE = 1_000, 25
-FAST, MENDED_EVERY = 40, 17
+FAST, MENDED_EVERY = 20, 17
 
 
 async def test_whatever_file_is_damaged_exports_and_audit_are_right_or_name_it(tmp_path: Path, engine: Engine) -> None:

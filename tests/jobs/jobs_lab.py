@@ -24,7 +24,6 @@ from crawler.settings import Settings
 from crawler.views import jobs
 from crawler.worker import runs as runs_of_jobs
 from tests.crawl.harness import entries_of, lab_names, settings_of
-from tests.frontier.raw import dump
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import Site, serve_resources
@@ -87,12 +86,12 @@ class Lab:
 
     async def _is_clean(self) -> bool:
         with contextlib.closing(self.engine.client()) as client:
-            whole = dump(client, "{main:*")
+            keys = client.keys("{main:*")
         runs = [
-            key for key in whole if b":touched:" in key or b":roots:" in key or key.endswith((b":runs", b":closing"))
+            key for key in keys if b":touched:" in key or b":roots:" in key or key.endswith((b":runs", b":closing"))
         ]
         mine = job_id("default", NAME).encode()
-        named = [key for key in whole if mine + b"." in key and not key.endswith(KEPT)]
+        named = [key for key in keys if mine + b"." in key and not key.endswith(KEPT)]
         return not runs and not named
 
 

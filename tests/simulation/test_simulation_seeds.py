@@ -1,11 +1,11 @@
-"""Seeds 0 to 99, the first 10 of them fast; see docs/internals/simulation.md."""
+"""Seeds 0 to 99, the first 4 of them fast; see docs/internals/simulation.md."""
 
 import pytest
 
 from tests.simulation.seeds import nothing_is_broken_by
 from tests.simulation.wire import RealEngine
 
-FAST, *SLOW = range(6), range(6, 40), range(40, 70), range(70, 100)
+FAST, *SLOW = range(4), range(4, 40), range(40, 70), range(70, 100)
 
 
 @pytest.mark.timeout(600)  # thirty seeds take 40 s on a quiet machine
