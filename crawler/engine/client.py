@@ -396,19 +396,19 @@ class Engine:
             return [error] * len(calls)
 
     async def is_confirmed(self) -> bool:
-        """Does a replica have what was written for people? Waits for at most half a second; True where there is none,
-        and for an engine that is one server.
-        """
+        """Does a replica have what was written for people? Waits for about half a second; True where there is none."""
         touched, self._touched = self._touched, set()
-        if not isinstance(self._servers, Cluster) or not touched:
+        if not touched:
             return True
         with contextlib.suppress(EngineError), _translated():
-            return await self._servers.replicated(touched, wait_ms=WAIT_MS) == touched
+            if isinstance(self._servers, Cluster):
+                return await self._servers.replicated(touched, wait_ms=WAIT_MS) == touched
+            return not await self._servers.confirm(touched, 0.0)
         return False
 
     def _note_written(self, commands: Sequence[tuple[Any, ...]]) -> None:
-        if self.is_cluster and self.patience_s:
-            writes = (c for c in commands if not self._is_read(c))
+        if self.patience_s and (self.is_cluster or not self._touched):
+            writes = (c for c in commands if len(c) > 1 and not self._is_read(c))
             keys = (_text(c[3 if c[0] == "FCALL" else 1]) for c in writes)
             by_shard = {self._servers.shard_of(key): key for key in keys}
             known = {self._servers.shard_of(key) for key in self._touched}

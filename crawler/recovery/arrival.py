@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import secrets
 import shutil
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -27,6 +28,8 @@ from crawler.recovery.side import Side
 from crawler.rules.text import Meter
 
 LISTINGS_MAX = 5  # of all keys of the target, while its primaries fail
+BY = b"by"  # a field beside the groups: the command that goes on now
+COMMAND_ID_BYTES = 6
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,6 +55,8 @@ class Arrival:
         self._from = came_from
         self.done: dict[int, str] = {}
         self.alone: set[str] = set()
+        self._move = ""
+        self._command = secrets.token_hex(COMMAND_ID_BYTES)
         self._keys: dict[int, int] = {}  # by group that was written since this process began
         self._proven: set[int] = set()
         self._wrong_at: dict[int, tuple[str, str]] = {}  # where a group was not as it had been written
@@ -107,10 +112,27 @@ class Arrival:
             await self._clear()
             await side.replace(raw, arriving)
         await self._check_mark(move)
+        self._move = move
+        await engine.command("HSET", side.keys.moving, BY, self._command)
         await self._confirm([CRAWL_WIDE])
         found = await engine.command("HGETALL", side.keys.moving)
-        self.done = {int(group): digest.decode() for group, digest in pairs_of(found)}
+        self.done = {int(group): digest.decode() for group, digest in pairs_of(found) if group != BY}
         return True
+
+    async def _check_alone(self) -> None:
+        """Raises ConflictError when another command has gone on with this: it may have ended it, and what this one
+        writes would be written over what the crawl has done since.
+        """
+        engine, keys = self.side.engine, self.side.keys
+        by = await engine.command("HGET", keys.moving, BY)
+        if by is None:  # it is done, or its primary failed
+            await self._check_mark(self._move)
+            await engine.command("HSETNX", keys.moving, BY, self._command)
+            by = await engine.command("HGET", keys.moving, BY)
+        if by != self._command.encode():
+            raise ConflictError(
+                f"another command goes on with what this one brings to {self.side.place}: wait until it has ended"
+            )
 
     async def _check_mark(self, move: str) -> bytes:
         """What is in the place of the record: the mark of this move. Raises ConflictError for anything else."""
@@ -132,6 +154,7 @@ class Arrival:
         await engine.command("HDEL", keys.crawl, "marked")
 
     async def write(self, group: int, entries: Sequence[Entry]) -> None:
+        await self._check_alone()
         await write_entries(self.side.engine, self.side.keys, group, entries)
 
     async def note(self, group: int, read: Digest) -> None:
@@ -146,6 +169,7 @@ class Arrival:
             await self._drop(group, names)
 
     async def _drop(self, group: int, names: KeyNames) -> None:
+        await self._check_alone()
         await drop_entries(self.side.engine, self.side.keys, group, names.of(group))
         self._proven.discard(group)
 
@@ -198,6 +222,7 @@ class Arrival:
         side, arrived = self.side, _with_move(was, move)
         while await side.raw() != arrived:
             seen = await self._check_mark(move)
+            await self._check_alone()
             if side.engine.is_cluster:  # all partitions have their marks
                 await side.engine.command("HSET", side.keys.crawl, "marked", 1)
             await side.replace(seen, arrived)

@@ -12,6 +12,7 @@ A payload is msgpack in zstd, one of
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import struct
@@ -61,18 +62,35 @@ class BackupWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.is_stream = path == STDOUT
-        self._open_path = path.with_name(path.name + ".open")
         if self.is_stream:
             self._file = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
             self._write(MAGIC)
             return
-        if path.exists():
-            raise UsageError(f"{path} exists: name another file")
+        self._check_new()
+        self._open_path = path.with_name(path.name + ".open")
         try:
-            self._file = os.fdopen(open_private(self._open_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
+            self._file = os.fdopen(open_private(self._open_path, os.O_WRONLY | os.O_CREAT), "wb")
         except OSError as error:
             raise ArchiveError(f"can't write {path}: {error.strerror}") from None
-        self._write(MAGIC)
+        try:
+            self._lock()
+            self._check_new()  # another one may just have ended, and this be its file
+        except UsageError:
+            self._file.close()
+            raise
+        self.again()  # what one that was killed has left is there
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another backup is being written to {self.path}: name another file") from None
+        except OSError:
+            pass  # a file system without locks
+
+    def _check_new(self) -> None:
+        if self.path.exists():  # a folder, too
+            raise UsageError(f"{self.path} exists: name another file")
 
     def _write(self, data: bytes) -> None:
         try:

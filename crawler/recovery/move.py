@@ -101,6 +101,9 @@ class Departure:
         """Raises ConflictError when the mark is not there any more."""
         raw = await self.side.raw()
         if raw != _encode(mark):
+            there = mark_in(raw) if raw else None
+            if there and there.is_done and there.move == mark.move:  # by another command
+                raise _arrived(self._to)
             raise ConflictError(
                 f"the mark of this move is gone from {self.side.place}: the move was taken back, or that engine was "
                 f"set back to an older state. Remove what is in {self._to}, and move again"

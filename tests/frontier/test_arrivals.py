@@ -204,6 +204,56 @@ async def test_a_record_that_is_lost_after_a_move_was_killed_is_written_again(la
     assert [await opened(lab.here), await opened(lab.there)] == [False, True]
 
 
+# Two commands bring the same.
+
+
+@pytest.mark.parametrize("how", ["move", "restore"])
+@pytest.mark.parametrize("moment", ["between-groups", "before-it-is-read-back"])
+async def test_a_command_that_is_overtaken_writes_nothing_more(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str, moment: str
+) -> None:
+    """The second one goes on, and ends; then the crawl goes on there. What the first one read is old by then."""
+    file = lab.folder / "m.backup"
+    await back_up(lab.here, file, MEMBERSHIP)
+
+    async def bring() -> None:
+        if how == "move":
+            await lab.move()
+        else:
+            await restore(file, Arrival(lab.there, "m.backup"))
+
+    async def overtake() -> None:
+        await bring()
+        for partition in range(PARTITIONS):  # the crawl goes on
+            await lab.there.engine.command("HSET", lab.there.keys.meta(partition), "added", 77)
+
+    at(moment, monkeypatch, lab.there, overtake)
+    with pytest.raises(ConflictError, match=r"another command goes on|was changed at this moment"):
+        await bring()
+    metas = [lab.there.keys.meta(partition) for partition in range(PARTITIONS)]
+    found = await lab.there.engine.commands([("HGET", meta, "added") for meta in metas])
+    assert set(found) == {b"77"}
+    assert await opened(lab.there)
+
+
+async def test_a_move_that_another_command_has_ended_says_that_it_has_arrived(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not that what has arrived should be removed."""
+    check, left = Departure.check, [1]
+
+    async def overtaken(self: Departure, mark: Mark) -> None:
+        if left:
+            left.clear()
+            await lab.move()
+        await check(self, mark)
+
+    monkeypatch.setattr(Departure, "check", overtaken)
+    with pytest.raises(ConflictError, match="the crawl has arrived at b"):
+        await lab.move()
+    assert [await opened(lab.here), await opened(lab.there)] == [False, True]
+
+
 # What stands at either end.
 
 

@@ -70,10 +70,28 @@ async def test_a_replica_that_comes_back_in_time_is_waited_for(server: Engine, p
     assert await waiting == []
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_people_are_told_whether_the_replica_of_a_server_has_what_they_wrote(
+    server: Engine, pair: Any, answers: bool
+) -> None:
+    assert await server.confirm(["a"]) == []  # its replica follows
+    assert await server.is_confirmed()  # nothing was written
+    os.kill(pair[1].pid, signal.SIGCONT if answers else signal.SIGSTOP)
+    try:
+        await server.command("SET", "a", 1)
+        await server.command("GET", "a")
+        assert await server.is_confirmed() is answers
+        assert await server.is_confirmed()  # it is said once
+    finally:
+        os.kill(pair[1].pid, signal.SIGCONT)
+
+
 async def test_a_server_without_a_replica_is_neither_named_nor_waited_for(engine: Any) -> None:
     alone = Engine(engine.url, library(), call_timeout_s=CALL_S)
     try:
         assert await alone.confirm(["a"]) == []
+        await alone.command("SET", "a", 1)
+        assert await alone.is_confirmed()
     finally:
         await alone.close()
 

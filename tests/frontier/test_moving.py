@@ -334,6 +334,29 @@ def test_a_full_disk_leaves_no_part_of_a_backup(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+def test_two_backups_into_one_file_are_one_and_a_refusal(tmp_path: Path) -> None:
+    path = tmp_path / "m.backup"
+    (tmp_path / "m.backup.open").write_bytes(b"the part of one that was killed" * 100)
+    first = backup.BackupWriter(path)
+    with pytest.raises(UsageError, match="another backup is being written"):
+        backup.BackupWriter(path)
+    first.add("end", 0)
+    first.finish()
+    whole = path.read_bytes()
+    with pytest.raises(UsageError, match="exists: name another file"):
+        backup.BackupWriter(path)
+    assert path.read_bytes() == whole
+    assert whole.startswith(backup.MAGIC)
+    assert b"killed" not in whole
+    assert [one.name for one in tmp_path.iterdir()] == ["m.backup"]
+
+
+@pytest.mark.parametrize("name", [".", "", "/"])
+def test_a_folder_is_not_a_name_of_a_backup(name: str) -> None:
+    with pytest.raises(UsageError, match="name another file"):
+        backup.BackupWriter(Path(name))
+
+
 async def test_a_backup_of_a_crawl_that_changes_meanwhile_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = backup.read_entries
 
