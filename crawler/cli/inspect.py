@@ -110,7 +110,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
     waiting, ahead = await waits_for(crawl, members), jobs_ahead(members)
     held = sum(m.held_pages for m in members), sum(m.held_links for m in members)
     overrides, quota_reached = await crawl.operator.overrides(), await crawl.crawls.quota_reached()
-    is_paused, logins = overrides.is_paused, overrides.logins_by_site
+    is_paused, logins = overrides.is_paused, overrides.logins
     if arguments.json:
         counted = {"domains": found.domains, "in_flight": found.in_flight, "paused": is_paused}
         counted |= {"jobs": msgspec.to_builtins(ahead), "logins": sum(one.logins for one in logins.values())}

@@ -56,7 +56,7 @@ class OverrideKind(StrEnum):
     LEAST = "least"
     WEIGHT = "weight"  # of a user, not of a domain
     LOGIN = "login"  # why the login failed for which a domain is blocked: a text
-    LOGINS = "logins"  # a note of the logins of a session, "DOMAIN NAME": a LoginRecord
+    LOGINS = "logins"  # a note of the logins of a domain: a LoginRecord
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     boosts: Mapping[str, int] = msgspec.field(default_factory=dict)
     weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     login_failures: Mapping[str, str] = msgspec.field(default_factory=dict)  # of blocked domains
-    logins: Mapping[str, LoginRecord] = msgspec.field(default_factory=dict)  # by "DOMAIN NAME", of a session
+    logins: Mapping[str, LoginRecord] = msgspec.field(default_factory=dict)
 
     @property
     def is_paused(self) -> bool:
@@ -83,17 +83,6 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     def has(self, domain: str) -> bool:
         """Does any command hold for this domain?"""
         return any(domain in some for some in (self.paused, self.blocked, self.delays_ms, self.boosts))
-
-    @property
-    def logins_by_site(self) -> dict[str, LoginRecord]:
-        """The logins of all sessions of a domain: their number, and which paths end them."""
-        found: dict[str, LoginRecord] = {}
-        for session, one in sorted(self.logins.items()):
-            site = session.partition(" ")[0]
-            known = found.get(site, LoginRecord())
-            ends = tuple(dict.fromkeys((*known.ends, *one.ends)))
-            found[site] = LoginRecord(logins=known.logins + one.logins, ends=ends)
-        return found
 
     def stop_of(self, domain: str) -> str:
         """The reason for which the queues of a domain are stopped, or ""."""
@@ -159,14 +148,14 @@ class OverrideStore:
         """Note why the login of a domain failed, which is blocked for that."""
         await self._engine.command("HSET", self._keys.overrides, _name(OverrideKind.LOGIN, domain), why[:WHY_MAX])
 
-    async def login_record(self, session: str) -> LoginRecord:
-        """What is known of the logins of a session, "DOMAIN NAME"."""
-        raw = await self._engine.command("HGET", self._keys.overrides, _name(OverrideKind.LOGINS, session))
+    async def login_record(self, domain: str) -> LoginRecord:
+        """What is known of the logins of a domain."""
+        raw = await self._engine.command("HGET", self._keys.overrides, _name(OverrideKind.LOGINS, domain))
         return msgspec.json.decode(raw, type=LoginRecord) if raw else LoginRecord()
 
-    async def note_logins(self, session: str, record: LoginRecord) -> None:
-        """Note the logins of a session."""
-        name = _name(OverrideKind.LOGINS, session)
+    async def note_logins(self, domain: str, record: LoginRecord) -> None:
+        """Note the logins of a domain."""
+        name = _name(OverrideKind.LOGINS, domain)
         await self._engine.command("HSET", self._keys.overrides, name, msgspec.json.encode(record))
 
     async def cancel(self, kind: OverrideKind, domain: str) -> bool:

@@ -67,14 +67,14 @@ def _is_own_port(parts: UrlParts) -> bool:
 
 # How often a site is logged in to. Each login may count against the account, and sites that end sessions have no end.
 
-LOGINS_AN_HOUR = 20  # of a session
+LOGINS_AN_HOUR = 20  # of a site, without the first one of each session that a request named
 HOUR_MS = 3_600_000
 FULL_HOURS_MAX = 3  # in which that was reached, one after another
 ENDS_MAX = 20  # paths that are kept
 
 
 class LoginRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The logins of a session, as the engine keeps them. Times are of the clock of its partition, ms."""
+    """The logins of a site, as the engine keeps them. Times are of the clock of its partition, ms."""
 
     logins: int = 0  # forms that were sent, ever
     recent_ms: tuple[int, ...] = ()  # when, of the last hour
@@ -82,8 +82,10 @@ class LoginRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     full_ms: int = 0  # when the last of these began
     ends: tuple[str, ...] = ()  # paths that end sessions, as `paths_of` has them
 
-    def counted(self, now_ms: int) -> "LoginRecord":
-        """With one more."""
+    def counted(self, now_ms: int | None) -> "LoginRecord":
+        """With one more; None: it does not count towards the limit."""
+        if now_ms is None:
+            return replace(self, logins=self.logins + 1)
         recent = (*self._recent(now_ms), now_ms)
         return replace(self, logins=self.logins + 1, recent_ms=recent[-LOGINS_AN_HOUR:])
 

@@ -13,7 +13,9 @@ from crawler.errors import NotMetError, UsageError
 from crawler.frontier.codec import DeadLetter, FailedAttempt
 from crawler.frontier.operator import Actor
 from crawler.frontier.restore import StoredLetter
-from crawler.model import GET, RefusalReason
+from crawler.model import GET, FailureKind, RefusalReason
+from crawler.rules.logins import paths_of
+from crawler.rules.urls import host_of, registrable_domain
 from crawler.terminal.text import counted, facts, moment, number, table
 from crawler.views.commands import alone_text
 from crawler.views.report import named, request_text
@@ -207,11 +209,28 @@ async def dead_letter(crawl: OpenCrawl, wanted: LetterFilter) -> Letter:
 
 
 async def retry(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = None, actor: Actor) -> LetterChange:
-    """Put URLs back into their queues, with all their attempts. Raises UsageError for a URL without a dead letter."""
+    """Put URLs back into their queues, with all their attempts; their paths do not count as ending sessions any more.
+    Raises UsageError for a URL without a dead letter.
+    """
     await _check_and_log(crawl, wanted, actor, "dead retry", limit)
-    n = sum([await crawl.letters.requeue(some) async for some in _found(crawl, wanted, limit)])
+    n = 0
+    async for some in _found(crawl, wanted, limit):
+        await _acquit(crawl, [one.letter.url for one in some if one.letter.reason == FailureKind.ENDS_SESSION])
+        n += await crawl.letters.requeue(some)
     ended = ": no such dead letter, or the run has ended" if wanted.run and not n else ""
     return await _changed(crawl, n, f"{counted(n, 'URL')} put back{ended or (await alone_text(crawl) if n else '')}")
+
+
+async def _acquit(crawl: OpenCrawl, urls: Sequence[str]) -> None:
+    """Take the paths of these off the lists of those that end sessions, or none of them would be requested."""
+    paths: dict[str, set[str]] = {}
+    for url in urls:
+        paths.setdefault(registrable_domain(host_of(url)), set()).update(paths_of(url))
+    for site, those in paths.items():
+        record = await crawl.operator.book.login_record(site)
+        ends = tuple([path for path in record.ends if path not in those])
+        if ends != record.ends:
+            await crawl.operator.book.note_logins(site, msgspec.structs.replace(record, ends=ends))
 
 
 async def purge(crawl: OpenCrawl, wanted: LetterFilter, *, limit: int | None = None, actor: Actor) -> LetterChange:

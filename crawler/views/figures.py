@@ -61,7 +61,7 @@ def domain_view(
 ) -> DomainView:
     """Put together what is known of a domain at a time of the wall clock. `began_s`: since when instances run."""
     in_flight = min(busy.in_flight, stats.claimed) if busy and stats.owner else (0 if not stats.claimed else None)
-    logins = overrides.logins_by_site.get(registrable_domain(stats.domain)) if overrides.logins else None
+    logins = overrides.logins.get(registrable_domain(stats.domain)) if overrides.logins else None
     error = busy if busy and now_s - busy.last_error_at <= ERROR_SHOWN_S else None
     state = _state_of(stats, in_flight, is_paused=overrides.is_paused)
     return DomainView(

@@ -64,7 +64,7 @@ async def summary(
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
-    lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins_by_site) else []
+    lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins) else []
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
     lines += [
         f"{site}: {_not_in(crawl, site, why)}" for site, why in sorted(overrides.login_failures.items())[:SEEDS_SHOWN]

@@ -96,11 +96,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class LoginBook(Protocol):
-    """Keeps the records of sessions, "DOMAIN NAME", in the engine. Raises EngineError."""
+    """Keeps the records of sites in the engine. Raises EngineError."""
 
-    async def login_record(self, session: str) -> LoginRecord: ...
+    async def login_record(self, site: str) -> LoginRecord: ...
 
-    async def note_logins(self, session: str, record: LoginRecord) -> None: ...
+    async def note_logins(self, site: str, record: LoginRecord) -> None: ...
 
 
 class Logins:
@@ -128,7 +128,7 @@ class Logins:
         self._tries: dict[str, int] = {}
         self._busy: set[str] = set()
         self._stopped_ms: dict[str, int] = {}  # by site
-        self._records: dict[tuple[str, int], LoginRecord] = {}  # by session and epoch
+        self._records: dict[tuple[str, int], LoginRecord] = {}  # by site and epoch
         self._losses = SessionLosses()
         self._led_to: dict[str, str] = {}  # by site: where its login page redirects to
         self._judge_failures: set[str] = set()  # by function: told
@@ -350,13 +350,16 @@ class Logins:
     # --- the pages of a session ---
 
     def watch(self, session: Session) -> Watch:
-        record = self._records.get((session.key, session.epoch))
+        record = self._records.get((session.site, session.epoch))
         return self._losses.watch(session.site, session.name, session.epoch, record.ends if record else ())
 
     async def fate_of(self, claim: Claim, session: Session) -> Fate | None:
         """How a claim ends without a request; None for most. Raises EngineError."""
         await self._record(session)
-        return self._losses.fate_of(claim, self.watch(session))
+        watch = self.watch(session)
+        if watch.paths.ending(claim.url):
+            await self._fresh_record(session)
+        return self._losses.fate_of(claim, watch)
 
     def must_log_in(self, session: Session, claim: Claim) -> bool:
         """Is this turn for the login, or to find out whether it holds?"""
@@ -435,6 +438,8 @@ class Logins:
             self._lose(session)
         record, ends = await self._record(session), tuple(watch.paths.ends)
         if record.ends != ends:
+            record = await self._fresh_record(session)
+            ends = tuple(watch.paths.ends)
             log.warning("session.ended_by", extra={"site": session.site, "paths": list(ends)})
             await self._keep(session, replace(record, ends=ends))
         return TRY_AGAIN_MS if seen is None and watch.check is not None else 0
@@ -450,21 +455,28 @@ class Logins:
     # --- how often ---
 
     async def _record(self, session: Session) -> LoginRecord:
-        key = session.key, session.epoch
-        record = self._records.get(key)
-        if record is None:
-            record = self._records[key] = await self._book.login_record(session.key)
-            if len(self._records) > RECORDS_MAX:
-                del self._records[next(iter(self._records))]
+        record = self._records.get((session.site, session.epoch))
+        return await self._fresh_record(session) if record is None else record
+
+    async def _fresh_record(self, session: Session) -> LoginRecord:
+        """As the engine has it: `dead retry` takes paths off the list of those that end sessions."""
+        key = session.site, session.epoch
+        before, record = self._records.get(key), await self._book.login_record(session.site)
+        self._records[key] = record
+        if len(self._records) > RECORDS_MAX:
+            del self._records[next(iter(self._records))]
+        if before is not None:
+            for path in set(before.ends).difference(record.ends):
+                self.watch(session).paths.take_off(path)
         return record
 
     async def _keep(self, session: Session, record: LoginRecord) -> None:
-        self._records[session.key, session.epoch] = record
-        await self._book.note_logins(session.key, record)
+        self._records[session.site, session.epoch] = record
+        await self._book.note_logins(session.site, record)
 
     async def wait_ms(self, session: Session, attempt: Attempt) -> int:
         """How long a login that begins now has to wait; below 0: for ever. Raises EngineError, NotEntitledError."""
-        if attempt.is_check or attempt.may_begin:
+        if attempt.is_check or attempt.may_begin or session.is_new:
             return 0
         record, now_ms = await self._record(session), self._sessions.now_ms(session)
         wait_ms = record.wait_ms(now_ms)
@@ -486,8 +498,9 @@ class Logins:
     async def count(self, session: Session, attempt: Attempt) -> None:
         """A form is about to be sent. Raises EngineError, NotEntitledError."""
         if attempt.is_sent and not attempt.is_counted:
-            record = (await self._record(session)).counted(self._sessions.now_ms(session))
-            await self._keep(session, record)
+            record = await self._fresh_record(session)
+            now_ms = None if session.is_new else self._sessions.now_ms(session)
+            await self._keep(session, record.counted(now_ms))
             attempt.is_counted = True
 
 

@@ -13,6 +13,9 @@ twice, right after a login, wants more.
 What was answered since the last good page before a loss is suspect, by its paths. URLs of such a path are requested
 alone, between two checks, so that it is sure whether the session ended with one. Paths that sessions survive are not
 suspect any more; of those with several URLs that end sessions, no other one is requested.
+
+Sessions that end by themselves after a few requests look the same, wherever they end. So before the first path of a
+site is blamed, a page that only the session gets is requested LONG_ANSWERS times in a row, and has to come each time.
 """
 
 from collections import OrderedDict, deque
@@ -35,6 +38,7 @@ PAGES_MAX = 4  # of a check
 PUBLIC_MAX = 64  # pages that anybody gets
 PATHS_MAX = 4096  # of a site: of each kind
 TRIES_MAX = 3  # checks that are not answered
+LONG_ANSWERS = 8  # where a session does not come to so many, it may have ended by itself, with any URL
 PATH_STRIKES, FOLDER_STRIKES = 2, 3  # URLs that end sessions, after which no other one of a path is requested
 Value = TypeVar("Value")
 
@@ -71,6 +75,7 @@ class Purpose(Enum):
     LOST = "lost"  # a URL led to the login
     BEFORE = "before"  # one of a suspect path is requested next
     AFTER = "after"  # one was answered
+    LENGTH = "length"  # several URLs seem to end sessions, and it is not known yet that others don't
 
 
 class Check(msgspec.Struct, kw_only=True):
@@ -85,6 +90,16 @@ class Check(msgspec.Struct, kw_only=True):
     is_alone: bool = False  # the session surely held before it
     is_anonymous: bool = False
     tries: int = 0
+    good: int = 0  # answers, where it is about the length
+
+
+class Length(Enum):
+    """What is known of how long the sessions of a site are."""
+
+    UNKNOWN = "unknown"
+    DOUBTFUL = "doubtful"  # a check of it is next
+    SHORT = "short"
+    LONG = "long"
 
 
 class Paths:
@@ -92,6 +107,7 @@ class Paths:
 
     def __init__(self, ends: Sequence[str] = ()) -> None:
         self.ends = list(ends)  # that end sessions, the newest last
+        self.length = Length.LONG if ends else Length.UNKNOWN
         self._survived: OrderedDict[str, None] = OrderedDict()  # after which a session surely held
         self._suspect: OrderedDict[str, None] = OrderedDict()
         self._strikes: OrderedDict[str, set[str]] = OrderedDict()  # path -> fingerprints of URLs that ended sessions
@@ -118,16 +134,48 @@ class Paths:
             if path in self._survived or path in self.ends:
                 continue
             strikes = self._strikes.get(path, set())
-            is_folder = path.endswith("/*")
             if len(strikes) < FOLDER_STRIKES:
                 strikes = strikes | {fingerprint}
             _put(self._strikes, path, strikes, PATHS_MAX)
-            if len(strikes) >= (FOLDER_STRIKES if is_folder else PATH_STRIKES) or (is_second and not is_folder):
-                self.ends = [*self.ends[-(ENDS_MAX - 1) :], path]
+            if is_second and not path.endswith("/*"):
+                self._blame(path)
+        enough = list(filter(self._has_enough, paths_of(url)))
+        if self.length is Length.LONG:
+            for path in enough:
+                self._blame(path)
+        elif self.length is Length.UNKNOWN and enough:
+            self.length = Length.DOUBTFUL
 
-    def ending(self, url: str) -> str:
-        """The path of a URL that ends sessions; "" for most."""
-        return next((path for path in paths_of(url) if path in self.ends), "") if self.ends else ""
+    def has_strikes(self, url: str, *, with_folder: bool = True) -> bool:
+        """Has a session surely ended with a URL of the same path?"""
+        return any(path in self._strikes for path in paths_of(url) if with_folder or not path.endswith("/*"))
+
+    def _has_enough(self, path: str) -> bool:
+        least = FOLDER_STRIKES if path.endswith("/*") else PATH_STRIKES
+        return len(self._strikes.get(path, ())) >= least and path not in self._survived and path not in self.ends
+
+    def _blame(self, path: str) -> None:
+        self.ends = [*self.ends[-(ENDS_MAX - 1) :], path]
+
+    def are_long(self) -> None:
+        """A session came to LONG_ANSWERS."""
+        self.length = Length.LONG
+        for path in list(filter(self._has_enough, self._strikes)):
+            self._blame(path)
+
+    def are_short(self) -> None:
+        """One ended before that with nothing but a page that had come well."""
+        self.length = Length.SHORT
+        self._strikes.clear()
+
+    def take_off(self, path: str) -> None:
+        """An operator does not want it to be in the list."""
+        self.ends = [one for one in self.ends if one != path]
+        self._strikes.pop(path, None)
+
+    def ending(self, url: str) -> list[str]:
+        """The paths of a URL that end sessions; none for most."""
+        return [path for path in paths_of(url) if path in self.ends] if self.ends else []
 
 
 class Watch(msgspec.Struct, kw_only=True):
@@ -173,13 +221,16 @@ class SessionLosses:
         """How a claim ends without another request; None for most."""
         if self._fates and (fate := self._fates.pop(claim.fingerprint, None)) is not None:
             return fate
-        path = watch.paths.ending(claim.url)
-        return Fate(FailureKind.ENDS_SESSION, f"not requested: {path} ends sessions") if path else None
+        paths = watch.paths.ending(claim.url)
+        return Fate(FailureKind.ENDS_SESSION, f"not requested: {paths[0]} ends sessions") if paths else None
 
     # --- answers ---
 
     def must_check(self, claim: Claim, watch: Watch) -> bool:
         """Is a check under way, or needed before this claim is requested?"""
+        if watch.check is None and watch.paths.length is Length.DOUBTFUL and not watch.open:
+            watch.paths.length = Length.UNKNOWN
+            self._begin(watch, Purpose.LENGTH, claim)
         if watch.check is None and not watch.is_fresh and watch.paths.is_suspect(claim.url):
             self._begin(watch, Purpose.BEFORE, claim)
         return watch.check is not None
@@ -187,6 +238,8 @@ class SessionLosses:
     def _begin(self, watch: Watch, purpose: Purpose, claim: Claim) -> bool:
         """Begin a check, if a page may tell."""
         pages = _pages_for_check(watch, claim.url)
+        if purpose is Purpose.LENGTH:
+            pages = [page for page in pages if not watch.paths.has_strikes(page, with_folder=False)]
         if pages:
             watch.check = Check(purpose=purpose, url=claim.url, fingerprint=claim.fingerprint, pages=pages)
         return bool(pages)
@@ -259,13 +312,17 @@ class SessionLosses:
             return check.tries >= TRIES_MAX and self._unknown(watch, check)
         if check.is_anonymous:
             if seen.sight is Sight.LOST:
-                watch.control = page
-                return self._holds(watch, check, login)
+                watch.control, check.is_anonymous = page, False
+                return check.purpose is not Purpose.LENGTH and self._holds(watch, check, login)
             _put(watch.public, page, None, PUBLIC_MAX)
             return self._next(watch, check)
         if seen.sight is Sight.LOST:
+            watch.control = page
             return self._has_ended(watch, check)
         if seen.sight is Sight.PROOF or (seen.sight is Sight.GOOD and page == watch.control):
+            check.good += 1
+            if check.purpose is Purpose.LENGTH and check.good < LONG_ANSWERS:
+                return False
             return self._holds(watch, check, login)
         if seen.sight is Sight.GOOD:
             check.is_anonymous = True
@@ -296,7 +353,10 @@ class SessionLosses:
         return True
 
     def _holds(self, watch: Watch, check: Check, login: int) -> bool:
-        self._sure(watch, check.url if check.purpose is not Purpose.BEFORE else "")
+        if check.purpose is Purpose.LENGTH:
+            watch.paths.survived(check.pages[0])
+            watch.paths.are_long()
+        self._sure(watch, check.url if check.purpose in (Purpose.LOST, Purpose.AFTER) else "")
         watch.check = None
         if check.is_second:
             self._decide(check, FailureKind.LOGIN_REQUIRED, f"{check.why}, though the session holds")
@@ -305,7 +365,9 @@ class SessionLosses:
         return False
 
     def _has_ended(self, watch: Watch, check: Check) -> bool:
-        if check.purpose is Purpose.AFTER or check.is_alone:
+        if check.purpose is Purpose.LENGTH:
+            watch.paths.are_short()
+        elif check.purpose is Purpose.AFTER or check.is_alone:
             watch.paths.strike(check.url, check.fingerprint, is_second=check.is_second)
             if check.is_second:
                 self._decide(check, FailureKind.ENDS_SESSION, f"the session ended with it twice ({check.why})")
@@ -325,9 +387,12 @@ class SessionLosses:
 
 
 def _pages_for_check(watch: Watch, url: str) -> list[str]:
-    """That came well, and that may tell whether the session holds; not the one that led to the login."""
+    """That came well, and that may tell whether the session holds; not the one that led to the login. Those that may
+    end sessions themselves come last.
+    """
     pages = dict.fromkeys((watch.control, *reversed(watch.good), *reversed(watch.earlier)))
-    return [page for page in pages if page not in ("", url) and page not in watch.public][:PAGES_MAX]
+    fitting = [page for page in pages if page not in ("", url) and page not in watch.public]
+    return sorted(fitting, key=watch.paths.has_strikes)[:PAGES_MAX]
 
 
 def _put(known: OrderedDict[str, Value], key: str, value: Value, most: int = FATES_MAX) -> None:

@@ -59,6 +59,11 @@ class Session(msgspec.Struct, kw_only=True):
     def key(self) -> str:
         return f"{self.site} {self.name}"
 
+    @property
+    def is_new(self) -> bool:
+        """Is its next login the first of a session that a request named? How many there are, people decide."""
+        return bool(self.name) and not self.login
+
 
 class Seal:
     """Encrypts and authenticates with a key that people gave, bound to what the content is of."""

@@ -4,7 +4,6 @@ A row has the page, what is set and pressed, and what is sent, or the error. `by
 gives another, the row has that, too, and why ours is another. A slow test asks Chromium again.
 """
 
-import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -18,33 +17,17 @@ from selectolax.lexbor import LexborHTMLParser
 from crawler.content import form_values
 from crawler.content.charset import CODECS, form_bytes, name_of, with_query_in
 from crawler.content.forms import BYTES_MAX, FIELDS_MAX, Submission, filled
-from crawler.rules.urls import canonicalize, join
+from tests.content.forms_lab import SENT_S, URL, Row, base_of, sent, sent_by
 from tests.support.chromium import chromium, needs_chromium
 from tests.support.growth import LINEAR_MAX, growth
 
-URL = "http://site.test/d/page?x=1"
-Row = dict[str, Any]
 ROWS: list[Row] = [json.loads(line) for line in (Path(__file__).parent / "odd_forms.jsonl").read_text().splitlines()]
 
 
 def send(page: str, form: str = "form", values: Any = None, **options: Any) -> Submission:
     tree = LexborHTMLParser(page)
-    bases = [join(URL, node.attributes["href"] or "") or "" for node in tree.css("base[href]")]
-    given = {"url": URL, "base": bases[0] if bases else URL, "charset": "utf-8", **options}
+    given = {"url": URL, "base": base_of(tree), "charset": "utf-8", **options}
     return filled(tree, form, values or {}, **given)
-
-
-def sent(submission: Submission) -> Row:
-    """As rows have it."""
-    found: Row = {"method": submission.method, "url": submission.url}
-    if submission.method == "POST":
-        found |= {"body": submission.body.decode("latin-1"), "type": submission.content_type}
-    return without_boundary(found)
-
-
-def without_boundary(found: Row) -> Row:
-    boundary = found.get("type", "").partition("boundary=")[2]
-    return {key: value.replace(boundary, "BOUNDARY") if boundary else value for key, value in found.items()}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["note"] for row in ROWS])
@@ -200,36 +183,11 @@ async def test_chromium_sends_what_the_rows_say() -> None:
     assert not differing
 
 
-async def _sent_by(page: Any, row: Row) -> Row:
-    """What a page of the browser sends; no request leaves it."""
-    charset = row.get("charset", "utf-8")
-    answer = {"status": 200, "headers": {"content-type": f"text/html; charset={charset}"}}
-    body = form_bytes(CODECS[charset], row["form"])
-    requests: list[Any] = []
-    is_sent = asyncio.Event()
+async def _sent_by(page: Any, row: Row) -> Row | None:
+    async def submit() -> None:
+        await page.evaluate(_SUBMIT, [row.get("selector", "form"), row.get("button", "")])
 
-    async def take(route: Any) -> None:
-        if not requests:
-            await route.fulfill(body=body, **answer)
-        elif len(requests) == 1 and route.request.is_navigation_request():
-            is_sent.set()
-            await route.abort()
-        else:
-            await route.abort()
-            return
-        requests.append(route.request)
-
-    await page.route("**/*", take)
-    await page.goto(URL)
-    await page.evaluate(_SUBMIT, [row.get("selector", "form"), row.get("button", "")])
-    await is_sent.wait()
-    await page.unroute("**/*")
-    request = requests[1]
-    found = {"method": request.method, "url": canonicalize(request.url)}
-    if request.method == "POST":
-        kind = (await request.all_headers()).get("content-type", "")
-        found |= {"body": (request.post_data_buffer or b"").decode("latin-1"), "type": kind}
-    return without_boundary(found)
+    return await sent_by(page, row["form"], row.get("charset", "utf-8"), submit, wait_s=SENT_S)
 
 
 def test_a_submission_is_a_record_that_can_be_sent_on() -> None:

@@ -5,7 +5,6 @@ fields these are. What is sent comes from Chromium; where it differs on purpose,
 what Chromium sends (null: nothing). A slow test asks Chromium again.
 """
 
-import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -14,27 +13,22 @@ from typing import Any
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.content.charset import CODECS, form_bytes
+from crawler.content.charset import CODECS
 from crawler.content.forms import Submission
 from crawler.content.login_forms import filled_login, login_form
-from crawler.rules.urls import canonicalize, join
-from tests.content.test_forms import sent, without_boundary
+from tests.content.forms_lab import SENT_S, URL, Row, base_of, sent, sent_by
 from tests.support.chromium import chromium, needs_chromium
 from tests.support.growth import LINEAR_MAX, growth
 
-URL, USER, PASSWORD = "http://site.test/d/page?x=1", "me", "s3+cret é"
-Row = dict[str, Any]
+USER, PASSWORD = "me", "s3+cret é"
 ROWS: list[Row] = [json.loads(line) for line in (Path(__file__).parent / "login_forms.jsonl").read_text().splitlines()]
 
 
 def log_in(page: str, selector: str = "", user: str = USER, charset: str = "utf-8") -> tuple[list[str], Submission]:
     """The names of the fields, and what is sent."""
     tree = LexborHTMLParser(page)
-    bases = [join(URL, node.attributes["href"] or "") or "" for node in tree.css("base[href]")]
     found = login_form(tree, selector)
-    made, _ = filled_login(
-        tree, selector, user, PASSWORD, url=URL, base=bases[0] if bases else URL, charset=CODECS[charset]
-    )
+    made, _ = filled_login(tree, selector, user, PASSWORD, url=URL, base=base_of(tree), charset=CODECS[charset])
     return [found.user.name, found.password.name], made
 
 
@@ -112,39 +106,11 @@ async def test_chromium_sends_the_same_when_enter_is_pressed() -> None:
 
 
 async def _sent_by(page: Any, row: Row, *, is_sent: bool) -> Row | None:
-    """What a page of the browser sends; no request leaves it. None: nothing."""
-    charset = row.get("charset", "utf-8")
-    answer = {"status": 200, "headers": {"content-type": f"text/html; charset={charset}"}}
-    body = form_bytes(CODECS[charset], row["page"])
-    requests: list[Any] = []
-    has_sent = asyncio.Event()
+    async def submit() -> None:
+        await page.evaluate(_CHOOSE, row["fields"])
+        for n, text in enumerate((row.get("user", USER), PASSWORD)):
+            await page.locator(f"[data-field='{n}']").focus()
+            await page.keyboard.insert_text(text)
+        await page.keyboard.press("Enter")
 
-    async def take(route: Any) -> None:
-        if not requests:
-            await route.fulfill(body=body, **answer)
-            requests.append(route.request)
-            return
-        if route.request.is_navigation_request():
-            requests.append(route.request)
-            has_sent.set()
-        await route.abort()
-
-    await page.route("**/*", take)
-    await page.goto(URL)
-    await page.evaluate(_CHOOSE, row["fields"])
-    for n, text in enumerate((row.get("user", USER), PASSWORD)):
-        await page.locator(f"[data-field='{n}']").focus()
-        await page.keyboard.insert_text(text)
-    await page.keyboard.press("Enter")
-    try:
-        await asyncio.wait_for(has_sent.wait(), timeout=60 if is_sent else 1)
-    except TimeoutError:
-        return None
-    finally:
-        await page.unroute("**/*")
-    request = requests[1]
-    found = {"method": request.method, "url": canonicalize(request.url)}
-    if request.method == "POST":
-        kind = (await request.all_headers()).get("content-type", "")
-        found |= {"body": (request.post_data_buffer or b"").decode("latin-1"), "type": kind}
-    return without_boundary(found)
+    return await sent_by(page, row["page"], row.get("charset", "utf-8"), submit, wait_s=SENT_S if is_sent else 1)

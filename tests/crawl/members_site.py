@@ -2,8 +2,11 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from crawler import Crawler, Page
 from crawler.testing import Answer, Asked
 
 PASSWORD = "hush-word"
@@ -67,6 +70,24 @@ class MembersSite:
         name = f"secret-sid-{next(self._numbers)}"
         self._sessions[name] = self.lasts or 10**9
         return redirect("/", ("Set-Cookie", f"sid={name}; Path=/; HttpOnly"))
+
+
+def members_app(judge: Callable[[Page], bool | None] | None = None, *, password: str = PASSWORD) -> Crawler:
+    """Logs in, and yields the path of each page. `judge`: of what shows that the login holds."""
+    app = Crawler()
+
+    @app.login("http://club.test/login")
+    def fill_in(page: Page) -> None:
+        page.submit("#in", {"user": "me", "pass": password}, button="go")
+
+    if judge is not None:
+        app.logged_in(judge)
+
+    @app.page()
+    def every(page: Page) -> Iterator[Any]:
+        yield {"path": page.url.removeprefix("http://club.test")}
+
+    return app
 
 
 def html(body: str, *headers: tuple[str, str]) -> Answer:

@@ -1,7 +1,7 @@
 """Sites whose URLs lead to the login, or end sessions: no page is lost, and there are few logins."""
 
 import itertools
-from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -10,8 +10,9 @@ import pytest
 from crawler import Crawler, Page
 from crawler.rules import logins
 from crawler.testing import Answer, Asked, crawl, serve
-from crawler.worker.sessions import Sessions
-from tests.crawl.members_site import PASSWORD, MembersSite, html, redirect
+from crawler.worker.login import Attempt, Logins
+from crawler.worker.sessions import Session, Sessions
+from tests.crawl.members_site import MembersSite, html, members_app, redirect
 
 START = "http://club.test/"
 
@@ -52,26 +53,12 @@ class Odd(MembersSite):
         return {"login": redirect("/login"), "home": redirect("/open"), "bye": html("<p>good-bye")}[self.does]
 
 
+def logged_in(page: Page) -> bool | None:
+    return None if "/open" in page.url else b"member" in page.body
+
+
 def app_of(*, judged: bool) -> Crawler:
-    app = Crawler()
-
-    @app.login("http://club.test/login")
-    def fill_in(page: Page) -> None:
-        page.submit("#in", {"user": "me", "pass": PASSWORD}, button="go")
-
-    if judged:
-
-        @app.logged_in
-        def logged_in(page: Page) -> bool | None:
-            if "/open" in page.url:
-                return None
-            return b"member" in page.body
-
-    @app.page()
-    def every(page: Page) -> Iterator[Any]:
-        yield {"path": page.url.removeprefix("http://club.test")}
-
-    return app
+    return members_app(logged_in if judged else None)
 
 
 class Case(NamedTuple):
@@ -151,3 +138,31 @@ def test_a_site_that_is_full_for_three_hours_is_blocked(caplog: pytest.LogCaptur
     assert failed.__dict__["why"].endswith("logins an hour, for 3 hours: something ends its sessions")
     assert (found.dead, found.why) == ({}, "finished")
     assert 3 <= site.logins <= 4
+
+
+@pytest.mark.parametrize(("named", "waits"), [(["", "a", "b", "c"], False), (["", "a", "b", "a"], True)])
+async def test_the_limit_is_of_a_site_without_the_first_login_of_each_named_session(
+    monkeypatch: pytest.MonkeyPatch, named: list[str], waits: bool
+) -> None:
+    monkeypatch.setattr(logins, "LOGINS_AN_HOUR", 1)
+    records = dict[str, logins.LoginRecord]()
+
+    async def login_record(site: str) -> logins.LoginRecord:
+        return records.get(site, logins.LoginRecord())
+
+    async def note_logins(site: str, record: logins.LoginRecord) -> None:
+        records[site] = record
+
+    stub: Any = SimpleNamespace(now_ms=lambda _session: 1000)
+    book: Any = SimpleNamespace(login_record=login_record, note_logins=note_logins)
+    rules = Logins({}, None, stub, stub, stub, book=book, stop_site=stub)
+    known = {name: Session(site="club.test", name=name, partition=0, epoch=1) for name in named}
+    found = []
+    for name in named:
+        attempt = Attempt("http://club.test/login", 1)
+        found.append(await rules.wait_ms(known[name], attempt))
+        attempt.is_sent = True
+        await rules.count(known[name], attempt)
+        known[name].login += 1
+    assert [bool(wait_ms) for wait_ms in found] == [False, False, False, waits]
+    assert records["club.test"].logins == 4

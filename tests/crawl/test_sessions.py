@@ -11,29 +11,17 @@ from crawler import Crawler, Page
 from crawler.content import parse_cost
 from crawler.testing import Answer, Asked, crawl, serve
 from crawler.worker import login, process
-from tests.crawl.members_site import PASSWORD, MembersSite, html, redirect
+from tests.crawl.members_site import PASSWORD, MembersSite, html, members_app, redirect
 
 START = "http://club.test/"
 
 
+def logged_in(page: Page) -> bool:
+    return b"member" in page.body
+
+
 def app_of(*, password: str = PASSWORD, judged: bool = True) -> Crawler:
-    app = Crawler()
-
-    @app.login("http://club.test/login")
-    def fill_in(page: Page) -> None:
-        page.submit("#in", {"user": "me", "pass": password}, button="go")
-
-    if judged:
-
-        @app.logged_in
-        def logged_in(page: Page) -> bool:
-            return b"member" in page.body
-
-    @app.page()
-    def every(page: Page) -> Iterator[Any]:
-        yield {"path": page.url.removeprefix("http://club.test")}
-
-    return app
+    return members_app(logged_in if judged else None, password=password)
 
 
 def paths(items: list[dict[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
+from crawler.rules.logins import LoginRecord
 from crawler.views.commands import letter_reason_of
 from crawler.views.dead_letters import (
     SCANS_MAX,
@@ -164,3 +165,18 @@ def test_a_reason_that_is_none_is_refused_with_those_there_are() -> None:
     assert letter_reason_of("timeout") == "timeout"
     with pytest.raises(UsageError, match="reason bad_luck: expected one of dns_not_found, dns_error"):
         letter_reason_of("bad_luck")
+
+
+async def test_what_is_put_back_does_not_count_as_ending_sessions(tmp_path: Path, engine: Engine) -> None:
+    urls = [f"https://a.example{path}" for path in ("/out?a=1", "/x/1", "/y")]
+    async with seeded(tmp_path / "c", engine, *urls) as crawl:
+        book = crawl.operator.book
+        kept = LoginRecord(logins=7, ends=("a.example/out", "a.example/x/*", "a.example/z/*"))
+        await book.note_logins("a.example", kept)
+        await give_up(crawl, lambda url: "timeout" if url.endswith("y") else "ends_session")
+        assert (await retry(crawl, LetterFilter(reason="timeout"), actor=ANN)).letters == 1
+        assert await book.login_record("a.example") == kept
+        assert (await retry(crawl, LetterFilter(urls=urls[:1]), actor=ANN)).letters == 1
+        assert (await book.login_record("a.example")).ends == kept.ends[1:]
+        assert (await retry(crawl, LetterFilter(reason="ends_session"), actor=ANN)).letters == 1
+        assert await book.login_record("a.example") == LoginRecord(logins=7, ends=kept.ends[2:])

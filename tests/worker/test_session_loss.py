@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from crawler.model import Claim, FailureKind
+from crawler.rules.logins import LoginRecord
 from crawler.worker.login import Logins
 from crawler.worker.login_plans import LoginPlan
-from crawler.worker.session_loss import NOTHING, Fate, Seen, Sight
+from crawler.worker.session_loss import NOTHING, Fate, Length, Paths, Seen, Sight
 from crawler.worker.sessions import Session
 
 LOST = Seen(Sight.LOST, "it leads to the login")
@@ -111,8 +112,8 @@ def test_no_innocent_url_is_given_up(seed: int, judged: bool) -> None:
         private=40, public=choose.choice((0, 5, 40)), moved=choose.choice((0, 10)), missing=choose.choice((0, 10)),
         **{kind: choose.choice((0, 0, 1, 10)) for kind in ("wants", "login", "home", "bye")},
     )  # fmt: skip
-    longest = choose.choice((12, 60, 10_000))
-    model = Model(seed, judged=judged, shortest=longest // 2, longest=longest)
+    longest = choose.choice((3, 4, 12, 60, 10_000))
+    model = Model(seed, judged=judged, shortest=max(2, longest // 2), longest=longest)
     model.crawl(urls)
     blamed = {url: fate for url, fate in model.fates.items() if urls[url] in INNOCENT}
     assert blamed == {}
@@ -123,6 +124,51 @@ def test_no_innocent_url_is_given_up(seed: int, judged: bool) -> None:
     }  # fmt: skip
     assert not [url for url in model.committed if urls[url] in ("wants", "login")]
     assert model.logins <= model.ended + 1 + 2  # a login without need is rare
+
+
+@pytest.mark.parametrize("judged", [False, True])
+@pytest.mark.parametrize("lasts", [2, 3, 4, 6])
+def test_sessions_that_end_by_themselves_blame_no_path(lasts: int, judged: bool) -> None:
+    for seed in range(12):
+        choose = random.Random(seed)
+        urls = site(private=40, public=choose.choice((0, 5, 40)), moved=choose.choice((0, 10)))
+        model = Model(seed, judged=judged, shortest=lasts, longest=lasts)
+        model.crawl(urls)
+        assert (model.rules.watch(model.session).paths.ends, model.fates) == ([], {})
+
+
+def test_a_path_is_blamed_once_a_session_was_long_and_never_where_none_was() -> None:
+    url = "http://a.test/out/{}"
+    for is_long, wanted in ((True, ["a.test/out/*"]), (False, [])):
+        paths = Paths()
+        for n in range(3):
+            paths.strike(url.format(n), str(n))
+        assert (paths.length, paths.ends) == (Length.DOUBTFUL, [])
+        paths.are_long() if is_long else paths.are_short()
+        assert paths.ends == wanted
+        for n in range(3, 6):
+            paths.strike(url.format(n), str(n))
+        assert paths.ends == wanted
+
+
+async def test_a_path_that_an_operator_takes_off_the_list_is_requested() -> None:
+    records = {"a.test": LoginRecord(logins=3, ends=("a.test/out", "a.test/x/*"))}
+
+    async def login_record(site: str) -> LoginRecord:
+        return records[site]
+
+    stub: Any = SimpleNamespace()
+    book: Any = SimpleNamespace(login_record=login_record)
+    rules = Logins({}, None, stub, stub, stub, book=book, stop_site=stub)
+    session = session_of(1)
+    claims: list[Any] = [
+        SimpleNamespace(url=f"http://a.test/{path}", fingerprint=path) for path in ("out", "x/1", "x/2", "y")
+    ]
+    fates = [await rules.fate_of(claim, session) for claim in claims]
+    assert [fate and fate.kind for fate in fates] == [FailureKind.ENDS_SESSION] * 3 + [None]
+    records["a.test"] = LoginRecord(logins=4, ends=("a.test/out",))
+    fates = [await rules.fate_of(claim, session) for claim in claims]
+    assert [fate and fate.kind for fate in fates] == [FailureKind.ENDS_SESSION, None, None, None]
 
 
 @pytest.mark.parametrize("judged", [False, True])
