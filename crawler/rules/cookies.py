@@ -174,6 +174,7 @@ class Jar:
             cookie = cookie_of(url, line, now_s)
             if cookie is not None and (is_secure or not self._guards(cookie, now_s)):
                 has_changed = self._take(cookie, now_s) or has_changed
+        self._make_room(now_s)  # once: a response may have a hundred
         return has_changed
 
     def _guards(self, cookie: Cookie, now_s: float) -> bool:
@@ -187,7 +188,6 @@ class Jar:
             self._drop(cookie.key)
             return known is not None
         self._put(cookie)
-        self._make_room(now_s)
         if known is None or (known.value, known.is_secure) != (cookie.value, cookie.is_secure):
             return True
         return abs(known.expires_at - cookie.expires_at) > REFRESHED_S

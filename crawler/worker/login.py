@@ -12,17 +12,17 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from crawler.content.html import redirect_target
-from crawler.content.parse_cost import INLINE_BYTES_MAX
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.page import Page
 from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Threads, is_plain, name_of, stream_of
+from crawler.media_type import declared_type, is_html
 from crawler.model import GET, PLAIN, REDIRECTS, Claim, FetchResult, Followed, Request, Response
 from crawler.redaction import SHORTEST, has_any, learn_login, redact, without
 from crawler.rules.challenges import sentence_of
@@ -52,6 +52,7 @@ WAIT_MS = 250  # of others of the session, while somebody logs in
 STOPPED_MS = 3_000  # until every instance knows that a site is stopped
 TIMEOUT_S = 30.0  # of the functions
 RECORDS_MAX = 10_000
+Value = TypeVar("Value")
 
 
 class Attempt(msgspec.Struct):
@@ -263,9 +264,16 @@ class Logins:
     async def _page_of(self, session: Session, response: Response) -> LoginPage:
         parsed, tree = await self._parser.parse_with_tree(response, keeps_tree=True)
         request = Request(session=session.name) if session.name else None
-        return LoginPage(response, parsed, domain=session.site, tree=tree, request=request, may_parse=tree is not None)
+        return LoginPage(
+            response,
+            parsed,
+            domain=session.site,
+            tree=tree,
+            request=request,
+            may_parse=tree is not None or not is_html(declared_type(response), response.body),
+        )
 
-    async def _why_not_in(self, plan: LoginPlan, attempt: Attempt, page: Page, url: str) -> str:
+    async def _why_not_in(self, plan: LoginPlan, attempt: Attempt, page: LoginPage, url: str) -> str:
         """Why this page, of a URL that `page` may not have, does not show that the login holds; "" if it does."""
         if page.status >= 400:
             return f"status {page.status} after the form was sent"
@@ -276,14 +284,16 @@ class Logins:
             return verdict.why
         if self._is_login_page(plan, url):
             return "the login page came again"
-        has_form = not attempt.is_sent and page.css('input[type="password" i]')
+        has_form = not attempt.is_sent and page.is_html and page.css('input[type="password" i]')
         return "it redirects to another login page" if has_form else ""
 
-    async def _verdict(self, page: Page) -> Verdict | CodeFailure:
+    async def _verdict(self, page: LoginPage) -> Verdict | CodeFailure:
         """The first that says no wins; else one that says yes."""
         is_in: bool | None = None
         for function in self._judges:
-            found = await self._called(function, page)
+            found = await self._called(function, page, bool)
+            if isinstance(found, CodeFailure) and not page.is_html:
+                continue  # it looked for an element
             if isinstance(found, CodeFailure):
                 return found
             if found and not any(found):
@@ -292,12 +302,19 @@ class Logins:
             is_in = is_in or bool(found) or None
         return Verdict(is_in=is_in)
 
-    async def _called(self, function: Callable[..., Any], page: Page) -> list[Any] | CodeFailure:
-        found: list[Any] = []
+    async def _called(
+        self, function: Callable[..., Any], page: Page, read: Callable[[Any], Value]
+    ) -> list[Value] | CodeFailure:
+        """What it gives, as `read` has it, which may be code of users, too."""
+        found: list[Value] = []
+
+        def take(given: Any) -> None:
+            found.append(read(given))
+
         if is_plain(function):
-            failure = await call_plain(function, (page,), found.append, self._threads, TIMEOUT_S)
+            failure = await call_plain(function, (page,), take, self._threads, TIMEOUT_S)
         else:
-            failure = await call_asynchronous(stream_of(function), (page,), found.append, TIMEOUT_S)
+            failure = await call_asynchronous(stream_of(function), (page,), take, TIMEOUT_S)
         return failure or found
 
     async def _fill(self, plan: LoginPlan, attempt: Attempt, page: LoginPage) -> Outcome:
@@ -307,15 +324,12 @@ class Logins:
         why = ""
         try:
             if plan.function is not None:
-                failure = await self._called(plan.function, page)
+                failure = await self._called(plan.function, page, id)
                 why = failure.detail if isinstance(failure, CodeFailure) else ""
             else:
                 assert plan.settings is not None
                 given = plan.settings.form, plan.settings.user, plan.password
-                if len(page.body) > INLINE_BYTES_MAX:
-                    await asyncio.to_thread(page.submit_login, *given)
-                else:
-                    page.submit_login(*given)
+                await asyncio.to_thread(page.submit_login, *given)  # a second for each megabyte
         except (LookupError, ValueError, RuntimeError) as error:  # the last: it is too expensive to parse
             why = f"{plan.url}: {error}"
         finally:

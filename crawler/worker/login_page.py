@@ -1,9 +1,10 @@
 """The login page, as a function that fills in its form gets it: it notes which secrets it was given."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from crawler.content.login_forms import filled_login
 from crawler.handlers.page import Page
@@ -20,6 +21,17 @@ class LoginPage(Page):
         super().__init__(*response, **more)
         self.given: list[str] = []
         self.passwords: list[str] = []
+
+    @property
+    def is_html(self) -> bool:
+        return self._is_html
+
+    @cached_property
+    def html(self) -> LexborHTMLParser:
+        """The tree. Raises RuntimeError for what is not HTML: nothing could be said of its elements."""
+        if not self.is_html:
+            raise RuntimeError("this page is not HTML")
+        return super().html
 
     def submit(
         self, form: str | LexborNode = "form", values: Mapping[str, Any] | None = None, **more: Any

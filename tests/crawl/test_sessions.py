@@ -1,5 +1,6 @@
 """Sites that ask for a login: logged in before the first page, again when the session ends, stopped when it fails."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,12 @@ TREACHERY = {
     "its form goes elsewhere": (html(FORM.format("//www.club.test/")), "to http://www.club.test: it is another host"),
     "its form is sent by GET": (html(FORM.format("").replace("post", "get")), "puts the password into a URL (GET)"),
     "it redirects to a form that is sent by GET": (redirect("/sign/in"), "puts the password into a URL (GET)"),
+    "nothing has changed": (Answer(status=304), "RuntimeError: this page is not HTML"),
+    "no content": (Answer(status=204), "RuntimeError: this page is not HTML"),
+    "a text": (Answer(headers=[(b"Content-Type", b"text/plain")], body=FORM.encode()), "this page is not HTML"),
+    "a script sends it": (html("<input name=user><input type=password>"), "LookupError: no form matches '#in'"),
+    "two of them": (html(FORM.format("/a") + FORM.format("/b")), "ValueError: 2 elements match '#in'"),
+    "accepted": (Answer(status=202), "RuntimeError: this page is not HTML"),
     "overloaded": (Answer(status=503), "no answer after 3 attempts (status 503)"),
     "a challenge": (
         html("<script>sucuri_cloudproxy_js='';w=String.fromCharCode</script>"),
@@ -243,6 +250,62 @@ def test_one_that_says_no_stops_the_site_whatever_others_say(caplog: pytest.LogC
     (failed,) = [record for record in caplog.records if record.getMessage() == "login.failed"]
     assert failed.__dict__["why"] == "@app.logged_in: is_mine says no to http://club.test/ (status 200)"
     assert (found.items, found.dead) == ([], {})
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_the_answer_to_a_form_need_not_be_html(judged: bool) -> None:
+    """A function that looks for an element can't tell there, and one that reads the text can."""
+
+    class Api(MembersSite):
+        def respond(self, asked: Asked) -> Answer | None:
+            answer = super().respond(asked)
+            if asked.method != "POST" or answer is None:
+                return answer
+            cookies = [one for one in answer.headers if one[0] == b"Set-Cookie"]
+            headers = [(b"Content-Type", b"application/json"), *cookies]
+            return Answer(headers=headers, body=b'{"next": "/"}')
+
+    site, app = Api(pages=2), app_of(judged=False)
+    app.logged_in(lambda page: True if '"next"' in page.text else None)
+    if judged:
+        app.logged_in(lambda page: bool(page.css("h1")))
+    with serve(site) as web:
+        found = crawl(app, START, web=web)
+    assert (paths(found.items), found.dead, site.logins) == (wanted(site), {}, 1)
+
+
+class NoTruth:
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+@pytest.mark.parametrize(("given", "is_in"), [
+    ([], False), (0, False), ("", False), ("yes", True), ([1], True), (NoTruth(), None),
+])  # fmt: skip
+def test_what_a_function_returns_counts_as_python_has_it(given: object, is_in: bool | None) -> None:
+    """One that fails after the form was sent stops the site, as one that says no does."""
+    site, app = MembersSite(pages=2), app_of(judged=False)
+    app.logged_in(lambda page: given if b"member" in page.body else None)
+    with serve(site) as web:
+        found = crawl(app, START, web=web)
+    assert (found.dead, site.logins) == ({}, 1)
+    assert paths(found.items) == (wanted(site) if is_in else [])
+
+
+@pytest.mark.parametrize("ends", ["raises", "hangs"])
+def test_a_function_that_fails_on_pages_can_not_tell(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login, "TIMEOUT_S", 0.05)
+    site, app = MembersSite(pages=2), app_of(judged=False)
+
+    @app.logged_in
+    async def judge(page: Page) -> bool:
+        if page.url.endswith("/0"):
+            await asyncio.sleep(60) if ends == "hangs" else page.css_first("#none")
+        return True
+
+    with serve(site) as web:
+        found = crawl(app, START, web=web)
+    assert (paths(found.items), found.dead, site.logins) == (wanted(site), {}, 1)
 
 
 def test_a_flood_of_cookies_is_bounded_and_the_session_goes_on() -> None:
