@@ -3,6 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from crawler.redaction import learn_login
 from tests.crawl.handlers_lab import HOST, lab, page
 from tests.support.serving import serve_resources
 from tests.support.web import Resource
@@ -140,3 +143,27 @@ async def test_hooks_hear_what_happens_and_their_failures_change_nothing(tmp_pat
     )  # fmt: skip
     assert ("domain_done", HOST) in heard
     assert heard[-1] == ("finish", "finished")
+
+
+async def test_a_process_knows_the_secrets_of_its_instance_and_logs_without_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    learn_login("me", "hush/word-of-mine")
+    made = lab(
+        tmp_path,
+        """
+        @app.page(processes=True)
+        async def every(page):
+            page.log.warning("told hush/word-of-mine hush%2Fword-of-mine")
+            yield {"title": page.title}
+            page.follow("/x?p=hush%2Fword-of-mine")
+        """,
+        retry__handler__attempts=1,
+    )
+    with serve_resources({(HOST, "/"): page(title="a")}) as site:
+        await made.crawl(site.url(HOST))
+    (letter,) = (await made.letters()).values()
+    assert letter.detail.startswith("ValueError: a URL with the password of a login is not followed")
+    said = capfd.readouterr().err
+    assert "warning told *** *** url=" in said
+    assert "word-of-mine" not in said

@@ -217,6 +217,33 @@ async def test_what_a_proxy_does_wrong_is_its_own_failure(kind: Kind, fault: Fau
         assert fetcher.own_wait_ms(f"https://h.test:{server.port}/") > 0
 
 
+ECHO = f"HTTP/1.1 {{}} {SECRET} in-the-url\r\nLocation: /x?p={SECRET}\r\nX-In: in-the-url\r\n{SECRET}\r\n\r\n{SECRET}"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    "fault",
+    [403, 407, "drop", "reset", "garbage", "liar", *(ECHO.format(n).encode() for n in (200, 302, 403, 407, 502))],
+)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_failure_has_neither_the_password_of_the_proxy_nor_the_query_of_the_url(
+    kind: Kind, fault: Fault, scheme: str, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A form of a login that is sent by GET has its password there."""
+    caplog.set_level("DEBUG")
+    fault = fault if kind == "http" or not isinstance(fault, int) else 2
+    tls = authority.server(san="DNS:other.test") if scheme == "https" else None
+    async with through(kind, login=LOGIN, tls=tls) as (proxy, server, fetcher):
+        proxy.faults["h.test"] = fault
+        for host in ("h.test", "i.test"):
+            result = await fetcher.fetch(f"{scheme}://{host}:{server.port}/in?pass=in-the-url")
+            failure = result.failure
+            assert failure is not None or scheme == "http"
+            for text in (str(failure), fetcher.proxy_trouble(), caplog.text):
+                assert SECRET not in text
+                assert "in-the-url" not in text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_wrong_password_is_named_and_not_shown(kind: Kind) -> None:
     async with WebProxy(kind, login=("me", "another")) as proxy, HostileServer(HELLO) as server:
