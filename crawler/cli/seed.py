@@ -29,7 +29,7 @@ from crawler.rules.text import Meter
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.terminal.progress import progress
-from crawler.terminal.text import counted, moment, out, out_json, warn
+from crawler.terminal.text import counted, moment, out, out_json, say, warn
 from crawler.views.commands import check_seed_options
 from crawler.views.seeds import add_seeds
 
@@ -71,6 +71,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, plain: list["G
                 await add_seeds(
                     crawl, batches, depth=arguments.depth, priority=arguments.priority, actor=actor(),
                     given=_given(plain, files, arguments.sitemap, arguments.at), on_batch=intake.added,
+                    on_pause=lambda: say("a backup is being made: the URLs are added after it"),
                 )  # fmt: skip
         report = intake.report
         _print(report, intake.foreign, at=arguments.at, as_json=arguments.json)

@@ -1,8 +1,9 @@
 """All instances of a crawl stand still while a command has its mark on the member list, and sends heartbeats.
 
 The mark is a member that declares itself `pausing`. Whoever sees it claims nothing, ends what is open, writes all that
-it owes into the engine and its index, and names the mark in its own heartbeat (`worker/standstill.py`). The mark goes
-with its command: it leaves, or is as silent as a dead member, and everybody goes on.
+it owes into the engine and its index, and names the mark in its own heartbeat (`worker/standstill.py`). So does a
+command that adds seeds, between two batches (`views/seeds.py`). The mark goes with its command: it leaves, or is as
+silent as a dead member, and everybody goes on.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ import msgspec
 from crawler.errors import ConflictError, EngineError
 from crawler.frontier.members import Member, Members
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
-from crawler.membership.peers import is_lock_free
-from crawler.rules.membership import DeclaredState, HeartbeatReading, Liveness, Observer, declared, times_of
+from crawler.membership.living import Living
+from crawler.rules.membership import DeclaredState
 from crawler.rules.text import SILENT, Meter
-from crawler.runtime.process import first_error, monotonic_ms
+from crawler.runtime.process import first_error
 from crawler.settings import MembershipSettings
 
 PATIENCE_S = 60.0  # until all instances stand still
@@ -36,7 +37,7 @@ class Pause:
         self._member = msgspec.structs.replace(member, state=DeclaredState.PAUSING.value)
         self._settings = settings
         self._patience_s = patience_s
-        self._observer = Observer(times_of(settings), {})
+        self._living = Living(members, settings)
 
     @contextlib.asynccontextmanager
     async def held(self, meter: Meter = SILENT) -> AsyncIterator[None]:
@@ -51,8 +52,7 @@ class Pause:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(heartbeat.run(), name="heartbeat")
                 try:
-                    meter.begin("waiting for instances")
-                    await self.settle()
+                    await self.settle(meter)
                     yield
                 finally:
                     beating.cancel()
@@ -62,33 +62,26 @@ class Pause:
             with contextlib.suppress(EngineError):
                 await self._members.leave(self._member)
 
-    async def settle(self) -> None:
+    async def settle(self, meter: Meter = SILENT) -> None:
         """Wait until all others stand still, or are dead. Raises as `held`."""
-        deadline_s = time.monotonic() + self._patience_s
+        deadline_s, told = time.monotonic() + self._patience_s, ""
         while moving := await self._moving():
+            more = f" and {len(moving) - NAMED_MAX} more" if len(moving) > NAMED_MAX else ""
+            named = f"{', '.join(moving[:NAMED_MAX])}{more}"
             if time.monotonic() > deadline_s:
-                more = f" and {len(moving) - NAMED_MAX} more" if len(moving) > NAMED_MAX else ""
                 raise ConflictError(
-                    f"after {self._patience_s:g} s there was still work in {', '.join(moving[:NAMED_MAX])}{more}: "
-                    "nothing was written, and the crawl goes on"
+                    f"after {self._patience_s:g} s there was still work in {named}: nothing was written, and the crawl "
+                    "goes on"
                 )
+            if named != told:
+                told = named
+                meter.begin(f"waiting until {named} {'stands' if len(moving) == 1 else 'stand'} still")
             await asyncio.sleep(LOOK_S)
 
     async def _moving(self) -> list[str]:
         """The members that do not stand still for this mark."""
-        members, now_ms = await self._members.read(), monotonic_ms()
-        self._observer = self._observer.read(map(_reading, members.values()), now_ms)
-        states = self._observer.states(now_ms)
         return sorted(
             member.node
-            for session, member in members.items()
-            if member.state != DeclaredState.PAUSING.value
-            and self._member.session not in member.still_for
-            and states[session] is not Liveness.DEAD
+            for member in (await self._living.read()).values()
+            if member.state != DeclaredState.PAUSING.value and self._member.session not in member.still_for
         )
-
-
-def _reading(member: Member) -> HeartbeatReading:
-    return HeartbeatReading(
-        member.session, member.counter, declared(member.state), member.time_scale, is_lock_free(member)
-    )

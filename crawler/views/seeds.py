@@ -1,4 +1,7 @@
-"""Seeds for a crawl that runs or will run: added in batches, while no instance takes the crawl for finished."""
+"""Seeds for a crawl that runs or will run: added in batches, while no instance takes the crawl for finished.
+
+While a backup pauses the crawl, the next batch waits (`recovery/pause.py`).
+"""
 
 import asyncio
 import contextlib
@@ -12,6 +15,7 @@ from crawler.crawl.url_input import GivenUrl, SeedReport
 from crawler.errors import EngineError
 from crawler.frontier.operator import Actor
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
+from crawler.membership.living import Living
 from crawler.runtime.process import first_error
 from crawler.views.commands import check_seed_options
 
@@ -46,19 +50,23 @@ async def add_seeds(
     given: str,
     actor: Actor,
     on_batch: Callable[[SeedReport], None] = lambda _: None,
+    on_pause: Callable[[], None] = lambda: None,
 ) -> SeedResult:
     """Add URLs, a batch at a time, so they are never all in memory; repeating is safe.
 
-    `given` is what the operator log calls them, like "3 URLs". `on_batch` gets the counts so far. Raises UsageError for
+    `given` is what the operator log calls them, like "3 URLs". `on_batch` gets the counts so far; `on_pause` is called
+    when they wait for a backup. Raises UsageError for
     a depth or priority out of bounds, EngineError when the engine does not take them, ConflictError when it lost the
     crawl, ArchiveError when the folder's journal can't be written, and whatever `batches` raises.
     """
     check_seed_options(depth, priority)
-    await crawl.operator_log.add(actor, "seed", "", given)
-    seeder = make_seeder(await crawl.reloaded(), depth=depth, priority=priority)
-    async with seeding_member(crawl):
+    async with seeding_member(crawl, on_pause) as gate:
+        async with gate.turn():
+            await crawl.operator_log.add(actor, "seed", "", given)
+            seeder = make_seeder(await crawl.reloaded(), depth=depth, priority=priority)
         async for batch in _each(batches):
-            on_batch(await seeder.add_all(batch))
+            async with gate.turn():
+                on_batch(await seeder.add_all(batch))
     return _result(seeder.report)
 
 
@@ -82,24 +90,79 @@ def _result(report: SeedReport) -> SeedResult:
     )  # fmt: skip
 
 
+class SeedGate:
+    """Lets batches in while nothing pauses the crawl. `still_for`: the marks for which it stands still, which it never
+    does for somebody who takes no turns.
+    """
+
+    def __init__(self, on_pause: Callable[[], None]) -> None:
+        self._on_pause = on_pause
+        self._marks: tuple[str, ...] = ()
+        self._is_busy = True
+        self._is_open = asyncio.Event()
+
+    def follow(self, marks: tuple[str, ...]) -> None:
+        self._marks = marks
+        if marks:
+            self._is_open.clear()
+        else:
+            self._is_open.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_open.is_set()
+
+    @property
+    def still_for(self) -> tuple[str, ...]:
+        return () if self._is_busy else self._marks
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """In this context the crawl may be changed."""
+        self._is_busy = False
+        if not self.is_open:
+            self._on_pause()
+        while not self.is_open:  # another mark may be there when the task wakes up
+            await self._is_open.wait()
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
+
+
 @contextlib.asynccontextmanager
-async def seeding_member(crawl: OpenCrawl) -> AsyncIterator[None]:
-    """Be on the member list as a seeder, with heartbeats: no crawl ends meanwhile. A process may be it many times."""
-    session = secrets.token_hex(6)
+async def seeding_member(crawl: OpenCrawl, on_pause: Callable[[], None] = lambda: None) -> AsyncIterator[SeedGate]:
+    """Be on the member list as a seeder, with heartbeats: no crawl ends meanwhile. A process may be it many times.
+
+    Who changes the crawl without a turn of the gate makes a backup wait, and fail after a minute.
+    """
+    session, settings, gate = secrets.token_hex(6), crawl.settings.membership, SeedGate(on_pause)
     member = msgspec.structs.replace(member_of(crawl, f"seed-{session}", state="seeding"), session=session)
     await crawl.members.join(member)
+    living = Living(crawl.members, settings)
 
     async def still() -> None:
         await crawl.crawls.still(crawl.record)
 
-    settings = crawl.settings.membership
-    liveness = SessionLiveness(settings)
-    heartbeat = Heartbeat(crawl.members, member, settings, liveness=liveness, calls=BeatCalls(check_crawl=still))
+    async def follow() -> None:
+        while True:
+            await asyncio.sleep(settings.read_s)
+            try:
+                gate.follow(await living.pausing())
+            except EngineError:
+                if not gate.is_open:  # nobody else would find out
+                    raise
+
+    calls = BeatCalls(check_crawl=still, describe=lambda: {"still_for": gate.still_for})
+    heartbeat = Heartbeat(crawl.members, member, settings, liveness=SessionLiveness(settings), calls=calls)
     try:
+        gate.follow(await living.pausing())
         async with asyncio.TaskGroup() as group:
-            beating = group.create_task(heartbeat.run(), name="heartbeat")
-            yield
-            beating.cancel()
+            tasks = [group.create_task(some, name="heartbeat") for some in (heartbeat.run(), follow())]
+            yield gate
+            for task in tasks:
+                task.cancel()
     except BaseExceptionGroup as errors:
         raise first_error(errors) from None
     finally:

@@ -14,15 +14,17 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, member_of_command, ope
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import ConflictError
 from crawler.frontier.members import Member
+from crawler.frontier.operator import Actor, Via
 from crawler.frontier.record import Keys
 from crawler.recovery import backup
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import back_up, restore
 from crawler.recovery.pause import Pause
 from crawler.recovery.side import Copied, Side
-from crawler.views.seeds import seeding_member
+from crawler.views.seeds import add_seeds, seeding_member
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.support.engine import Engine, running_engine
+from tests.support.patience import others_run, until
 from tests.support.serving import GeneratedSite, serve_web
 
 
@@ -155,13 +157,47 @@ async def test_an_instance_that_joins_meanwhile_waits(lab: Lab) -> None:
 async def test_a_member_that_never_stands_still_ends_the_backup_and_the_crawl_goes_on(lab: Lab) -> None:
     await lab.start("a")
     crawl = await lab.opened("s")
-    async with seeding_member(crawl):  # a command that adds seeds
+    async with seeding_member(crawl):  # a command that writes without a turn
         with pytest.raises(
             ConflictError, match=r"after 0\.5 s there was still work in (a, )?seed-\w+: nothing was written"
         ):
             await lab.back_up(patience_s=0.5)
     assert [*lab.home.glob("*.backup*")] == []
     await lab.ended()
+
+
+async def test_a_stream_of_seeds_waits_for_a_backup(lab: Lab) -> None:
+    """It may have begun before, or begin meanwhile; it never ends by itself."""
+    crawl, told, added = await lab.opened("s"), list[str](), list[str]()
+    ends = asyncio.Event()
+
+    def stream(name: str) -> asyncio.Task[Any]:
+        async def batches() -> AsyncIterator[list[GivenUrl]]:
+            number = 0
+            while not ends.is_set():
+                await asyncio.sleep(0.01)
+                number += 1
+                yield [GivenUrl("here", f"http://{name}{number}.test/")]
+
+        return asyncio.create_task(
+            add_seeds(
+                crawl, batches(), given="URLs", actor=Actor(who="ann", via=Via.CLI),
+                on_batch=lambda _: added.append(name), on_pause=lambda: told.append(name),
+            )
+        )  # fmt: skip
+
+    first = stream("first")
+    await until(lambda: added)
+    async with lab.pause() as pause, pause.held():
+        before = len(added)
+        second = stream("second")
+        await until(lambda: told == ["first", "second"])
+        await pause.settle()
+        await others_run()
+        assert len(added) == before
+    await until(lambda: {*added[before:]} == {"first", "second"})
+    ends.set()
+    assert [(await one).new for one in (first, second)] == [added.count("first"), added.count("second")]
 
 
 @pytest.mark.slow
