@@ -27,7 +27,8 @@ QUICK = ("--allow-private", "--delay", "0", "--set", "crawl.partitions=16")
 def forget_apps(monkeypatch: pytest.MonkeyPatch) -> None:
     """For commands run in this process: each folder's shop.py is another app."""
     load_app.cache_clear()
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.setitem(sys.modules, "shop", sys)  # so that it goes at the end of the test, too
+    del sys.modules["shop"]
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 

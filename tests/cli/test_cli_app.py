@@ -103,7 +103,10 @@ def test_a_crawl_with_an_app_says_how_many_items_there_are_and_exports_them(
     assert re.search(r"items +13\n", in_process(programs, "stats", cwd=tmp_path).out)
 
 
-def test_a_crawl_says_how_many_items_were_dropped_and_rehandle_too(programs: Nursery, tmp_path: Path) -> None:
+def test_a_crawl_says_how_many_items_were_dropped_and_rehandle_too(
+    programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_apps(monkeypatch)
     drops = """
 @app.item
 def pages(item):
@@ -111,7 +114,7 @@ def pages(item):
 """
     (tmp_path / "shop.py").write_text(APP.replace('    yield "no item"\n', "") + drops)
     with small() as site:
-        ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "Items: 12\n" in ran.out
     assert re.search(r"Cut: items_dropped 1 \(http://127.0.0.1:\d+/\): items that your functions of @app.item", ran.out)
@@ -119,7 +122,7 @@ def pages(item):
     assert re.search(r"(?m)^1 +cut +items_dropped ", losses)
     audited = in_process(programs, "audit", cwd=tmp_path)
     assert audited.code == 0, audited.out
-    ran = crawler(programs, "rehandle", cwd=tmp_path)
+    ran = in_process(programs, "rehandle", cwd=tmp_path)
     assert ran.out.splitlines()[1:] == ["1 item dropped by functions of @app.item."]
     assert "  items go through pages\n" in in_process(programs, "check", "shop.py", cwd=tmp_path).out
 
@@ -180,7 +183,10 @@ def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(progr
     assert "Given up: handler 4 (http://127.0.0.1:" in ran.out
 
 
-def test_ctrl_c_lets_handlers_end_and_keeps_what_they_yielded(programs: Nursery, tmp_path: Path) -> None:
+def test_ctrl_c_lets_handlers_end_and_keeps_what_they_yielded(
+    programs: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_apps(monkeypatch)
     (tmp_path / "shop.py").write_text(
         "import asyncio\nfrom crawler import Crawler\napp = Crawler()\n"
         "@app.page()\nasync def slow(page):\n    await asyncio.sleep(0.5)\n    yield {'url': page.url}\n"
@@ -191,7 +197,7 @@ def test_ctrl_c_lets_handlers_end_and_keeps_what_they_yielded(programs: Nursery,
         wait_until(lambda: len(site.requests()) >= 6)
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 10, running.err
-        assert crawler(programs, *command, cwd=tmp_path).code == 0
+        assert in_process(programs, *command, cwd=tmp_path).code == 0
     exported = in_process(programs, "export", "--items", "--dir", str(tmp_path / "c"))
     urls = [json.loads(line)["url"] for line in exported.out.splitlines()]
     assert len(urls) == len(set(urls)) == 41

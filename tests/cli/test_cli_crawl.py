@@ -167,7 +167,7 @@ def test_ctrl_c_stops_in_order_and_the_same_command_resumes(programs: Nursery, t
         assert first.wait() == 10
         assert "crawler: stopped; the same command resumes: crawler crawl" in first.err
         assert programs.left() == []
-        second = crawler(programs, *command)
+        second = in_process(programs, *command)
         assert second.code == 0
         assert "Resuming:" in second.err
         asked = [r.target for r in slow.requests() if not r.is_robots]
@@ -190,7 +190,7 @@ def test_a_second_signal_forces_and_nothing_is_lost(programs: Nursery, tmp_path:
         assert "forced; the same command resumes" in first.err
         assert programs.left() == []
         slow.end_delays()
-        assert crawler(programs, *command).code == 0
+        assert in_process(programs, *command).code == 0
         assert len(exported(in_process(programs, "export", "--dir", str(tmp_path / "c")).out)) == 7
 
 

@@ -133,7 +133,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 def test_every_command_has_a_help_with_examples_and_exit_codes(programs: Nursery) -> None:
     for command in COMMANDS:
-        ran = crawler(programs, command, "--help")
+        ran = in_process(programs, command, "--help")
         assert ran.code == 0
         assert "example" in ran.out
         assert "exit codes" in ran.out

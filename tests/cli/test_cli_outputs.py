@@ -36,7 +36,7 @@ def test_every_kind_of_target_gets_every_page_once(programs: Nursery, tmp_path: 
     targets = [*(str(tmp_path / name) for name in names), postgres.url(database, table="seen")]
     with small() as site:
         options = [part for target in targets for part in ("-o", target)]
-        ran = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), *options)
+        ran = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"), *options)
         assert (ran.code, "Traceback" in ran.err) == (0, False), ran.err
         assert f"Results: {tmp_path / 'a.jsonl'}, " in ran.out
         assert "secret" not in ran.out
@@ -63,7 +63,7 @@ def test_pages_are_in_the_file_while_the_crawl_runs_and_a_stopped_one_goes_on(
         assert running.wait() == 10
         before = lines(path)
         assert 3 <= len(before) < 43
-        assert crawler(programs, *command).code == 0
+        assert in_process(programs, *command).code == 0
         assert lines(path)[: len(before)] == before
         assert len(lines(path)) == len(set(lines(path))) == 43
 

@@ -110,8 +110,16 @@ def test_an_error_that_cannot_be_told_keeps_its_exit_code(programs: Nursery, str
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("instances", [(), ("-n", "2")], ids=["alone", "supervised"])
-@pytest.mark.parametrize("processes", ["", ", processes=True"], ids=["in the loop", "in a process"])
+@pytest.mark.parametrize(
+    ("instances", "processes"),
+    [
+        ((), ""),
+        ((), ", processes=True"),
+        (("-n", "2"), ", processes=True"),
+        pytest.param(("-n", "2"), "", marks=pytest.mark.slow),  # less than the row above
+    ],
+    ids=["in the loop", "in a process", "in a process, supervised", "in the loop, supervised"],
+)
 def test_what_handlers_print_stays_out_of_results_on_standard_output(
     programs: Nursery, tmp_path: Path, instances: tuple[str, ...], processes: str
 ) -> None:

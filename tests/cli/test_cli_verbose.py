@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, small
+from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, crawler, in_process, small
 from tests.support.processes import Nursery
 
 pytestmark = pytest.mark.processes
@@ -29,7 +29,7 @@ def url_lines(err: str) -> dict[str, re.Match[str]]:
 
 def test_each_url_has_one_line_with_its_status_and_what_comes_of_it(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
-        done = crawler(programs, "crawl", site.url(HOST), *QUICK, "-v", "--dir", str(tmp_path / "c"))
+        done = in_process(programs, "crawl", site.url(HOST), *QUICK, "-v", "--dir", str(tmp_path / "c"))
     assert done.code == 0, done.err
     lines = url_lines(done.err)
     assert len(lines) == SMALL_PAGES + 1  # the forbidden one
@@ -54,7 +54,7 @@ def test_vv_adds_links_robots_and_log_events(programs: Nursery, tmp_path: Path) 
 
 def test_a_crawl_without_v_prints_no_url(programs: Nursery, tmp_path: Path) -> None:
     with small() as site:
-        done = crawler(programs, "crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"))
+        done = in_process(programs, "crawl", site.url(HOST), *QUICK, "--dir", str(tmp_path / "c"))
     assert (done.code, url_lines(done.err)) == (0, {})
 
 
