@@ -106,14 +106,16 @@ class ResumingContext(ssl.SSLContext):
 # Bounds the memory for bodies in an instance: reading of large ones is paused while there is no room.
 #
 # Counted are the received bytes of each body, and a response's bodies (as received and decoded) until the response is
-# dropped. Bodies up to FREE_BYTES are not counted and never wait, so pages of usual size always pass. Above the limit,
-# only the oldest large body continues: it ends, at the latest by its own limits of size and time, and becomes a
-# response. While responses hold more than a quarter of the limit, it waits too, until one is dropped or none was
-# dropped for PATIENCE_S. So the bound is five quarters of the limit, plus one body, plus FREE_BYTES and one read for
-# each open request.
+# dropped. Bodies up to FREE_BYTES are not counted and never wait, so pages of usual size always pass. A body may have
+# an eighth of what is free (dynamic thresholds: Choudhury and Hahne, 1998): so many that arrive slowly leave room for
+# smaller ones. Otherwise only the oldest large body continues: it ends, at the latest by its own limits of size and
+# time, and becomes a response. While responses hold more than a quarter of the limit, it waits too, until one is
+# dropped or none was dropped for PATIENCE_S. So the bound is five quarters of the limit, plus one body, plus FREE_BYTES
+# and one read for each open request.
 
 FREE_BYTES = 64 * 1024
 READ_BYTES = 256 * 1024  # maximum of one read from a connection
+PARTS = 8  # of what is free, one of which a body may have
 PATIENCE_S = 1.0  # a handler that keeps responses for long slows large bodies down, but stops none
 
 
@@ -154,9 +156,9 @@ class BytesInFlight:
         return self.total > self._bytes_max
 
     def received(self, share: Share | None, reading: BufferedRead, body_bytes: int) -> Share:
-        """Note the number of received bytes of a body; pauses it when the total is above the limit."""
+        """Note the number of received bytes of a body; pauses it when it has more than its part of what is free."""
         share = self._held(share or Share(reading), body_bytes)
-        if self.is_full and not self._goes_on(share):
+        if not self._has_room(share) and not self._goes_on(share):
             self._stop(share)
             reading.pause()
         return share
@@ -207,6 +209,11 @@ class BytesInFlight:
         self._shares[share] = None
         return share
 
+    def _has_room(self, share: Share, more: int = 0) -> bool:
+        """May it get more, after others got `more` bytes?"""
+        part = PARTS * share.held if share.reading is not None else 0  # who only waits to be decoded soon ends
+        return self.total + more + part <= self._bytes_max
+
     def _goes_on(self, share: Share) -> bool:
         if self._kept * 4 > self._bytes_max:
             return share is self._favoured
@@ -226,7 +233,7 @@ class BytesInFlight:
             self._let_go(oldest)
 
     def _go_on(self) -> None:
-        """Memory was freed: resume as many bodies as there is room for one read of each, the oldest first."""
+        """Memory was freed: resume the bodies that have room, for one read of each, the oldest first."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -235,11 +242,13 @@ class BytesInFlight:
         oldest = next(iter(self._shares))
         if oldest in self._stopped and self._goes_on(oldest):
             self._let_go(oldest)
-        for n, share in enumerate([share for share in self._shares if share in self._stopped]):
-            if self.total + n * READ_BYTES > self._bytes_max:
-                self._patience = self._loop.call_later(PATIENCE_S, self._favour_oldest)
-                return
-            self._let_go(share)
+        more = 0
+        for share in [share for share in self._shares if share in self._stopped]:
+            if self._has_room(share, more):
+                more += READ_BYTES
+                self._let_go(share)
+        if self._stopped:
+            self._patience = self._loop.call_later(PATIENCE_S, self._favour_oldest)
 
     def _let_go(self, share: Share) -> None:
         del self._stopped[share]

@@ -13,6 +13,7 @@ Crawls an innocent site for some seconds, first alone, then beside the others, f
     address    forty tarpits at the address of the innocent site
     refused    pages that link to sixty https hosts each, for which the proxy of all answers CONNECT with 302
     unsocked   the same with a SOCKS5 proxy that says "not allowed"
+    bodies     360 hosts at eight addresses whose pages stop before the end of 9 MB; the innocent one's have 400 kB
     challenged pages that link to sixty of their own, which a firewall's challenge answers
 
 Prints pages per minute of the innocent site, and its share of what it has alone.
@@ -49,9 +50,11 @@ KINDS = (
     "refused",
     "unsocked",
     "challenged",
+    "bodies",
 )
 PROXIES: dict[str, Literal["http", "socks5"]] = {"refused": "http", "unsocked": "socks5"}
 SITES, EACH, INNOCENT = 12, 30, "innocent.test"
+LONG, HUGE = 400_000, 9_000_000  # bytes of a body
 AT_ONE = 40  # tarpits at one address
 DRIP_S = 4.0
 CHALLENGE = "<html><script>sucuri_cloudproxy_js='';w=String.fromCharCode</script></html>"
@@ -69,7 +72,13 @@ class Web:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 path, host = head.split(" ", 2)[1], head.partition("\r\nHost: ")[2].partition(":")[0]
-                if host.startswith("tarpit"):
+                if self.kind == "bodies" and host.startswith("tarpit") and path != "/robots.txt":
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % HUGE)
+                    for _ in range(HUGE // LONG - 1):
+                        writer.write(b" " * LONG)
+                        await writer.drain()
+                    await asyncio.sleep(3600)
+                if self.kind != "bodies" and host.startswith("tarpit"):
                     while not writer.is_closing():
                         writer.write(b"H")
                         await asyncio.sleep(DRIP_S)
@@ -86,7 +95,8 @@ class Web:
             return _page("", "503 Service Unavailable", "Retry-After: 3600\r\n")
         if host == INNOCENT:
             self.pages += 1
-            return _page("".join(f"<a href=/{n}>x</a>" for n in range(2000)) if path == "/" else "some words")
+            words = "some words" if self.kind != "bodies" else "some words ".ljust(LONG)
+            return _page("".join(f"<a href=/{n}>x</a>" for n in range(2000)) if path == "/" else words)
         if self.kind == "challenged" and path != "/":
             return _page(CHALLENGE)
         return _page("".join(f"<a href='{url}'>x</a>" for url in self._targets(host)))
@@ -129,8 +139,10 @@ async def pages(kind: str, seconds: float, *, alone: bool = False) -> int:
     }
     names |= {f"nameless{n}.test": silent for n in range(SITES * EACH)}
     names |= {f"tarpit-{n}.test": here for n in range(AT_ONE)}
-    count = {"tarpits": SITES * EACH, "nameless": SITES * EACH, "address": AT_ONE}.get(kind, SITES)
-    name = {"tarpits": "tarpit", "address": "tarpit-"}.get(kind, kind)
+    count = dict.fromkeys(("tarpits", "nameless", "bodies"), SITES * EACH).get(
+        kind, AT_ONE if kind == "address" else SITES
+    )
+    name = {"tarpits": "tarpit", "bodies": "tarpit", "address": "tarpit-"}.get(kind, kind)
     hosts = [f"{name}{n}.test" for n in range(0 if alone else count)]
     seeds = [f"http://{host}:{port}/" for host in (*hosts, INNOCENT)]
     with tempfile.TemporaryDirectory(prefix="neighbours-") as home:
@@ -163,7 +175,7 @@ def main(words: Sequence[str]) -> int:
     options: argparse.Namespace = parser.parse_args(words)
     began, alone_of = time.monotonic(), dict[str, int]()
     kinds: Sequence[str] = options.kind or KINDS
-    for kind in ("", *(kind for kind in kinds if kind in PROXIES)):
+    for kind in ("", *(kind for kind in kinds if kind in PROXIES or kind == "bodies")):
         alone_of[kind] = asyncio.run(pages(kind, options.seconds, alone=True))
         print(f"alone{f' ({kind})' * bool(kind)}: {alone_of[kind] * 60 / options.seconds:.0f} pages/min", flush=True)
     for kind in kinds:

@@ -116,6 +116,28 @@ async def test_none_is_read_on_while_a_response_is_kept_that_may_be_dropped_soon
         del other
 
 
+async def test_bodies_that_stop_before_their_end_leave_room_for_smaller_ones() -> None:
+    """As many as would fill it alone, and more: they hold what they have until they are given up."""
+    limit, small = 32 * MIB, 300 * KIB
+    page = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % small + b"a" * small
+    stalled: list[Step] = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % limit + bytes(4 * MIB), Hold()]
+    async with (
+        HostileServer(page, per_request=[stalled] * 16) as server,
+        bounded(limit, idle_timeout_s=60.0, total_timeout_s=60.0) as (fetcher, peak),
+    ):
+        tarpits = [asyncio.create_task(fetcher.fetch(server.url)) for _ in range(16)]
+        async with asyncio.timeout(PATIENCE_S):
+            while len(peak._shares) < 16 or peak.total < limit / 2:
+                await asyncio.sleep(0.01)
+            for _ in range(3):
+                assert await body_of(fetcher, server.url) == small
+        assert not any(one.done() for one in tarpits)
+        assert peak.total <= limit
+        for one in tarpits:
+            one.cancel()
+        await asyncio.gather(*tarpits, return_exceptions=True)
+
+
 async def test_pages_of_usual_size_pass_while_there_is_no_room() -> None:
     text = gzip.compress(b"hello")
     coded = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(text) + text
@@ -238,15 +260,20 @@ class _Reader:
 async def test_those_that_wait_go_on_in_the_order_in_which_they_came() -> None:
     bytes_in_flight = BytesInFlight(MIB)
     readers = [_Reader() for _ in range(6)]
-    shares = [bytes_in_flight.received(None, reader, 400 * KIB) for reader in readers]
-    assert [reader.is_paused for reader in readers] == [False, False, True, True, True, True]
+    shares = [bytes_in_flight.received(None, reader, 80 * KIB) for reader in readers]
+    assert [reader.is_paused for reader in readers] == [False, False, False, False, True, True]
     bytes_in_flight.ended(shares[1])
-    assert [reader.is_paused for reader in readers[2:]] == [True] * 4, "still too much"
+    assert [reader.is_paused for reader in readers[4:]] == [True, True], "still too much"
     bytes_in_flight.ended(shares[0])
-    assert [reader.is_paused for reader in readers[2:]] == [False, True, True, True], "the oldest goes on in any case"
+    assert [reader.is_paused for reader in readers[4:]] == [False, True], "it may get a whole read"
     bytes_in_flight.ended(shares[2])
-    bytes_in_flight.ended(shares[3])
     assert [reader.is_paused for reader in readers[4:]] == [False, False]
+    shares += [bytes_in_flight.received(None, _Reader(), 2 * MIB)]
+    assert [
+        bytes_in_flight.received(share, reader, MIB).held
+        for share, reader in zip(shares[3:5], readers[3:5], strict=True)
+    ]
+    assert [reader.is_paused for reader in readers[3:5]] == [False, True], "the oldest goes on in any case"
     for share in shares:
         bytes_in_flight.ended(share)
     assert bytes_in_flight.total == 0
