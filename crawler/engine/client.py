@@ -351,7 +351,10 @@ class Engine:
 
     async def _load_scripts(self) -> None:
         with _translated():
-            await self._servers.each("FUNCTION", "LOAD", "REPLACE", self._library.text)
+            replies = await self._servers.each("FUNCTION", "LOAD", "REPLACE", self._library.text)
+        for reply in replies:
+            if isinstance(reply, Exception):  # no memory, or no right: the call would only say that it is not known
+                raise translate(reply) from None
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         """Run one script; raises EngineError."""

@@ -109,7 +109,7 @@ class Arrival:
         if stand is Stand.NOTHING:
             await engine.commands([("UNLINK", side.keys.moving), ("HSETNX", side.keys.crawl, "record", arriving)])
         elif stand is Stand.LEFT and (raw := await side.raw()):
-            await self._clear()
+            await self.clear()
             await side.replace(raw, arriving)
         await self._check_mark(move)
         self._move = move
@@ -145,8 +145,8 @@ class Arrival:
             )
         return raw
 
-    async def _clear(self) -> None:
-        """Delete what is left of the time before the crawl moved away from here, but for the mark."""
+    async def clear(self) -> None:
+        """Delete all of the crawl but for the mark, with plain commands, which a full engine takes."""
         engine, keys = self.side.engine, self.side.keys
         async for some in engine.scan(keys.pattern):
             await engine.commands([("UNLINK", key) for key in some if key != keys.crawl.encode()])

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.spill_files import SpillFiles
-from crawler.errors import ConflictError, EngineError, NoCrawlError, UsageError
+from crawler.errors import ConflictError, EngineError, EngineFull, NoCrawlError, UsageError
 from crawler.frontier.record import (
     ARRIVING,
     MOVED,
@@ -167,7 +167,12 @@ async def undo(source: Departure, target: Arrival) -> None:
         arriving = mark_in(there.was.encode()) if there and is_removed else there
         if arriving and arriving.layout == ARRIVING and arriving.move == mark.move:
             if not is_removed:
-                await side.replace(raw, _encode(Mark(layout=REMOVED, was=raw.decode())))
+                removed = _encode(Mark(layout=REMOVED, was=raw.decode()))
+                try:
+                    await side.replace(raw, removed)
+                except EngineFull:  # often why it is taken back
+                    await target.clear()
+                    await side.replace(raw, removed)
             await CrawlList(side.engine).erase(name)
     await source.take_back(mark)
 

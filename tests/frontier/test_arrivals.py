@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from crawler.errors import ConflictError, EngineDown, EngineError, UsageError
+from crawler.errors import ConflictError, EngineDown, EngineError, EngineFull, UsageError
 from crawler.frontier.owner import Acquired, Fence, Leases
 from crawler.frontier.record import ARRIVING, BORN, CRAWLS, MOVED, REMOVED, CrawlList, Crawls, Mark, mark_in
 from crawler.recovery import backup
@@ -453,6 +453,25 @@ async def test_undo_removes_nothing_that_is_of_another_move(lab: Lab) -> None:
     await undo(*lab.ends())
     assert await opened(lab.here)
     assert await dump(lab.there) == was
+
+
+async def test_a_move_is_taken_back_whose_target_is_full(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs no script until what has arrived is gone."""
+    was = await dump(lab.here)
+    await half(lab)
+    engine, keys, run = lab.there.engine, lab.there.keys, lab.there.engine.run
+
+    async def full(*call: Any) -> Any:
+        there = [key async for some in engine.scan(keys.pattern) for key in some]
+        if set(there) - {keys.crawl.encode()}:
+            raise EngineFull("full")
+        return await run(*call)
+
+    monkeypatch.setattr(engine, "run", full)
+    await undo(*lab.ends())
+    assert await dump(lab.here) == was
+    assert await dump(lab.there) == {}
+    assert await opened(lab.here)
 
 
 async def test_an_undo_that_is_killed_while_it_removes_is_finished_by_the_next(lab: Lab) -> None:
