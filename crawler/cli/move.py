@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import fcntl
+import os
 import secrets
 import sys
 from collections.abc import AsyncIterator
@@ -133,6 +135,8 @@ async def _back_up(arguments: argparse.Namespace, settings: Settings) -> int:
     path, session = Path(arguments.file), secrets.token_hex(6)
     if path == STDOUT and sys.stdout.isatty():
         raise UsageError("standard output is a terminal: name a file, or send it elsewhere")
+    if path == STDOUT and _is_closed(sys.stdout.fileno()):
+        raise UsageError("standard output is closed: name a file, or send it somewhere")
     with progress(verbose=bool(arguments.verbose)) as meter:
         async with _side(settings, "backup", leaves=True) as (source, folder):
             if await source.raw() is None:
@@ -147,6 +151,12 @@ async def _back_up(arguments: argparse.Namespace, settings: Settings) -> int:
     tell(f"Wrote the crawl {settings.crawl.name!r} {where}: {_figures(copied)}.")
     say("If the crawl goes on, a later restore needs 'crawler rebuild' for what came after this backup.")
     return 0
+
+
+def _is_closed(number: int) -> bool:
+    """Was this descriptor closed at our start? `main` has opened /dev/null for it, to read and write."""
+    is_both = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+    return is_both and os.path.samestat(os.fstat(number), Path(os.devnull).stat())
 
 
 async def _restore(arguments: argparse.Namespace, settings: Settings) -> int:

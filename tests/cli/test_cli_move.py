@@ -1,7 +1,10 @@
 """`crawler move`, `backup` and `restore`: what they say, and the way back when the target is gone."""
 
 import os
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -135,3 +138,31 @@ def test_a_restore_of_another_backup_than_the_interrupted_one(
     assert "has a part of the crawl 'main', from old.backup, by another move or restore" in refused.err
     assert in_process(programs, "restore", "old.backup", *at).code == 0
     assert in_process(programs, "restore", "old.backup", *at).code == 4
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "said"),
+    [
+        (">&-", 2, "standard output is closed: name a file, or send it somewhere"),
+        ("> /dev/full", 5, "can't write standard output: No space left on device: there is no backup"),
+        ("| true", 5, "can't write standard output: Broken pipe: there is no backup"),
+    ],
+)
+def test_a_backup_that_nobody_gets_is_none(
+    programs: Nursery, seeded: tuple[str, ...], where: str, code: int, said: str
+) -> None:
+    """One line, and no word that it was written; with --pause as well, which is taken back."""
+    for option in ((), ("--pause",)):
+        command = shlex.join([sys.executable, "-P", "-m", "crawler", "backup", "-", *option, *seeded])
+        shell = f"{{ {command}; echo $? > code; }} {where}" if where[0] == "|" else f"{command} {where}; echo $? > code"
+        ran = subprocess.run(
+            ["sh", "-c", shell],
+            cwd=programs.folder,
+            env=programs.environment,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert (programs.folder / "code").read_text().strip() == str(code)
+        assert ran.stderr.splitlines()[-1] == f"crawler: {said}"
+        assert "Wrote" not in ran.stderr

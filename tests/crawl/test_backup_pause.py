@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from crawler.archive.folder import SessionLock
 from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, member_of_command, open_crawl
 from crawler.crawl.url_input import GivenUrl
-from crawler.errors import ConflictError
+from crawler.errors import ArchiveError, ConflictError
 from crawler.frontier.members import Member
 from crawler.frontier.operator import Actor, Via
 from crawler.frontier.record import Keys
@@ -164,6 +165,15 @@ async def test_a_member_that_never_stands_still_ends_the_backup_and_the_crawl_go
             await lab.back_up(patience_s=0.5)
     assert [*lab.home.glob("*.backup*")] == []
     await lab.ended()
+
+
+async def test_a_full_disk_takes_the_pause_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "open_private", lambda *_: os.open("/dev/full", os.O_WRONLY))
+    monkeypatch.setattr(backup.BackupWriter, "again", lambda _: True)  # that one can't be truncated
+    with pytest.raises(ArchiveError, match="No space left on device: there is no backup"):
+        await lab.back_up()
+    assert await (await lab.opened("s")).members.read() == {}
+    assert [*lab.home.glob("*.backup*")] == []
 
 
 async def test_a_stream_of_seeds_waits_for_a_backup(lab: Lab) -> None:
