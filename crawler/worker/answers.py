@@ -28,7 +28,7 @@ from crawler.worker.outcomes import Committable, Deferred, Failed
 from crawler.worker.process import ParseKilledError
 from crawler.worker.response_policy import is_once
 from crawler.worker.router import RunBook, with_sitemaps
-from crawler.worker.secret_urls import target_of
+from crawler.worker.secret_urls import target_of, with_lost_target
 from crawler.worker.turn import (
     Answered,
     Deliver,
@@ -93,7 +93,7 @@ class Answers:
         found = await self._handled(turn, content, settled)
         if isinstance(found, Failed):
             return attempt_failed(page_request, found)
-        page, handled = found
+        page, handled = with_lost_target(found[0], claim.url, response), found[1]
         accepted = None
         if sitemaps := [url for url in self._means.gate.sitemaps(claim) if not bears_login(url)]:
             # As if the page's handler had followed them: so a rebuild finds them in its line.

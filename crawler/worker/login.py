@@ -213,7 +213,8 @@ class Logins:
             failure = await self._why_not_in(plan, attempt, page, url)
             if not failure:
                 page.close()
-                return await self._is_in(session)
+                has_landed = attempt.hops and attempt.request is None and attempt.shown(url) == url
+                return await self._is_in(session, url if has_landed else "")
             if attempt.is_sent:
                 page.close()
                 return Outcome(failure=failure)
@@ -252,7 +253,9 @@ class Logins:
         attempt.url, attempt.hops = target, attempt.hops + 1
         return Outcome()
 
-    async def _is_in(self, session: Session) -> Outcome:
+    async def _is_in(self, session: Session, landing: str) -> Outcome:
+        """`landing`: the page that it led to; "" if nobody can request it again."""
+        self.watch(session).landing = landing
         self._attempts.pop(session.key, None)
         self._tries.pop(session.key, None)
         self._sessions.logged_in(session)

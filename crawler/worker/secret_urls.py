@@ -7,7 +7,7 @@ engine, in files, logs and answers, so these are not. The page itself is archive
 from msgspec.structs import replace
 
 from crawler.content.html import redirect_target
-from crawler.model import ParsedPage, Response
+from crawler.model import REDIRECTS, ParsedPage, Response
 from crawler.redaction import bears_login, has_logins, redact
 
 
@@ -27,3 +27,11 @@ def target_of(url: str, response: Response) -> str:
     """Where a redirect leads to; "" for nowhere, and for a URL with such a password."""
     target = redirect_target(url, response.header("location")) or ""
     return "" if bears_login(target) else target
+
+
+def with_lost_target(page: ParsedPage, url: str, response: Response) -> ParsedPage:
+    """A redirect whose target was left out: it counts as a link."""
+    if not has_logins() or response.status not in REDIRECTS:
+        return page
+    is_lost = bears_login(redirect_target(url, response.header("location")) or "")
+    return replace(page, links_dropped=page.links_dropped + 1) if is_lost else page

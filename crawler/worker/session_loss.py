@@ -189,6 +189,7 @@ class Watch(msgspec.Struct, kw_only=True):
     is_fresh: bool = True  # nothing was answered since it was sure to hold
     check: Check | None = None
     control: str = ""  # a page that only the session gets
+    landing: str = ""  # where the login led to
     good: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=GOOD_MAX))
     earlier: deque[str] = msgspec.field(default_factory=lambda: deque(maxlen=EARLIER_MAX))
     good_count: int = 0
@@ -390,7 +391,7 @@ def _pages_for_check(watch: Watch, url: str) -> list[str]:
     """That came well, and that may tell whether the session holds; not the one that led to the login. Those that may
     end sessions themselves come last.
     """
-    pages = dict.fromkeys((watch.control, *reversed(watch.good), *reversed(watch.earlier)))
+    pages = dict.fromkeys((watch.control, *reversed(watch.good), *reversed(watch.earlier), watch.landing))
     fitting = [page for page in pages if page not in ("", url) and page not in watch.public]
     return sorted(fitting, key=watch.paths.has_strikes)[:PAGES_MAX]
 

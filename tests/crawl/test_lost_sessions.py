@@ -110,6 +110,15 @@ def test_few_logins_and_all_pages(name: str) -> None:
     assert site.logins <= logins.LOGINS_AN_HOUR
 
 
+def test_few_logins_where_nothing_but_such_urls_is_left() -> None:
+    """As after a takeover: the page that a login leads to shows that sessions last."""
+    site, seeds = Odd("bye", BY_QUERY), [f"http://club.test{path}" for path in BY_QUERY]
+    with serve(site) as web:
+        found = crawl(app_of(judged=False), seeds, web=web, settings={"scope.follow": "handlers"})
+    assert len(found.pages) + len(found.dead) == len(BY_QUERY)
+    assert site.logins <= 6
+
+
 @pytest.fixture
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour has five looks at the clock, and one login."""
