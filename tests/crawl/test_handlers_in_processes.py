@@ -167,3 +167,20 @@ async def test_a_process_knows_the_secrets_of_its_instance_and_logs_without_them
     said = capfd.readouterr().err
     assert "warning told *** *** url=" in said
     assert "word-of-mine" not in said
+
+
+async def test_an_app_that_configures_logging_keeps_that_in_its_process(tmp_path: Path) -> None:
+    made = lab(
+        tmp_path,
+        """
+        import logging
+        logging.basicConfig(filename=FILE, format="%(message)s", level="INFO")
+
+        @app.page(processes=True)
+        async def every(page):
+            page.log.info("told %s", page.title)
+        """.replace("FILE", repr(str(tmp_path / "own.log"))),
+    )
+    with serve_resources({(HOST, "/"): page(title="a")}) as site:
+        await made.crawl(site.url(HOST))
+    assert "told a" in (tmp_path / "own.log").read_text()

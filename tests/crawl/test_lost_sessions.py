@@ -116,6 +116,7 @@ def test_few_logins_where_nothing_but_such_urls_is_left() -> None:
     with serve(site) as web:
         found = crawl(app_of(judged=False), seeds, web=web, settings={"scope.follow": "handlers"})
     assert len(found.pages) + len(found.dead) == len(BY_QUERY)
+    assert {reason.partition(" ")[0] for reason in found.dead.values()} == {"ends_session"}
     assert site.logins <= 6
 
 
