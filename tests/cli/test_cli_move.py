@@ -140,6 +140,7 @@ def test_a_restore_of_another_backup_than_the_interrupted_one(
     assert in_process(programs, "restore", "old.backup", *at).code == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "code", "said"),
     [

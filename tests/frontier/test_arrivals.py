@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,6 +60,13 @@ async def fail(side: Side, *, restarted: bool = True) -> None:
     engine.failed[shard] += restarted
 
 
+MOMENTS: dict[str, tuple[type, str]] = {
+    "before-it-is-read-back": (Arrival, "lost"), "before-its-last-word": (Arrival, "finish"),
+    "before-the-source-is-checked": (Departure, "check"),
+}  # fmt: skip
+CONFIRMED = ("before-a-replica-has-the-mark", "while-a-replica-is-waited-for")  # by the calls before it
+
+
 def at(moment: str, patch: pytest.MonkeyPatch, side: Side, then: Callable[[], Awaitable[None]]) -> None:
     """Let it happen once, at this moment of the arrival at that end."""
     left = [1]
@@ -67,7 +75,26 @@ def at(moment: str, patch: pytest.MonkeyPatch, side: Side, then: Callable[[], Aw
         if left and left.pop():
             await then()
 
-    if moment == "between-groups":
+    if moment in MOMENTS:
+        owner, name = MOMENTS[moment]
+        real = getattr(owner, name)
+
+        async def after(*arguments: Any) -> Any:
+            await once()
+            return await real(*arguments)
+
+        patch.setattr(owner, name, after)
+    elif moment in CONFIRMED:
+        confirm, looks = side.engine.confirm, iter(range(100))
+
+        async def confirmed(keys: Any) -> list[str]:
+            if next(looks) == CONFIRMED.index(moment):
+                await once()
+            return await confirm(keys)
+
+        patch.setattr(side.engine, "confirm", confirmed)
+    else:
+        assert moment == "between-groups"
         note = Arrival.note
 
         async def noted(self: Arrival, group: int, read: Any) -> None:
@@ -76,24 +103,6 @@ def at(moment: str, patch: pytest.MonkeyPatch, side: Side, then: Callable[[], Aw
                 await once()
 
         patch.setattr(Arrival, "note", noted)
-        return
-    if moment == "before-it-is-read-back":
-        lost = Arrival.lost
-
-        async def looked(self: Arrival, *arguments: Any) -> list[int]:
-            await once()
-            return await lost(self, *arguments)
-
-        patch.setattr(Arrival, "lost", looked)
-        return
-    confirm, looks = side.engine.confirm, iter(range(100))
-
-    async def confirmed(keys: Any) -> list[str]:
-        if next(looks) == 1:  # the first is for the mark
-            await once()
-        return await confirm(keys)
-
-    patch.setattr(side.engine, "confirm", confirmed)
 
 
 @pytest.mark.parametrize("how", ["move", "restore"])
@@ -184,21 +193,13 @@ async def test_a_record_that_its_server_lost_is_written_again(lab: Lab, monkeypa
 
 async def test_a_record_that_is_lost_after_a_move_was_killed_is_written_again(lab: Lab) -> None:
     """It was killed before a replica had the record; the next one does not believe what the primary says."""
-    was, keys = await dump(lab.here), lab.there.keys
+    was = await dump(lab.here)
     await arrived(lab)
-    record, confirm = await lab.there.raw(), lab.there.engine.confirm
+    record = await lab.there.raw()
     assert record is not None
     mark = Mark(layout=ARRIVING, was=record.decode(), place="a", move=json.loads(record)["move"])
-    lost = [1]
-
-    async def confirmed(some: Any) -> list[str]:
-        if lost:
-            lost.pop()
-            await lab.there.engine.command("HSET", keys.crawl, "record", msgspec.json.encode(mark))
-        return await confirm(some)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab.there.engine, "confirm", confirmed)
+        at(CONFIRMED[0], patch, lab.there, partial(stored, lab.there, msgspec.json.encode(mark)))
         await lab.move()
     assert await dump(lab.there) == was
     assert [await opened(lab.here), await opened(lab.there)] == [False, True]
@@ -240,15 +241,11 @@ async def test_a_move_that_another_command_has_ended_says_that_it_has_arrived(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not that what has arrived should be removed."""
-    check, left = Departure.check, [1]
 
-    async def overtaken(self: Departure, mark: Mark) -> None:
-        if left:
-            left.clear()
-            await lab.move()
-        await check(self, mark)
+    async def overtake() -> None:
+        await lab.move()
 
-    monkeypatch.setattr(Departure, "check", overtaken)
+    at("before-the-source-is-checked", monkeypatch, lab.there, overtake)
     with pytest.raises(ConflictError, match="the crawl has arrived at b"):
         await lab.move()
     assert [await opened(lab.here), await opened(lab.there)] == [False, True]
@@ -412,13 +409,7 @@ async def test_a_source_whose_mark_is_gone_is_not_believed(lab: Lab, monkeypatch
     """It was set back while its crawl was copied: somebody may go on there."""
     raw = await lab.here.raw()
     assert raw is not None
-    lost = Arrival.lost
-
-    async def looked(self: Arrival, *arguments: Any) -> list[int]:
-        await stored(lab.here, raw)
-        return await lost(self, *arguments)
-
-    monkeypatch.setattr(Arrival, "lost", looked)
+    at("before-it-is-read-back", monkeypatch, lab.there, partial(stored, lab.here, raw))
     with pytest.raises(ConflictError, match="the mark of this move is gone from a"):
         await lab.move()
     assert [await opened(lab.here), await opened(lab.there)] == [True, False]
@@ -427,13 +418,8 @@ async def test_a_source_whose_mark_is_gone_is_not_believed(lab: Lab, monkeypatch
 async def test_a_move_that_is_taken_back_by_another_command_does_not_close_its_source(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish, was = Arrival.finish, await dump(lab.here)
-
-    async def finished(self: Arrival, *arguments: Any) -> None:
-        await undo(*lab.ends())
-        await finish(self, *arguments)
-
-    monkeypatch.setattr(Arrival, "finish", finished)
+    was = await dump(lab.here)
+    at("before-its-last-word", monkeypatch, lab.there, lambda: undo(*lab.ends()))
     with pytest.raises(ConflictError, match="was changed at this moment"):
         await lab.move()
     assert await dump(lab.here) == was
