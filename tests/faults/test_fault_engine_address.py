@@ -5,6 +5,7 @@ The address is a proxy (as of a managed service, HAProxy, a virtual IP), or what
 
 import asyncio
 import contextlib
+import http.client
 import os
 import signal
 import subprocess
@@ -21,8 +22,10 @@ from crawler.archive.folder import open_existing
 from crawler.archive.index import to_entry
 from crawler.archive.index_reader import segment_names
 from crawler.crawl.build import Instance
+from tests.cli.cli_lab import in_process
 from tests.faults.engine_lab import DurableEngine, committed, counted, durable_engine, lab
 from tests.support.engine import free_ports, short_folder, wait_for
+from tests.support.processes import nursery
 from tests.support.proxy import tcp_proxy
 
 Pair = tuple[DurableEngine, DurableEngine]
@@ -176,3 +179,34 @@ async def test_sentinel_demotes_a_primary_that_lives_and_the_crawl_follows(tmp_p
                 await here.crawl(url, meanwhile=fail_over, instances=2)
                 totals = await counted(new.url)
     assert (totals.added, totals.fetched) == (totals.done, here.pages)
+
+
+@pytest.mark.slow
+def test_serve_takes_seeds_again_after_its_address_leads_to_another_primary(tmp_path: Path, pair: Pair) -> None:
+    """Its first answers may be errors; what it says that it took is in the new one."""
+    old, new = pair
+    with tcp_proxy(old.url) as proxy, nursery() as programs:
+        at = ("--redis", proxy.url, "--dir", str(tmp_path))
+        assert in_process(programs, "seed", "http://a.test/", *at, "--set", "crawl.partitions=4").code == 0
+        token = in_process(programs, "token", "add", "--user", "ann", "--role", "write", *at).out.strip()
+        server = programs.crawler("serve", "--listen", "127.0.0.1:0", *at)
+        port = int(server.wait_for(r"^Serving crawl main at http://127\.0\.0\.1:(\d+)/ ")[1])
+
+        def asked(path: str, body: bytes | None = None) -> int:
+            head = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+                connection.request("POST" if body else "GET", path, body=body, headers=head)
+                return connection.getresponse().status
+
+        assert [asked("/v1/overview"), asked("/v1/seeds", b'{"urls": ["http://b.test/"]}')] == [200, 200]
+        wait_for(lambda: new.say("DBSIZE") == old.say("DBSIZE"), "the replica")
+        demote(old, new)
+        proxy.upstream = new.url
+        statuses = list[int]()
+        wait_for(
+            lambda: statuses.append(asked("/v1/seeds", b'{"urls": ["http://c.test/"]}')) or statuses[-1] == 200, "it"
+        )
+        wait_for(lambda: asked("/v1/overview") == 200, "its views")
+        assert set(statuses) <= {200, 503}
+        found = in_process(programs, "stats", "--redis", new.url, "--dir", str(tmp_path)).out
+        assert "pending   3 " in found
