@@ -1,7 +1,7 @@
-"""The commits that were written to an index last: what an engine knows, unless it was set back."""
+"""The commits that were written to an index last: what an engine knows, unless it was set back, and who answered."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from crawler.archive.folder import CrawlFolder, archive_error
 from crawler.archive.index import to_entry
 from crawler.archive.index_reader import segment_names
 
+SAMPLED_SEGMENTS, SAMPLED_LINES = 4, 128
 TOGETHER_S = 10.0  # what several sessions wrote within this time is read at once
 
 
@@ -34,6 +35,31 @@ def newest_first(folder: CrawlFolder) -> Iterator[list[LastCommit]]:
         yield [commit for name in names for commit in _commits(folder.index / name)]
 
 
+def sample(folder: CrawlFolder, *, since_s: float) -> list[LastCommit]:
+    """Some commits since then (wall clock), of all over the newest segments, and only a few of their lines are read.
+    Raises ArchiveError.
+    """
+    found: list[LastCommit] = []
+    for _, name in sorted(_times(folder), reverse=True)[:SAMPLED_SEGMENTS]:
+        path = folder.index / name
+        try:
+            lines = _some_lines(path)
+        except OSError as error:
+            raise archive_error("read", path, error) from None
+        found += _numbered(lines)
+    return [one for one in found if one.at_s >= since_s]
+
+
+def _some_lines(path: Path) -> Iterable[bytes]:
+    size, lines = path.stat().st_size, dict[bytes, None]()
+    with path.open("rb") as file:
+        for n in range(SAMPLED_LINES):
+            file.seek(size * n // SAMPLED_LINES)
+            file.readline()  # the rest of one
+            lines[file.readline()] = None
+    return lines
+
+
 def _times(folder: CrawlFolder) -> Iterator[tuple[float, str]]:
     for name in segment_names(folder):
         try:
@@ -52,6 +78,10 @@ def _commits(path: Path) -> Iterator[LastCommit]:
         lines = _lines(path)
     except OSError as error:
         raise archive_error("read", path, error) from None
+    yield from _numbered(lines)
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[LastCommit]:
     for line in lines:
         entry = to_entry(line)
         if entry is not None and entry.sequence:

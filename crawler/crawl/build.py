@@ -20,6 +20,7 @@ from crawler.archive.history import HistoryWriter
 from crawler.archive.index import IndexWriter
 from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
+from crawler.archive.last_commits import sample
 from crawler.archive.repair import recover_open_files
 from crawler.archive.told_log import ToldLog
 from crawler.archive.warc import WarcWriter
@@ -39,6 +40,7 @@ from crawler.membership.ownership import EngineRestarts, Ownership
 from crawler.membership.peers import CrashReporter, Peers, host_id, is_lock_free, join
 from crawler.model import Claim
 from crawler.rules.order import Introductions
+from crawler.rules.urls import host_of, registrable_domain
 from crawler.runtime.process import (
     OUTAGE,
     Loop,
@@ -86,6 +88,7 @@ from crawler.worker.work import Work
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
+RECALLED_S, RECALLED_MIN = 86_400.0, 16  # who answered before: how long ago, and how many registrable domains
 PAST_TIME_S = 3.0  # for what is in flight when the time is up: people gave a limit, and the rest is kept
 SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; the next owner indexes the rest
 
@@ -299,6 +302,7 @@ async def open_instance(
     is_finished = False
     try:
         async with Fetcher(settings, resolver=resolver, version=program_version()) as fetcher:
+            await _recall_answers(crawl, fetcher)
             instance = _build(crawl, node, app, fetcher, files, until_finished=until_finished)
             yield instance
             is_finished = instance.stopped_because == "finished"
@@ -307,6 +311,17 @@ async def open_instance(
         await asyncio.to_thread(_close_files, files.history, files.index, files.items, files.warc)
         files.told.close(keep=not is_finished)
         files.inflight_log.close()
+
+
+async def _recall_answers(crawl: OpenCrawl, fetcher: Fetcher) -> None:
+    """Who answered an earlier process lately: an outage that goes on is one for this one, too. So few that they may all
+    have died prove nothing.
+    """
+    found = await asyncio.to_thread(sample, crawl.folder, since_s=wall_s() - RECALLED_S)
+    urls = {registrable_domain(host_of(one.url)): one.url for one in found}
+    if len(urls) >= RECALLED_MIN:
+        for domain, url in urls.items():
+            fetcher.note_answer(url, domain, crawl.frontier.default_delay_ms)
 
 
 def _build(

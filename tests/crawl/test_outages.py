@@ -230,6 +230,28 @@ async def test_after_a_long_outage_the_crawl_stops_and_goes_on_later(tmp_path: P
         assert await dead_in(settings) == {}
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_who_resumes_during_an_outage_is_not_charged_for_it(way: str, tmp_path: Path) -> None:
+    """By another process, which knows by the index who answered."""
+    fails, works = WAYS[way]
+    async with world() as of:
+        settings = settings_for(tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=4, hosts__give_up_s=0.5)
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            await until(lambda: instances[0].counters.committed >= 20 * PAGES)  # of twenty domains at least
+            await fails(of)
+
+        done = await crawl(settings, of.seeds(0, 40), meanwhile=meanwhile)
+        assert done.instances[0].stopped_because == OUTAGE
+        done = await crawl(settings, of.seeds(40, 45))
+        assert done.instances[0].stopped_because == OUTAGE
+        assert await dead_in(settings) == {}
+        await works(of)
+        done = await crawl(settings, [])
+        assert len(done.entries) == 45 * PAGES
+        assert await dead_in(settings) == {}
+
+
 @pytest.mark.parametrize("known", [1, 2])
 async def test_with_few_domains_each_is_judged_by_itself(known: int, tmp_path: Path) -> None:
     async with world() as of:
