@@ -35,8 +35,8 @@ from tests.support.serving import GeneratedSite, serve_resources
 pytestmark = pytest.mark.processes
 
 IMPATIENT = {
-    "CRAWLER_FRONTIER_CALL_TIMEOUT_S": "0.4",
-    "CRAWLER_MEMBERSHIP_DEAD_S": "1",
+    "CRAWLER_FRONTIER_CALL_TIMEOUT_S": "1",  # the engine lives: on a busy machine, too, it has to meet that
+    "CRAWLER_MEMBERSHIP_DEAD_S": "2",
 }
 
 
@@ -120,7 +120,7 @@ def test_an_instance_that_hangs_is_killed_and_started_again(programs: Nursery, t
         running = programs.crawler(
             "crawl", site.url(HOST), *AT_ONCE, *where, "-n", "1", SHARDCRAWL_CRASH_POINT="fetch.checked@/p3=sleep:60"
         )
-        running.wait_for(r"instance \S+ hung \(no heartbeat for [3-5] s\) and was killed; starting it again in 1 s")
+        running.wait_for(r"instance \S+ hung \(no heartbeat for \d+ s\) and was killed; starting it again in 1 s")
         running.kill()
 
 
@@ -134,7 +134,7 @@ def test_a_paused_instance_is_not_killed_somebody_wants_it_so(
     running.wait_for(rf"\[{NODES[0]}\] .*ring\.changed")  # what an instance says carries its name
     pid = pid_of(status(programs, *where), NODES[0])
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(5)
+    time.sleep(10)
     os.kill(pid, signal.SIGCONT)
     assert pid_of(status(programs, *where), NODES[0]) == pid
     running.terminate()
