@@ -46,7 +46,9 @@ class JsonLogHandler(logging.Formatter):
 
 
 # How the names of events end that tell of a call that failed.
-ENGINE_EVENTS = (".engine_error", ".unanswered", ".not_recalled", ".not_revived", "route.refused")
+ENGINE_EVENTS = (
+    ".engine_error", ".unanswered", ".not_recalled", ".not_revived", ".not_shared", ".not_stored", "route.refused",
+)  # fmt: skip
 ENGINE_EVERY_S = 1.0
 
 

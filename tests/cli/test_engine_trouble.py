@@ -1,13 +1,15 @@
 """What people are told while an engine does not serve: soon, once, and with -q after a minute."""
 
 import logging
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from crawler.cli.session import EngineTrouble
 from crawler.engine.client import Trouble
-from crawler.runtime.log_files import EngineErrorsSeldom
+from crawler.runtime.log_files import ENGINE_EVENTS, EngineErrorsSeldom
 
 
 class Look(NamedTuple):
@@ -73,3 +75,13 @@ def test_of_all_calls_that_fail_one_a_second_is_logged() -> None:
     now[0] = 1.1
     assert second() == first
     assert first == ["heartbeat.unanswered", *["partition.fenced", "member.dead"] * 4]
+
+
+CAUGHT = re.compile(r'except EngineError as error:\n(?:(?!.*except).*\n){0,3}?\s*log\.\w+\("([\w.]+)"')
+CRAWLER = Path(__file__).parents[2] / "crawler"
+
+
+def test_each_event_about_a_call_that_failed_is_among_those_of_which_one_a_second_is_logged() -> None:
+    events = {event for path in CRAWLER.rglob("*.py") for event in CAUGHT.findall(path.read_text())}
+    assert len(events) > 8
+    assert {event for event in events if not event.endswith(ENGINE_EVENTS)} == set()
