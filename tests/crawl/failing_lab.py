@@ -93,9 +93,9 @@ async def courses(folder: Path) -> dict[str, Course]:
     async with failing_servers() as urls, DnsServer({"*.test": ["127.0.0.1"]} | known) as dns:
         quick = {f"retry__{kind}__backoff_s": own / SCALE for kind, own in _own_backoffs().items()}
         settings = settings_of(
-            folder, **quick, dns__nameservers=[dns.address], dns__timeout_s=0.3, dns__tries=1, dns__negative_ttl_s=0.01,
+            folder, **quick, dns__nameservers=[dns.address], dns__timeout_s=1.0, dns__tries=1, dns__negative_ttl_s=0.01,
             dns__ttl_min_s=0.0, retry__backoff_s=KINDS.backoff_s / SCALE, retry__backoff_factor=KINDS.backoff_factor,
-            fetch__idle_timeout_s=0.3, fetch__total_timeout_s=0.6, fetch__connect_timeout_s=0.3, robots__obey=False,
+            fetch__idle_timeout_s=0.6, fetch__total_timeout_s=1.2, fetch__connect_timeout_s=0.6, robots__obey=False,
         )  # fmt: skip
         await crawl(settings, list(urls.values()), meanwhile=watch)
     return {way: seen[url] for way, url in urls.items()}

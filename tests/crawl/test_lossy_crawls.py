@@ -55,8 +55,8 @@ async def test_each_way_to_fail_is_a_loss_with_its_number_and_an_example(tmp_pat
     async with failing_servers() as urls, DnsServer({"*.test": ["127.0.0.1"]} | known) as dns:
         kinds = [key for key in KINDS.__struct_fields__ if hasattr(getattr(KINDS, key), "backoff_s")]
         settings = settings_of(
-            tmp_path / "c", dns__nameservers=[dns.address], dns__timeout_s=0.3, dns__tries=1, dns__negative_ttl_s=0.01,
-            dns__ttl_min_s=0.0, fetch__idle_timeout_s=0.3, fetch__total_timeout_s=0.6, fetch__connect_timeout_s=0.3,
+            tmp_path / "c", dns__nameservers=[dns.address], dns__timeout_s=1.0, dns__tries=1, dns__negative_ttl_s=0.01,
+            dns__ttl_min_s=0.0, fetch__idle_timeout_s=0.6, fetch__total_timeout_s=1.2, fetch__connect_timeout_s=0.6,
             robots__obey=False, **{f"retry__{kind}__backoff_s": 1 / SCALE for kind in kinds},
         )  # fmt: skip
         await crawl(settings, list(urls.values()))
