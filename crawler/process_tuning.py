@@ -9,7 +9,6 @@ faults a page, which cost as much as the parsing itself (measured: 480 us a page
 
 import gc
 import resource
-import sys
 
 # Containers allocated between two collections; Python's own: 700.
 _AT_START = 500_000  # three times what a crawl imports
@@ -45,8 +44,6 @@ _MMAP_BYTES = 4 * 1024 * 1024  # larger single blocks (bodies near the limit) st
 
 def keep_freed_memory() -> bool:
     """Keep the memory that the HTML parser frees after each page. False where the C library has no such setting."""
-    if sys.platform != "linux":
-        return False
     import ctypes  # takes 3 ms, which commands that do not crawl save
 
     try:

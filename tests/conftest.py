@@ -4,6 +4,7 @@ import asyncio
 import functools
 import inspect
 import os
+import runpy
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -35,6 +36,7 @@ settings.load_profile("patient")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the slow tests too")
+    parser.addoption("--without-linux", action="store_true", help="take away what only Linux has, as far as possible")
     parser.addoption("--slice", metavar="TEXT", help=f"run one of {SLICES} slices of the slow tests, chosen by TEXT")
 
 
@@ -53,6 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # Compiled tests are kept, whatever the environment says: each worker would compile all of them, 6 s of CPU.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if config.getoption("--without-linux"):
+        folder = Path(__file__).parent / "support" / "without_linux"
+        os.environ["PYTHONPATH"] = str(folder)
+        runpy.run_path(str(folder / "sitecustomize.py"))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Failures(config))
     if config.getoption("--all") and settings.get_current_profile_name() == "patient":

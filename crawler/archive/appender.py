@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+from crawler import disk_sync
 from crawler.archive.folder import archive_error, open_private, sync_directory
 from crawler.errors import ArchiveError
 
@@ -77,7 +78,7 @@ class Appender:
             try:
                 if self.failed and self._descriptor >= 0:
                     os.ftruncate(self._descriptor, self.durable)
-                    os.fsync(self._descriptor)
+                    disk_sync.sync(self._descriptor)
                 self._close()
                 if self.durable and self.path.exists():
                     self.path.rename(self.final)
@@ -103,7 +104,7 @@ class Appender:
             self._descriptor = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             sync_directory(self.path.parent)  # the name must survive a power cut, too
         write_all(self._descriptor, data)
-        os.fdatasync(self._descriptor)
+        disk_sync.sync_data(self._descriptor)
         self.durable += len(data)
 
     def _cut(self) -> None:
@@ -111,7 +112,7 @@ class Appender:
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.durable)
-                os.fsync(self._descriptor)
+                disk_sync.sync(self._descriptor)
 
 
 def finish_all(files: Iterable[Appender]) -> None:

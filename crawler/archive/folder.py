@@ -20,6 +20,7 @@ from typing import IO
 
 import msgspec
 
+from crawler import disk_sync
 from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.errors import ArchiveError, ConflictError, UsageError
 
@@ -98,7 +99,7 @@ def write_durably(file: IO[bytes], lines: Iterable[bytes]) -> None:
     """Write lines, which are on disk when this returns. Raises OSError."""
     file.writelines(lines)
     file.flush()
-    os.fsync(file.fileno())
+    disk_sync.sync(file.fileno())
 
 
 def replace_durably(path: Path, draft: Path, lines: Iterable[bytes]) -> None:
@@ -129,7 +130,7 @@ def sync_directory(path: Path) -> None:
     """Make creations, renames and removals in this directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        disk_sync.sync(descriptor)
     finally:
         os.close(descriptor)
 

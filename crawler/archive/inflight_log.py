@@ -17,6 +17,7 @@ from zlib import crc32
 
 import msgspec
 
+from crawler import disk_sync
 from crawler.archive.folder import CrawlFolder, Life, archive_error, life_at, open_private
 from crawler.errors import ArchiveError
 
@@ -127,7 +128,7 @@ class InflightLog:
         try:
             descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
-                os.posix_fallocate(descriptor, 0, size)  # a full disk fails here, not with a signal later
+                disk_sync.reserve(descriptor, size)  # a full disk fails here, not with a signal later
                 self._map = mmap.mmap(descriptor, size)
             finally:
                 os.close(descriptor)

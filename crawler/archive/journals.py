@@ -18,6 +18,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
+from crawler import disk_sync
 from crawler.archive.checked_lines import DamagedLine, LineReader, number_in, number_line, with_checksum
 from crawler.archive.folder import (
     CrawlFolder,
@@ -87,7 +88,7 @@ class Journal(Generic[Line]):
                 line = number_line(size)
                 os.pwrite(descriptor, line, 0)
                 os.ftruncate(descriptor, len(line))
-                os.fdatasync(descriptor)
+                disk_sync.sync_data(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -183,7 +184,7 @@ def _append(descriptor: int, data: bytes) -> int:
         written = 0
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], end + written)
-        os.fdatasync(descriptor)
+        disk_sync.sync_data(descriptor)
     except OSError:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, end)

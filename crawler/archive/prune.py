@@ -27,6 +27,7 @@ from typing import IO, NamedTuple
 import msgspec
 from isal import isal_zlib
 
+from crawler import disk_sync
 from crawler.archive import index, items, warc
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.folder import CrawlFolder, archive_error, open_private, sync_directory
@@ -227,7 +228,7 @@ class PruneWork:
                     _copy_part(old.fileno(), new, kept.offset, kept.end)
                     self._step("part")
                 new.flush()
-                os.fsync(new.fileno())
+                disk_sync.sync(new.fileno())
         except OSError as error:
             raise archive_error("write", draft, error) from None
         self._step("draft")

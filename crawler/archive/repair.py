@@ -14,6 +14,7 @@ from typing import IO
 import msgspec
 from isal import isal_zlib
 
+from crawler import disk_sync
 from crawler.archive import index, items, warc
 from crawler.archive.appender import OPEN_SUFFIX
 from crawler.archive.checked_lines import DamagedLine, has_checksum
@@ -301,7 +302,7 @@ def _cut(path: Path, end: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.ftruncate(descriptor, end)
-        os.fsync(descriptor)
+        disk_sync.sync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -16,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from crawler import disk_sync
 from crawler.archive.appender import write_all
 from crawler.archive.folder import CrawlFolder, Life, archive_error, life_at, open_private
 
@@ -69,7 +70,7 @@ class ToldLog:
     def sync(self) -> None:
         """What was noted survives a power cut. Raises ArchiveError."""
         try:
-            os.fsync(self._descriptor)
+            disk_sync.sync(self._descriptor)
         except OSError as error:
             raise archive_error("write", self._path(self._number), error) from None
 

@@ -104,9 +104,8 @@ class _Guard:
 
 def _end_with(parent: int) -> None:
     """Whoever kills the parent means the crawl."""
-    if sys.platform == "linux":
-        with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(AttributeError, OSError):  # Linux has this call
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(Killed.exit_code)
 

@@ -17,6 +17,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from crawler import process_table
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # without an answer; a server that reads a large append-only file says so
@@ -113,17 +114,8 @@ class EmbeddedEngine:
 
     def _is_server(self, pid: int) -> bool:
         """Is this process the server of this folder? Its id may have been reused."""
-        try:
-            if not Path("/proc/self").exists():
-                os.kill(pid, 0)
-                return True
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if Path(f"/proc/{pid}/cwd").resolve(strict=True) != self.folder:
-                return False
-        except OSError:
-            return False
         names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))
-        return any(name in command for name in names)  # a zombie has no command line
+        return process_table.runs_in(pid, self.folder, names, argument=str(self.socket))
 
     def ensure(self, while_loading: Callable[[], None] = lambda: None) -> bool:
         """Make sure that a server answers; True when it was started now, False when it was running.

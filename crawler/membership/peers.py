@@ -194,8 +194,11 @@ def _boot_id() -> str:
 
 
 def is_lock_free(one: Located) -> bool:
-    """Proof of death: the lock file is on this machine, and nobody holds it."""
-    return bool(one.lock) and one.host == host_id() and life_at(Path(one.lock)) is Life.DEAD
+    """Proof of death: the lock file is on this machine, and nobody holds it.
+
+    Two machines may have the same name, and the same path: where the boot has no id, a free lock proves nothing.
+    """
+    return bool(one.lock and _boot_id()) and one.host == host_id() and life_at(Path(one.lock)) is Life.DEAD
 
 
 class Slots:

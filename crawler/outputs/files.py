@@ -26,6 +26,7 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
+from crawler import disk_sync
 from crawler.archive.folder import FREE_SOME, NO_ROOM, archive_error, open_private, sync_directory
 from crawler.errors import ArchiveError, ConflictError, CrawlerError, OutputError, UsageError
 from crawler.outputs.records import Mark, OutputEnded, Record, Row, TargetChanged, Wanted, check_count
@@ -513,7 +514,7 @@ class GrowingSink:
             self._is_dirty = True
             data = fill(self._lines, self._rows, self._file, self._packed, self._widen)
             self._file.flush()
-            os.fsync(self._file.fileno())
+            disk_sync.sync(self._file.fileno())
             if data:  # by what was written, not by what is there now
                 end = (_end_of(self._file, self._length) + data)[-DIGEST_BYTES:]
                 self._length += len(data)
@@ -630,7 +631,7 @@ def _again(file: IO[bytes]) -> IO[bytes]:
 def take_place(draft: Path, path: Path) -> None:
     """All bytes on disk, then the name; the file keeps its rights. Raises OSError."""
     with draft.open("rb") as file:
-        os.fsync(file.fileno())
+        disk_sync.sync(file.fileno())
     if path.exists():
         shutil.copymode(path, draft)
     draft.replace(path)

@@ -26,6 +26,7 @@ from zlib import crc32
 
 import msgspec
 
+from crawler import disk_sync
 from crawler.archive.folder import open_private, sync_directory
 from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError, ConflictError, UsageError
@@ -124,7 +125,7 @@ class BackupWriter:
             if self.is_stream:
                 self._file.close()
                 return
-            os.fsync(self._file.fileno())
+            disk_sync.sync(self._file.fileno())
             self._file.close()
             self._open_path.rename(self.path)
             sync_directory(self.path.parent)

@@ -20,14 +20,12 @@ from crawler.errors import CrawlerError, EngineError, InvariantError
 
 ENGINE_PAUSE_S = 0.2  # before a retry of a call that the engine did not answer
 
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS's monotonic one has that time, too
 
 
 def monotonic_ms() -> int:
     """Milliseconds on the monotonic clock; only differences have a meaning."""
-    if _BOOTTIME is not None:
-        return time.clock_gettime_ns(_BOOTTIME) // 1_000_000
-    return time.monotonic_ns() // 1_000_000
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def wall_s() -> float:

@@ -13,10 +13,10 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
+from crawler import process_table
 from crawler.errors import ArchiveError, ConflictError, EngineError, Killed, OutageError, Stopped, UsageError
 
 log = logging.getLogger(__name__)
@@ -129,9 +129,7 @@ class Child:
 
     def is_paused(self) -> bool:
         """Stopped by a signal or a debugger: somebody wants it so."""
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-        return False
+        return process_table.is_stopped(self.pid)
 
     def is_seen(self, state: ChildState) -> None:
         """Its instance is on the member list: it takes part, or is quarantined."""

@@ -4,6 +4,7 @@ The kernel limits its CPU time per page and its memory; the instance kills it wh
 priority, so that the event loops of this machine come first.
 """
 
+import contextlib
 import os
 import resource
 import signal
@@ -62,7 +63,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the instance handles Ctrl-C, and closes our stdin
     keep_freed_memory()
     os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    with contextlib.suppress(ValueError, OSError):  # macOS has no such limit (docs/guide/install.md)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it is killed by design
     serve(partial(answer, JoinCache()), sys.stdin.buffer, sys.stdout.buffer)
 
