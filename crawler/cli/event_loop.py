@@ -15,19 +15,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> T:
+def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False, with_uvloop: bool = True) -> T:
     """Run to the end; Ctrl-C cancels it and raises KeyboardInterrupt, unless it handles signals itself.
 
     `has_users_code`: handlers and hooks run in it. They end none of its tasks, and keep it from its own end for some
     seconds at most.
     """
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    try:
-        import uvloop
-    except ImportError:
-        pass
-    else:
-        factory = uvloop.new_event_loop
+    if with_uvloop:
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            factory = uvloop.new_event_loop
     if process_tuning.is_gc_delayed():  # by the start of this program
         process_tuning.collect_rarely()
     with contextlib.closing(work), asyncio.Runner(loop_factory=factory) as runner:
@@ -39,7 +38,12 @@ def run_async(work: Coroutine[Any, Any, T], *, has_users_code: bool = False) -> 
             return users_loop.run(runner, work)
 
 
-def run_on(arguments: argparse.Namespace, act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[None]]") -> int:
+def run_on(
+    arguments: argparse.Namespace,
+    act: "Callable[[OpenCrawl, argparse.Namespace], Awaitable[None]]",
+    *,
+    with_uvloop: bool = True,
+) -> int:
     """Open the crawl that the options name, which must be there, and act on it; the exit code."""
     from crawler.crawl.opening import open_crawl
 
@@ -48,7 +52,7 @@ def run_on(arguments: argparse.Namespace, act: "Callable[[OpenCrawl, argparse.Na
             await act(crawl, arguments)
         return 0
 
-    return run_async(run())
+    return run_async(run(), with_uvloop=with_uvloop)
 
 
 def raise_file_limit() -> tuple[int, int]:

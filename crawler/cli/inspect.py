@@ -290,7 +290,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("top needs a terminal; use 'crawler stats --watch'")
-    return run_on(arguments, _top)
+    return run_on(arguments, _top, with_uvloop=False)  # Textual makes eager tasks: uvloop can't on Python 3.13
 
 
 async def _top(crawl: OpenCrawl, _: argparse.Namespace) -> None:
