@@ -4,7 +4,7 @@
 #   root=...; . "$root/scripts/bootstrap.sh"; bootstrap          what is needed to crawl
 #                                             bootstrap dev      the same and the tools to test
 #
-# The environment is $root/.venv. A stamp in it records what it was made from, so a second start only compares. Packages
+# The environment is $root/.venv, or of another Python's version $root/.venv-VERSION (`use_python 3.14`). A stamp in it records what it was made from, so a second start only compares. Packages
 # have the versions of constraints.txt, which the tests ran with: a new release can't break an installation.
 
 venv=$root/.venv
@@ -31,6 +31,17 @@ venv_key() {
 stamp_file() { printf '%s' "$venv/.installed${extra:+-$extra}"; }
 
 stamp_read() { cat "$(stamp_file)" 2>/dev/null || echo missing; }
+
+# Choose a version of Python, and an environment of its own. It comes from PATH, pyenv, or uv, which fetches it.
+use_python() {
+    for python in "python$1" "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$1".*/bin/python uv; do
+        [ "$python" != uv ] || python=$(uv python install --quiet "$1" >&2 && uv python find "$1") 2>/dev/null || break
+        "$python" -I -c "import sys; v = sys.version_info; sys.exit(v < (3, 11) or '%d.%d' % v[:2] != '$1')" 2>/dev/null || continue
+        PYTHON=$python venv=$root/.venv-$1
+        return
+    done
+    bootstrap_fail "Python $1 was not found (3.11 or newer is needed): install it, or uv (pip install uv), which fetches it"
+}
 
 find_python() {
     for python in ${PYTHON:+"$PYTHON"} python3 python3.11 python3.12 python3.13 python3.14 python; do
