@@ -12,12 +12,18 @@ from typing import NamedTuple
 
 import msgspec
 
+from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import surt
 from crawler.model import CommitEntry
 from crawler.rules.jobs import RunName, job_of, name_of
 
 OK = 200
 Page = tuple[str, str]  # URL, and what tells its request apart from a GET
+
+
+def no_page_of(run: str, folder: CrawlFolder) -> str:
+    """What is said of a run that is not known, or whose pages were never here."""
+    return f"no page of run {run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job"
 
 
 class Change(enum.StrEnum):

@@ -116,7 +116,7 @@ def export_all(
             folder, targets, source, since=since, run=of_run, changed=changed, unless=unless, of_part=of_part,
             meter=meter,
         )  # fmt: skip
-    places = [target.shown for target in targets if target.kind is not TargetKind.STREAM]
+    places = [one.shown for one in targets if one.kind is not TargetKind.STREAM and one.shown not in summary.kept]
     if places:
         what = counted(summary.records, source.shape.name.removesuffix("s"))
         say(f"{what} written to {', '.join(places)}")
@@ -128,13 +128,14 @@ def export_all(
         say(f"{counted(summary.pruned, 'page')} of run {of_run} removed by 'crawler prune'")
     elif of_run and not summary.by_status and changed:
         say(f"no page of run {of_run} is new or has changed, as far as {folder.root} has its runs")
-    elif of_run and not summary.by_status:
-        say(f"no page of run {of_run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
     for line in source.remarks():
         warn(line)
     if summary.unchecked:
         say(unchecked_text(summary.unchecked))
     _say_missing(summary.missing)
+    if summary.kept:
+        kept = ", ".join(summary.kept)
+        raise UsageError(f"nothing was found to write, and {kept} has something: it stays; remove it for an empty one")
 
 
 def _say_missing(missing: "Sequence[MissingFile]") -> None:

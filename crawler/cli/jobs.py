@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from crawler.archive.folder import open_existing
 from crawler.archive.index_reader import IndexReader
-from crawler.archive.run_changes import Change, differences
+from crawler.archive.run_changes import Change, differences, no_page_of
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_jobs import DESTS, USER
@@ -256,7 +256,7 @@ def _diff(arguments: argparse.Namespace) -> int:
             if arguments.shows_urls and one.change is not Change.UNCHANGED:
                 show(one, f"{one.change:<9} {one.url}", as_json=arguments.json)
     for run in {arguments.before, arguments.after} - here:
-        raise UsageError(f"no page of run {run} in {folder.root}: 'crawler jobs history NAME' has the runs of a job")
+        raise UsageError(no_page_of(run, folder))
     found = RunDiff(before=arguments.before, after=arguments.after, **{one: kinds[one] for one in Change})
     show(found, found.text, as_json=arguments.json)
     if missing := reader.segments_missing:

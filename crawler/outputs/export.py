@@ -17,7 +17,7 @@ import msgspec
 
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile, index_bytes
-from crawler.archive.run_changes import changed_pages
+from crawler.archive.run_changes import changed_pages, no_page_of
 from crawler.errors import OutputError, UsageError
 from crawler.model import CommitEntry
 from crawler.outputs.cursor import cursor_path, note_ours
@@ -56,6 +56,7 @@ class ExportSummary(msgspec.Struct, frozen=True, kw_only=True):
     unchecked: int = 0  # lines of the index without a checksum
     marks: dict[str, Mark] = {}  # of files, by the names of their targets
     renamed: dict[str, str] = {}  # fields whose columns in a table have other names
+    kept: list[str] = []  # targets that stay as they were: nothing was found, and something is in their files
 
 
 def export(
@@ -78,7 +79,9 @@ def export(
     true.
 
     Raises UsageError for a target that can't be written and ConflictError for one that another process is writing,
-    before any work; OutputError and ArchiveError when one fails, or lacks what it was given. A reader that closes
+    before any work, and for a run of which nothing is known, before any target has changed; OutputError and
+    ArchiveError when one fails, or lacks what it was given. A file that has something is not replaced by nothing: that
+    of `is_alone` has what was written for this crawl, and is. A reader that closes
     standard output early ends the export without an error. `is_alone`: the caller has the locks of all targets.
     """
     reader = IndexReader(folder)
@@ -98,7 +101,13 @@ def export(
         while going and (batch := list(islice(rows, BATCH_ROWS))):
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
+        missing = source.missing(reader)
+        if run and not (by_status or pruned or changed or missing):
+            raise UsageError(no_page_of(run, folder))
+        kept = [target for target, _ in going if not (records or is_alone) and _has_something(target)]
         for target, sink in going:
+            if target in kept:
+                continue
             meter.begin(f"finishing {target.path.name if target.path else target.shown}")
             with contextlib.suppress(OutputEnded):
                 mark = sink.commit()
@@ -113,11 +122,16 @@ def export(
         by_status=dict(sorted(by_status.items())),
         pruned=pruned[run],
         left_out=left_out.total(),
-        missing=source.missing(reader),
+        missing=missing,
         unchecked=reader.unchecked,
         marks=marks,
         renamed=renamed,
+        kept=[target.shown for target in kept],
     )
+
+
+def _has_something(target: Target) -> bool:
+    return target.path is not None and target.path.is_file() and target.path.stat().st_size > 0
 
 
 def _takes(sink: Sink, batch: list[Row]) -> bool:

@@ -71,6 +71,20 @@ def test_pages_of_a_run_name_it_and_can_be_written_alone(tmp_path: Path) -> None
     assert sum(b'"run"' in line for line in lines) == 2, "others have no byte of it"
 
 
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv", "p.jsonl.gz", "p.parquet", "p.sqlite"])
+def test_nothing_found_replaces_no_file_that_has_something(tmp_path: Path, name: str) -> None:
+    folder, target = filled(tmp_path), tmp_path / name
+    assert export(folder, [str(target)]).records == 6
+    before = target.read_bytes()
+    with pytest.raises(UsageError, match=r"no page of run job\.0\.9"):
+        exporting.export(folder, targets_of([str(target)]), Pages(folder), run="job.0.9")
+    assert target.read_bytes() == before
+    summary = exporting.export(folder, targets_of([str(target)]), Pages(folder), since=9e9)
+    assert (summary.records, summary.kept) == (0, [str(target)])
+    assert target.read_bytes() == before
+    assert not [path for path in tmp_path.iterdir() if "draft" in path.name]
+
+
 def test_pages_with_a_mark_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
     folder, target = folder_in(tmp_path), tmp_path / "pages.jsonl"
     index = IndexWriter(folder, "aa11")
