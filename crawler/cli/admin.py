@@ -298,7 +298,7 @@ def _text(found: Sequence[LogEntry], limit: int) -> str:
 def operate(arguments: argparse.Namespace) -> int:
     """Read what was given, before an engine is started, and act. Raises UsageError."""
     given = arguments.domain
-    arguments.domain = commands.domain_of(given) if given else ""
+    arguments.domain = commands.domain_alone(given, arguments.command) if given else ""
     if arguments.command == "delay":
         arguments.delay = commands.delay_ms_of(arguments.delay)
     elif arguments.command == "boost" and arguments.boost is not None:

@@ -9,6 +9,7 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import UsageError
 from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
+from crawler.frontier.waiting import kind_of
 from crawler.model import FailureKind
 from crawler.rules.health import delay_ms as delay_by
 from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
@@ -18,6 +19,7 @@ from crawler.rules.urls import host_of, registrable_domain
 from crawler.settings.schema import PRIORITY_MAX
 from crawler.terminal.text import counted, duration
 from crawler.views.domains import known_robots
+from crawler.views.losses import RELEASED
 
 
 async def check_delay(crawl: OpenCrawl, domain: str, delay_ms: int) -> None:
@@ -95,6 +97,17 @@ def domain_of(text: str) -> str:
     return registrable_domain(host_of(url_of_site(text)))
 
 
+def domain_alone(text: str, command: str) -> str:
+    """The same for a command that acts on a domain: raises UsageError for a URL below its host, which would not be all
+    that the command acts on.
+    """
+    domain = domain_of(text)
+    _, _, path = url_of_site(text).partition("://")[2].partition("/")
+    if path:
+        raise UsageError(f"{text}: {command} acts on all of a domain: 'crawler {command} {domain}'")
+    return domain
+
+
 def delay_ms_of(text: str) -> int | None:
     """A delay as people write it: seconds or a duration; None for "auto". Raises UsageError."""
     if text == "auto":
@@ -122,6 +135,8 @@ def check_release(reason: str, urls_max: int) -> None:
         raise UsageError(f"urls {urls_max}: expected a number of URLs")
     if reason in UNDONE_BY:
         raise UsageError(f"reason {reason}: use 'crawler {UNDONE_BY[reason]} DOMAIN'")
+    if reason and kind_of(reason) not in RELEASED:
+        raise UsageError(f"reason {reason}: expected one of {', '.join(RELEASED)}")
 
 
 def letter_reason_of(text: str) -> str:

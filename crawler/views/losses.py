@@ -8,6 +8,7 @@ docs/operate/watching.md#losses.
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import get_args
 
 import msgspec
 
@@ -28,6 +29,7 @@ from crawler.frontier.reads import (
 from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.challenges import SENTENCE
 from crawler.rules.text import one_line
+from crawler.settings.schema import TrapRule
 from crawler.terminal.text import counted, number, shortened, table
 
 LINES_MAX = 5  # at the end of a crawl
@@ -119,6 +121,11 @@ _CUT: Mapping[str, str] = {
     ITEMS_DROPPED: "items that your functions of @app.item dropped",
     ITEMS_INVALID: "items that your handler yielded and that are not valid; the log has the reasons (item.invalid)",
 }
+# What `crawler release --reason` may be given: of each, URLs may be deferred.
+RELEASED = (
+    *(one for one in _DEFERRED if one not in ("blocked", "trap:*", NOT_COUNTED)),
+    *(f"trap:{rule}" for rule in get_args(TrapRule)),
+)
 # Kind -> advice by reason, and advice for reasons that have none.
 ADVICE: Mapping[Kind, tuple[Mapping[str, str], str]] = {
     Kind.GIVEN_UP: (_GIVEN_UP, f"'crawler dead show URL' has the detail; {_TRIES}"),
