@@ -3,7 +3,8 @@
 import argparse
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crawler import process_tuning
@@ -53,6 +54,13 @@ def run_on(
         return 0
 
     return run_async(run(), with_uvloop=with_uvloop)
+
+
+def heard(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """Those of these signals that are not ignored. Who starts a program under `nohup`, or in the background of a
+    script, wants it to go on: what was ignored at the start stays so.
+    """
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def raise_file_limit() -> tuple[int, int]:

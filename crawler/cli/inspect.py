@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from crawler.archive.folder import CrawlFolder, open_existing
 from crawler.archive.history import Attempt, attempts, kept_since
 from crawler.cli.crawl_options import KEYS
-from crawler.cli.event_loop import raise_file_limit, run_async, run_on
+from crawler.cli.event_loop import heard, raise_file_limit, run_async, run_on
 from crawler.cli.options import SHOWN, actor, settings_of
 from crawler.cli.parse_inspect import HISTORY_SHOWN
 from crawler.crawl.opening import OpenCrawl, open_crawl
@@ -298,7 +298,7 @@ async def _top(crawl: OpenCrawl, _: argparse.Namespace) -> None:
     from crawler.tui.source import CrawlSource
 
     app = TopApp(CrawlSource(crawl, actor("top")))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in heard((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         asyncio.get_running_loop().add_signal_handler(number, app.exit)
     await app.run_async()
     if app.bug is not None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from crawler.archive.warc_web import RecordedWeb
-from crawler.cli.event_loop import raise_file_limit, run_async
+from crawler.cli.event_loop import heard, raise_file_limit, run_async
 from crawler.errors import UsageError
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, flush, out, warn
@@ -70,7 +70,7 @@ async def _serve(source: WebSource, port: int, command: list[str] | None, what: 
         out(_introduction(what, first, environment))
         flush(sys.stdout)
         over, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in SIGNALS:
+        for number in heard(SIGNALS):
             loop.add_signal_handler(number, over.set)
         await over.wait()
     return 0
@@ -99,7 +99,9 @@ async def _run_with(command: list[str], environment: Mapping[str, str]) -> int:
     except OSError as error:
         raise UsageError(f"{command[0]}: {error.strerror}") from None
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal sends it to both
-    loop.add_signal_handler(signal.SIGTERM, process.terminate)
+    # A terminal sends SIGINT to both.
+    handlers = {signal.SIGINT: lambda: None, signal.SIGTERM: process.terminate}
+    for number in heard(handlers):
+        loop.add_signal_handler(number, handlers[number])
     code = await process.wait()
     return code if code >= 0 else SIGNALLED - code

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
+from crawler.cli.event_loop import heard
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import Killed, Stopped
@@ -75,7 +76,7 @@ class _Guard:
 
     def wait(self) -> int:
         """Its exit code; negative: the signal that ended it."""
-        before = {number: signal.signal(number, self._forward) for number in FORWARDED}
+        before = {number: signal.signal(number, self._forward) for number in heard(FORWARDED)}
         before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._kill)
         try:
             _, status = os.waitpid(self._pid, 0)
@@ -228,7 +229,7 @@ class StopSignals:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         # Not the loop's own way: a signal that comes while users' code has stopped the loop would be lost.
-        self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+        self._before = {number: signal.signal(number, self._signalled) for number in heard(SIGNALS)}
         return self
 
     def __exit__(
