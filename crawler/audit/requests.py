@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +35,7 @@ _COMBINED = re.compile(
     r'(?: "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)")?(?P<numbers>(?: [\d.]+)*)\s*'
 )
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:/\s]+)(?::(\d+))?")
+LOOKED_AT = 10_000  # lines, for one that has the format: logs may begin with others
 PULSE = 256  # lines between two reports of progress
 _TIME = "%d/%b/%Y:%H:%M:%S %z"
 _MICROSECONDS, _MILLISECONDS = 1e14, 1e11  # since 1970: numbers above these count in such units
@@ -93,6 +95,15 @@ def lacks_host(file: Path) -> bool:
     except (OSError, EOFError) as error:
         raise UsageError(f"can't read the web log {file}: {getattr(error, 'strerror', None) or error}") from None
     return match is not None and match["host"] is None
+
+
+def check_format(file: Path, host: str) -> None:
+    """Raises UsageError for a file of other lines than those of a web log, by its first ones, and for an empty one."""
+    lines = list(islice(read_log(file, "", host), LOOKED_AT))
+    if not lines:
+        raise UsageError(f"{file} is empty")
+    if all(line is None for line in lines):
+        raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
 
 
 def parse_line(text: str, host: str = "") -> LogLine | None:

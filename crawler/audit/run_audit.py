@@ -31,7 +31,6 @@ from crawler.audit.judges import (
 )
 from crawler.audit.ledger import Ledger
 from crawler.audit.requests import judge_outcomes, judge_repeats, read_log, read_requests
-from crawler.errors import UsageError
 from crawler.frontier.folders import FolderNote
 from crawler.frontier.jobs import JobBooks, Runs
 from crawler.frontier.operator import OverrideStore
@@ -170,8 +169,6 @@ async def _judge_web_logs(subject: Subject, ledger: Ledger, reader: LinkReader, 
     for file, host in subject.web_logs.files:
         before = ledger.number("SELECT max(rowid) FROM requests")
         strange = read_requests(read_log(file, subject.web_logs.agent, host, meter), router, ledger)
-        if strange and not ledger.number("SELECT count(*) FROM requests"):
-            raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
         if strange:
             report.notes.append(f"left out {counted(strange, 'line')} of {file} with an unknown format")
         if not ledger.number(HAS_A_PAGE, before):

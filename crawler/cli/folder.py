@@ -201,7 +201,7 @@ def _web_logs(files: Sequence[tuple[Path, str]], agent: str | None, settings: Se
 
 def _web_log(text: str) -> tuple[Path, str]:
     """A file, and the host of its lines where they don't tell it. Raises UsageError."""
-    from crawler.audit.requests import is_host, lacks_host
+    from crawler.audit.requests import check_format, is_host, lacks_host
 
     host, equals, name = text.partition("=")
     if not equals or Path(text).is_file():
@@ -213,6 +213,7 @@ def _web_log(text: str) -> tuple[Path, str]:
         raise UsageError(f"--web-log {text}: {host!r} is not a host, with or without a port")
     if not host and lacks_host(file):
         raise UsageError(f"{file} has no hosts: write --web-log HOST={file}")
+    check_format(file, host)
     return file, host
 
 

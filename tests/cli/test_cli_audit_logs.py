@@ -1,5 +1,6 @@
 """Access logs as web servers write them, and what is judged by their times."""
 
+import contextlib
 import gzip
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from crawler.audit.findings import Report, report_text
 from crawler.audit.judge_politeness import Delays, StoredDelays, judge_queue
 from crawler.audit.judges import OriginRobots, judge_request
 from crawler.audit.ledger import LoggedRequest, page_of
-from crawler.audit.requests import LogLine, lacks_host, parse_line, read_log
+from crawler.audit.requests import LogLine, check_format, lacks_host, parse_line, read_log
 from crawler.errors import UsageError
 from crawler.rules.robots import RobotsRules
 from crawler.settings import load
@@ -116,6 +117,17 @@ def test_requests_of_others_are_left_out_and_packed_logs_are_read(tmp_path: Path
     packed.write_bytes(b"no gzip")
     with pytest.raises(UsageError, match="can't read the web log"):
         list(read_log(packed, ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "is empty"), ("\n\n", "is empty"), ("<html>\n" * 20_000, "no line of"), (f"<html>\n{NGINX}\n", "")],
+)
+def test_a_file_that_is_no_log_is_refused_by_its_first_lines(tmp_path: Path, text: str, said: str) -> None:
+    log = tmp_path / "access.log"
+    log.write_text(text)
+    with pytest.raises(UsageError, match=said) if said else contextlib.nullcontext():
+        check_format(log, "")
 
 
 def request(started: float, *, host: str = "a.test", target: str = "/", blur: float = 0.0) -> LoggedRequest:
