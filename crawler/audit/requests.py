@@ -98,11 +98,9 @@ def lacks_host(file: Path) -> bool:
 
 
 def check_format(file: Path, host: str) -> None:
-    """Raises UsageError for a file of other lines than those of a web log, by its first ones, and for an empty one."""
+    """Raises UsageError for a file of other lines than those of a web log, by its first ones."""
     lines = list(islice(read_log(file, "", host), LOOKED_AT))
-    if not lines:
-        raise UsageError(f"{file} is empty")
-    if all(line is None for line in lines):
+    if lines and all(line is None for line in lines):
         raise UsageError(f"no line of {file} has a known format: see 'crawler audit --help'")
 
 

@@ -102,7 +102,7 @@ def export(
             going = [(target, sink) for target, sink in going if _takes(sink, batch)]
             records += len(batch) if going else 0
         missing = source.missing(reader)
-        if run and not (by_status or pruned or changed or missing):
+        if run and not (by_status or pruned[run] or changed or missing):
             raise UsageError(no_page_of(run, folder))
         kept = [target for target, _ in going if not (records or is_alone) and _has_something(target)]
         for target, sink in going:

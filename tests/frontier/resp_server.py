@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from tests.support.patience import others_run
+
 Reply = Callable[[list[bytes]], bytes]
 
 
@@ -36,16 +38,18 @@ async def serving(reply: Reply | None) -> AsyncIterator[str]:
             pass
         finally:
             connections.discard(task)
-            writer.close()
+            writer.transport.abort()  # without waiting for what the other side does not read
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     try:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
+        await others_run()  # who has just connected is served
         for task in list(connections):
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+        await others_run()  # their sockets are closed
         await server.wait_closed()
 
 

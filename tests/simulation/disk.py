@@ -1,7 +1,7 @@
 """The disks of the simulated machines: real files, written by the real writers, with a memory of what was synced.
 
-Replaces the module `os` in `appender`, `index`, `history` and `told_log` of `crawler.archive`. A kill of a process
-leaves what it has written; a power cut leaves what it has synced, and a random part of the rest.
+Replaces the modules `os` and `disk_sync` in `appender`, `index`, `history` and `told_log` of `crawler.archive`. A kill
+of a process leaves what it has written; a power cut leaves what it has synced, and a random part of the rest.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from crawler import disk_sync
 from crawler.archive import appender, history, index, told_log
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 
@@ -50,7 +51,7 @@ class Disks:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return os.write(descriptor, data)
 
-    def fdatasync(self, descriptor: int) -> None:
+    def sync_data(self, descriptor: int) -> None:
         """What was written is safe when the call returns, not before."""
         self._check_alive()
         if PROCESS.get() in self.broken:
@@ -62,7 +63,8 @@ class Disks:
         else:
             thread.at_end.append(lambda: self._keep(status.st_ino, status.st_size))
 
-    fsync = fdatasync
+    def sync(self, descriptor: int) -> None:
+        self.sync_data(descriptor)
 
     def _keep(self, inode: int, size: int) -> None:
         self._synced[inode] = max(self._synced.get(inode, 0), size)
@@ -115,8 +117,10 @@ class Disks:
 def mounted(disks: Disks) -> Iterator[None]:
     """The writers of the archive write to these disks."""
     appender.os = index.os = history.os = told_log.os = disks  # type: ignore[assignment, attr-defined]
+    appender.disk_sync = told_log.disk_sync = disks  # type: ignore[assignment, attr-defined]
     try:
         yield
     finally:
         appender.os = index.os = history.os = told_log.os = os  # type: ignore[attr-defined]
+        appender.disk_sync = told_log.disk_sync = disk_sync  # type: ignore[attr-defined]
         disks.close_all()

@@ -191,7 +191,7 @@ def no_recovery() -> contextlib.AbstractContextManager[None]:
 
 def files_not_synced() -> contextlib.AbstractContextManager[None]:
     """The engine is told of spilled blocks whose file a power cut may still take."""
-    return _patched(Disks, "fdatasync", lambda self, descriptor: None)
+    return _patched(Disks, "sync_data", lambda self, descriptor: None)
 
 
 def files_go_at_once() -> contextlib.AbstractContextManager[None]:
