@@ -45,58 +45,76 @@ examples:
 """
 
 
-# In the order of --help: where the options of each command are defined, and what it does.
-COMMANDS = {
-    "crawl": ("parse_crawl:add_crawl", "crawl sites from seed URLs until nothing is left"),
-    "run": ("parse_crawl:add_run", "run instances that wait for work, on one or many machines"),
-    "scale": ("parse_admin:add_scale", "change or show the number of instances on a machine"),
-    "settings": ("parse_inspect:add_settings", "show or change the settings that are stored with a crawl"),
-    "seed": ("parse_crawl:add_seed", "add URLs to a running or future crawl"),
-    "import": ("parse_crawl:add_import", "take over what another crawler has fetched, or what waits in its queue"),
-    "seeds": ("parse_inspect:add_seeds", "each seed's pending, done and dead URLs"),
-    "jobs": ("parse_jobs:add_jobs", "crawls that run at a time, or again and again"),
-    "users": ("parse_admin:add_users", "list the users who share a crawl, or set a weight"),
-    "stats": ("parse_inspect:add_stats", "totals and per-domain statistics"),
-    "top": ("parse_inspect:add_top", "watch and steer a crawl in the terminal, live"),
-    "serve": ("parse_crawl:add_serve", "dashboard, HTTP API and metrics of a crawl"),
-    "token": ("parse_admin:add_token", "make, list and remove the tokens of the HTTP API"),
-    "crawls": ("parse_admin:add_crawls", "list the crawls of an engine, or remove one"),
-    "ring": (
-        "parse_admin:add_ring",
-        "members, their state and share; the owner of a URL; pins; what a change would move",
-    ),
-    "explain": ("parse_inspect:add_explain", "why a URL is, is not or will be crawled"),
-    "fetch": ("parse_dev:add_fetch", "fetch one page and show what the crawler sees"),
-    "replay": ("parse_folder:add_replay", "serve archives as a web on this machine, to try handlers on"),
-    "shell": ("parse_dev:add_shell", "fetch one page and look at it in a Python prompt"),
-    "check": ("parse_dev:add_check", "check a settings file or an app, and show which settings a URL gets"),
-    "history": ("parse_inspect:add_history", "what became of each attempt at a URL"),
-    "dead": ("parse_admin:add_dead", "dead letters (URLs that ran out of attempts): list, retry or purge them"),
-    "pause": ("parse_admin:add_domain_command", "start no more requests, to one domain or to any"),
-    "resume": ("parse_admin:add_domain_command", "continue a paused domain or crawl"),
-    "block": ("parse_admin:add_domain_command", "stop fetching from a domain; its URLs are deferred"),
-    "unblock": ("parse_admin:add_domain_command", "fetch from a blocked domain again"),
-    "delay": ("parse_admin:add_domain_command", "set the delay between requests to a domain"),
-    "boost": (
-        "parse_admin:add_domain_command",
-        "fetch from a domain before others that are due, or after them; list the boosts",
-    ),
-    "purge": ("parse_admin:add_domain_command", "drop the queued and deferred URLs of a domain permanently"),
-    "release": ("parse_admin:add_domain_command", "put deferred URLs back into their queues"),
-    "oplog": ("parse_inspect:add_oplog", "who changed what in a crawl, and when"),
-    "move": ("parse_admin:add_move", "move a crawl to another engine"),
-    "backup": ("parse_admin:add_backup", "write what the engine has of a crawl into a file"),
-    "restore": ("parse_admin:add_restore", "bring a crawl back from such a file"),
-    "export": ("parse_folder:add_export", "write the pages or items of a crawl into files or databases"),
-    "rehandle": ("parse_folder:add_rehandle", "run handlers over the pages of a crawl again"),
-    "prune": ("parse_folder:add_prune", "remove old results from a crawl folder"),
-    "audit": ("parse_folder:add_audit", "check a crawl against its archive and the web server's log"),
-    "rebuild": ("parse_folder:add_rebuild", "recreate a crawl from its folder when the engine lost it"),
-    "doctor": ("parse_inspect:add_doctor", "check engine, DNS, disk and limits; print how to fix them"),
-    "plan": ("parse_dev:add_plan", "what a crawl of a given size needs: machines, memory, disk, bandwidth, money"),
-    "init": ("parse_dev:add_init", "write a settings file and an app to begin with"),
-    "completion": ("parse_dev:add_completion", "print a script that completes commands and options in your shell"),
+COMMAND_HELP = "'crawler --help-all' has all commands, 'crawler COMMAND --help' explains one and its options."
+NAME_WIDTH = 12
+
+# By group, in the order of --help-all: where the options of each command are defined, and what it does.
+GROUPS = {
+    "crawl": {
+        "crawl": ("parse_crawl:add_crawl", "crawl sites from seed URLs until nothing is left"),
+        "run": ("parse_crawl:add_run", "run instances that wait for work, on one or many machines"),
+        "scale": ("parse_admin:add_scale", "change or show the number of instances on a machine"),
+        "seed": ("parse_crawl:add_seed", "add URLs to a running or future crawl"),
+        "import": ("parse_crawl:add_import", "take over what another crawler has fetched, or what waits in its queue"),
+        "jobs": ("parse_jobs:add_jobs", "crawls that run at a time, or again and again"),
+        "settings": ("parse_inspect:add_settings", "show or change the settings that are stored with a crawl"),
+        "users": ("parse_admin:add_users", "list the users who share a crawl, or set a weight"),
+        "plan": ("parse_dev:add_plan", "what a crawl of a given size needs: machines, memory, disk, bandwidth, money"),
+    },
+    "watch": {
+        "stats": ("parse_inspect:add_stats", "totals and per-domain statistics"),
+        "top": ("parse_inspect:add_top", "watch and steer a crawl in the terminal, live"),
+        "serve": ("parse_crawl:add_serve", "dashboard, HTTP API and metrics of a crawl"),
+        "token": ("parse_admin:add_token", "make, list and remove the tokens of the HTTP API"),
+        "seeds": ("parse_inspect:add_seeds", "each seed's pending, done and dead URLs"),
+        "ring": (
+            "parse_admin:add_ring",
+            "members, their state and share; the owner of a URL; pins; what a change would move",
+        ),
+        "explain": ("parse_inspect:add_explain", "why a URL is, is not or will be crawled"),
+        "history": ("parse_inspect:add_history", "what became of each attempt at a URL"),
+        "dead": ("parse_admin:add_dead", "dead letters (URLs that ran out of attempts): list, retry or purge them"),
+        "oplog": ("parse_inspect:add_oplog", "who changed what in a crawl, and when"),
+    },
+    "steer": {
+        "pause": ("parse_admin:add_domain_command", "start no more requests, to one domain or to any"),
+        "resume": ("parse_admin:add_domain_command", "continue a paused domain or crawl"),
+        "block": ("parse_admin:add_domain_command", "stop fetching from a domain; its URLs are deferred"),
+        "unblock": ("parse_admin:add_domain_command", "fetch from a blocked domain again"),
+        "delay": ("parse_admin:add_domain_command", "set the delay between requests to a domain"),
+        "boost": (
+            "parse_admin:add_domain_command",
+            "fetch from a domain before others that are due, or after them; list the boosts",
+        ),
+        "purge": ("parse_admin:add_domain_command", "drop the queued and deferred URLs of a domain permanently"),
+        "release": ("parse_admin:add_domain_command", "put deferred URLs back into their queues"),
+    },
+    "results": {
+        "export": ("parse_folder:add_export", "write the pages or items of a crawl into files or databases"),
+        "rehandle": ("parse_folder:add_rehandle", "run handlers over the pages of a crawl again"),
+        "prune": ("parse_folder:add_prune", "remove old results from a crawl folder"),
+        "audit": ("parse_folder:add_audit", "check a crawl against its archive and the web server's log"),
+    },
+    "handlers and settings": {
+        "init": ("parse_dev:add_init", "write a settings file and an app to begin with"),
+        "fetch": ("parse_dev:add_fetch", "fetch one page and show what the crawler sees"),
+        "shell": ("parse_dev:add_shell", "fetch one page and look at it in a Python prompt"),
+        "check": ("parse_dev:add_check", "check a settings file or an app, and show which settings a URL gets"),
+        "replay": ("parse_folder:add_replay", "serve archives as a web on this machine, to try handlers on"),
+        "completion": ("parse_dev:add_completion", "print a script that completes commands and options in your shell"),
+    },
+    "crawls and their engine": {
+        "crawls": ("parse_admin:add_crawls", "list the crawls of an engine, or remove one"),
+        "move": ("parse_admin:add_move", "move a crawl to another engine"),
+        "backup": ("parse_admin:add_backup", "write what the engine has of a crawl into a file"),
+        "restore": ("parse_admin:add_restore", "bring a crawl back from such a file"),
+        "rebuild": ("parse_folder:add_rebuild", "recreate a crawl from its folder when the engine lost it"),
+        "doctor": ("parse_inspect:add_doctor", "check engine, DNS, disk and limits; print how to fix them"),
+    },
 }
+COMMANDS = {name: where for group in GROUPS.values() for name, where in group.items()}
+# What people use first, in the order of --help.
+FIRST = ("crawl", "stats", "top", "explain", "export", "seed", "run", "init", "fetch", "check")
 
 
 class Parser(argparse.ArgumentParser):
@@ -122,24 +140,54 @@ class Parser(argparse.ArgumentParser):
         return [option for action in self._actions for option in action.option_strings]
 
 
+class TopParser(Parser):
+    """That of the program, whose help lists the commands that people use first."""
+
+    commands: Any  # of argparse
+
+    def format_help(self) -> str:
+        listed = self.commands._choices_actions  # noqa: SLF001 - it has no other way to leave some out
+        try:
+            self.commands._choices_actions = [one for one in listed if one.dest in FIRST]  # noqa: SLF001
+            return super().format_help()
+        finally:
+            self.commands._choices_actions = listed  # noqa: SLF001
+
+
+class HelpAll(argparse.Action):
+    """Prints each command in its group, and ends."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        lines = [parser.format_usage()]
+        for title, group in GROUPS.items():
+            lines += [f"{title}:", *(f"  {name:<{NAME_WIDTH}}{text}" for name, (_, text) in group.items()), ""]
+        parser._print_message("\n".join([*lines, EXIT_CODES, COMMAND_HELP, ""]), sys.stdout)  # noqa: SLF001
+        parser.exit()
+
+
 def parser(only: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     """The whole command line, and the parser of each command.
 
     With `only`, the command line of this one command; of all commands without their options if it is not one of them.
     """
-    top = Parser(
+    top = TopParser(
         prog="crawler",
         description="A distributed web crawler: its queue of URLs lives in Redis or Valkey, split by domain.",
-        epilog=f"{EXAMPLES}\n{EXIT_CODES}\n'crawler COMMAND --help' explains a command and its options.",
+        epilog=f"{EXAMPLES}\n{EXIT_CODES}\n{COMMAND_HELP}",
     )
     top.add_argument("--version", action="store_true", help="print versions: program, Python, engine, libraries")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in (only,) if only in COMMANDS else COMMANDS:
+    top.add_argument("--help-all", action=HelpAll, help=f"all {len(COMMANDS)} commands, by group")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    top.commands = commands
+    for name in (only,) if only in COMMANDS else (*FIRST, *(name for name in COMMANDS if name not in FIRST)):
         where, text = COMMANDS[name]
         one = commands.add_parser(name, help=text, description=f"{name}: {text}.")
         if only in (None, name):
             _named(f"crawler.cli.{where}")(one)
-    return top, commands.choices
+    return top, {name: commands.choices[name] for name in COMMANDS if name in commands.choices}
 
 
 def main(argv: Sequence[str] | None = None, *, is_program: bool = False) -> int:

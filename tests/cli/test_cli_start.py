@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.cli.main import COMMANDS, parser
+from crawler.cli.main import COMMANDS, FIRST, main, parser
 from crawler.engine.embedded import packaged_binary
 from tests.cli.cli_lab import crawler
 from tests.support.processes import Nursery
@@ -140,3 +141,12 @@ def test_a_profiler_around_a_command_gets_its_profile(programs: Nursery) -> None
     command = [sys.executable, "-m", "cProfile", "-m", "crawler", "--version"]
     said = subprocess.run(command, env=programs.environment, capture_output=True, text=True, check=True).stdout
     assert "function calls" in said
+
+
+def test_help_lists_what_people_use_first_and_help_all_each_command_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    first = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
+    assert first == list(FIRST)
+    assert main(["--help-all"]) == 0
+    every = re.findall(r"^  (\w+) {2,}\w", capsys.readouterr().out.partition("exit codes")[0], re.MULTILINE)
+    assert every == list(COMMANDS)
