@@ -356,12 +356,14 @@ def _engine_url(settings: Settings) -> Iterator[str]:
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
-    """Calculate and print. Raises UsageError for more pages than URLs."""
+    """Calculate and print. Raises UsageError for more pages, or more domains, than URLs."""
     from crawler.views.plan import Wanted, constants, plan_of, plan_text
 
     a = arguments
     if (a.pages or 0) > a.urls:
         raise UsageError(f"--pages {a.pages:g} is more than --urls {a.urls:g}: each page is a URL")
+    if a.domains > a.urls:
+        raise UsageError(f"--domains {a.domains:g} is more than --urls {a.urls:g}: each domain has a URL")
     wanted = Wanted(
         urls=a.urls, pages=a.pages or a.urls, domains=a.domains, rate=a.rate, page_kb=a.page_kb, delay_s=a.delay,
         replicas=a.replicas, vcpu_price=a.price,

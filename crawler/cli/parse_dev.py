@@ -118,6 +118,9 @@ exit codes: 0 done, 2 a number that can't be used
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
+AMOUNT_MAX = 1e15
+
+
 def amount_type(text: str) -> float:
     """For argparse: a positive number, like 1e9 or 50M; a rate may end in /s."""
     plain = text.strip().lower().removesuffix("/s").replace("_", "").replace(",", "")
@@ -126,7 +129,9 @@ def amount_type(text: str) -> float:
         number = float(plain[:-1] if factor > 1 else plain) * factor
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e15:
+    if number >= AMOUNT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is too large (below {AMOUNT_MAX:g})")
+    if not number > 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number (like 1e9, 50M or 200/s)")
     return number
 

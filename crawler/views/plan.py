@@ -15,6 +15,7 @@ BUSY = 0.7  # of a core that an instance may use: what comes unevenly needs room
 ENGINE_BUSY = 0.5  # of an engine's core: it answers quickly, and rewrites its file
 CLUSTER = 1.4  # CPU of an engine that is a cluster, to that of one server
 REPLICA = 0.22  # CPU of a replica, to that of its primary
+IDLE_BYTES = 10 << 20  # of an engine's process without a crawl
 MEMORY_ROOM = 1.5  # for a fork, fragments, and buffers
 IN_MEMORY = 256  # URLs of a queue that stay in memory
 SHORT = 3  # URLs of a domain, with which a domain that has some was measured
@@ -69,9 +70,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What it needs. Bytes, seconds, dollars; `rate_max`: what the delay allows on so many domains."""
+    """What it needs. Bytes, seconds, dollars. `rate`: pages a second that it reaches; `rate_max`: what the delay allows
+    on so many domains.
+    """
 
     days: float
+    rate: float
     rate_max: float
     instances: int
     instance_bytes: float
@@ -103,17 +107,20 @@ def plan_of(w: Wanted, c: Constants) -> Plan:
     seen, domains = w.urls * c.seen_bytes, w.domains * domain_bytes
     pending = in_memory * (c.path_bytes + c.pending_bytes) + (waiting - in_memory) * c.spilled_bytes
     used = seen + domains + pending
-    one_engine_s = w.rate * engine_s / ENGINE_BUSY
+    rate_max = w.domains / w.delay_s if w.delay_s else math.inf
+    pace = min(w.rate, rate_max)
+    one_engine_s = pace * engine_s / ENGINE_BUSY
     shards = 1
     if one_engine_s > 1 or used > SHARD_BYTES_MAX:
         shards = max(3, math.ceil(one_engine_s * CLUSTER), math.ceil(used / SHARD_BYTES_MAX))
     factor = CLUSTER if shards > 1 else 1.0
-    primaries = w.rate * engine_s * factor
+    primaries = pace * engine_s * factor
     engine_cores = max(primaries * (1 + REPLICA * w.replicas) / ENGINE_BUSY, shards * (1 + w.replicas) * 0.1)
-    crawler_cores = w.rate * cpu_s / BUSY
+    crawler_cores = pace * cpu_s / BUSY
     return Plan(
-        days=w.pages / w.rate / 86_400,
-        rate_max=w.domains / w.delay_s if w.delay_s else math.inf,
+        days=w.pages / pace / 86_400,
+        rate=pace,
+        rate_max=rate_max,
         instances=math.ceil(crawler_cores),
         instance_bytes=c.instance_mib * (1 << 20),
         crawler_cores=crawler_cores,
@@ -122,12 +129,12 @@ def plan_of(w: Wanted, c: Constants) -> Plan:
         seen_bytes=seen,
         domains_bytes=domains,
         pending_bytes=pending,
-        memory_bytes=used * MEMORY_ROOM * (1 + w.replicas),
+        memory_bytes=(used * MEMORY_ROOM + shards * IDLE_BYTES) * (1 + w.replicas),
         archive_bytes=w.pages * c.archive_bytes.of(w.page_kb),
         index_bytes=w.pages * c.index_bytes,
         spill_bytes=(waiting - in_memory) * (c.path_bytes + SPILL_BYTES),
-        bits_per_s=8 * w.rate * (c.wire_bytes.of(w.page_kb) + HEADERS_BYTES * ROBOTS_SHARE),
-        dollars_per_million=(crawler_cores + engine_cores) / w.rate * 1e6 / 3600 * w.vcpu_price,
+        bits_per_s=8 * pace * (c.wire_bytes.of(w.page_kb) + HEADERS_BYTES * ROBOTS_SHARE),
+        dollars_per_million=(crawler_cores + engine_cores) / pace * 1e6 / 3600 * w.vcpu_price,
     )
 
 
@@ -137,12 +144,13 @@ def plan_text(w: Wanted, p: Plan, c: Constants) -> str:
     copies = f", with {counted(w.replicas, 'replica')} of each" if w.replicas else ", without replicas"
     parts = [f"seen URLs {size(p.seen_bytes)}", f"domains {size(p.domains_bytes)}", f"waiting {size(p.pending_bytes)}"]
     twice = f"; {1 + w.replicas} copies" if w.replicas else ""
+    idle = f"{size(IDLE_BYTES)} without a crawl"
     each = max(w.pages, 1)
     rows = [
-        ("time", duration(p.days * 86_400), f"{number(w.pages)} pages at {rate(w.rate)}/s"),
+        ("time", duration(p.days * 86_400), f"{number(w.pages)} pages at {rate(p.rate)}/s"),
         ("instances", f"{p.instances:,}", f"a core each, {BUSY:.0%} busy; {size(p.instance_bytes)} of memory each"),
         ("engine", engine, f"{p.engine_cores:.1f} cores in all{copies}"),
-        ("engine memory", size(p.memory_bytes), f"{', '.join(parts)}; half of it again is room{twice}"),
+        ("engine memory", size(p.memory_bytes), f"{', '.join(parts)}; half of it again is room, {idle}{twice}"),
         ("archive", size(p.archive_bytes), f"{size(p.archive_bytes / each)} a page"),
         ("index", size(p.index_bytes), f"{size(p.index_bytes / each)} a page"),
         ("URLs on disk", size(p.spill_bytes), f"what queues hold beyond {IN_MEMORY} URLs, with frontier.memory"),
@@ -156,8 +164,8 @@ def plan_text(w: Wanted, p: Plan, c: Constants) -> str:
     lines = [table(("", "needed", "by"), rows, left=3)]
     if w.rate > p.rate_max:
         lines.append(
-            f"\nNote: {number(w.domains)} domains with a delay of {w.delay_s:g} s allow at most "
-            f"{rate(p.rate_max)} pages/s, while all of them have URLs."
+            f"\nNote: a delay of {w.delay_s:g} s allows at most {rate(p.rate_max)} pages/s on {number(w.domains)} "
+            f"domain{'s' * (w.domains != 1)}, while all of them have URLs: {rate(w.rate)}/s is not reached."
         )
     if p.shards > 1:
         lines.append("\nBegin with the 4,096 partitions that are the default on a cluster (docs/operate/cluster.md).")

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.cli.main import main
-from crawler.views.plan import CLUSTER, SHARD_BYTES_MAX, Constants, Line, Wanted, constants, plan_of, plan_text
+from crawler.views.plan import (
+    CLUSTER,
+    IDLE_BYTES,
+    SHARD_BYTES_MAX,
+    Constants,
+    Line,
+    Wanted,
+    constants,
+    plan_of,
+    plan_text,
+)
 
 KNOWN = Constants(
     date="today", commit="0", cpu="a CPU", crawler_cpu_s=Line(page=0.001, kb=0.00002), engine_cpu_s=0.0005,
@@ -34,7 +44,7 @@ def test_a_small_crawl_is_as_calculated_by_hand() -> None:
     assert plan.seen_bytes == 1e7
     assert plan.domains_bytes == 1000 * 300  # with a URL or more
     assert plan.pending_bytes == 256_000 * 65 + 244_000
-    assert plan.memory_bytes == pytest.approx(1.5 * (1e7 + 3e5 + 256_000 * 65 + 244_000))
+    assert plan.memory_bytes == pytest.approx(1.5 * (1e7 + 3e5 + 256_000 * 65 + 244_000) + IDLE_BYTES)
     assert plan.archive_bytes == 5e5 * 15_000
     assert plan.spill_bytes == 244_000 * 65
     assert plan.bits_per_s == 8 * 100 * (14_000 + 1080)
@@ -42,13 +52,22 @@ def test_a_small_crawl_is_as_calculated_by_hand() -> None:
 
 
 def test_a_crawl_that_one_server_can_t_hold_gets_a_cluster() -> None:
-    by_cpu = plan_of(wanted(rate=5000), KNOWN)
+    by_cpu = plan_of(wanted(rate=5000, domains=5000), KNOWN)
     assert by_cpu.shards == 7  # 5000 * 0.0005 / 0.5 * 1.4
     by_memory = plan_of(wanted(urls=1e10, pages=1e10, domains=1e6), KNOWN)
     assert by_memory.shards >= 1e10 * 10 / SHARD_BYTES_MAX
-    text = plan_text(wanted(rate=5000), by_cpu, KNOWN)
-    assert "a cluster of 7 primaries" in text
-    assert "allow at most 1,000 pages/s" in text
+    assert "a cluster of 7 primaries" in plan_text(wanted(rate=5000), by_cpu, KNOWN)
+
+
+def test_a_rate_that_the_delay_does_not_allow_is_not_planned_with() -> None:
+    asked = wanted(rate=5000, domains=10)
+    plan = plan_of(asked, KNOWN)
+    assert (plan.rate, plan.days, plan.shards) == (10, 5e5 / 10 / 86_400, 1)
+    assert plan.bits_per_s == 8 * 10 * (14_000 + 1080)
+    text = plan_text(asked, plan, KNOWN)
+    assert "13 h 53 m" in text
+    assert "500,000 pages at 10/s" in text
+    assert "allows at most 10 pages/s on 10 domains, while all of them have URLs: 5,000/s is not reached" in text
 
 
 @given(
@@ -79,6 +98,8 @@ def test_more_of_anything_never_needs_less(
         (("--urls", "-1", "--domains", "1k", "--rate", "200"), 2, "is not a positive number"),
         (("--urls", "nan", "--domains", "1k", "--rate", "inf"), 2, "is not a positive number"),
         (("--urls", "10", "--pages", "20", "--domains", "1", "--rate", "1"), 2, "each page is a URL"),
+        (("--urls", "100", "--domains", "1k", "--rate", "1"), 2, "each domain has a URL"),
+        (("--urls", "1e30", "--domains", "1k", "--rate", "1"), 2, "'1e30' is too large (below 1e+15)"),
     ],
 )
 def test_the_command_takes_numbers_as_people_write_them(
