@@ -1,6 +1,8 @@
 """The frontier's tests run on one server and on a cluster of three primaries: `door` is either."""
 
-from collections.abc import AsyncIterator
+import gc
+import warnings
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -28,3 +30,14 @@ def operator(door: Door) -> OperatorCommands:
 @pytest.fixture
 def by_host(door: Door) -> OperatorCommands:
     return OperatorCommands(door.frontier, 1, queue_by="host")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_garbage_left() -> Iterator[None]:
+    """A test that allocates much is not blamed for a socket that a test server of another module has left to the
+    garbage collector.
+    """
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

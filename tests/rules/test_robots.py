@@ -403,14 +403,14 @@ def test_what_is_not_the_whole_file_forbids_everything(given, policy, why):
 
 
 CHALLENGE = b"<html><script>sucuri_cloudproxy_js='';w=String.fromCharCode</script></html>"
-PAGE, LINES = b"<!doctype html><title>Home</title>", b"User-agent: *\nDisallow: /\n"
+PAGE, ONE_RULE = b"<!doctype html><title>Home</title>", b"User-agent: *\nDisallow: /\n"
 # Status, body, and whether a header names a challenge -> what it means. 202 is how firewalls say "not yet".
 ANSWERS = {
-    (200, LINES, False): "parse", (200, PAGE, False): "parse", (200, b"", False): "parse",
-    (200, CHALLENGE, False): "disallow_all", (200, LINES, True): "disallow_all", (200, b"", True): "disallow_all",
-    (202, LINES, False): "disallow_all", (202, PAGE, False): "disallow_all", (202, b"", False): "disallow_all",
+    (200, ONE_RULE, False): "parse", (200, PAGE, False): "parse", (200, b"", False): "parse",
+    (200, CHALLENGE, False): "disallow_all", (200, ONE_RULE, True): "disallow_all", (200, b"", True): "disallow_all",
+    (202, ONE_RULE, False): "disallow_all", (202, PAGE, False): "disallow_all", (202, b"", False): "disallow_all",
     (202, CHALLENGE, False): "disallow_all", (202, b"", True): "disallow_all",
-    (203, LINES, False): "parse", (203, CHALLENGE, False): "disallow_all",
+    (203, ONE_RULE, False): "parse", (203, CHALLENGE, False): "disallow_all",
     (403, PAGE, False): "allow_all", (403, CHALLENGE, False): "disallow_all", (403, b"", True): "disallow_all",
     (404, PAGE, False): "allow_all", (404, CHALLENGE, False): "disallow_all", (405, b"", True): "disallow_all",
     (429, PAGE, False): "disallow_all", (429, CHALLENGE, False): "disallow_all",

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+from tests.support.patience import others_run
+
 Direction = Literal["requests", "replies", "both"]
 CHUNK = 1 << 16
 STEP_S = 0.02  # a wait looks this often whether it still holds
@@ -111,6 +113,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._links: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self._heal_lanes()
 
     @property
@@ -213,14 +216,19 @@ class Proxy:
 
     async def _close(self) -> None:
         await self._cut()
+        await others_run()  # who has just connected is served
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._clients:  # also of those whose task had not begun, or had no engine yet
+            writer.transport.abort()
+        await others_run()  # their sockets are closed
         self._holder.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = self._loop.create_task(self._serve(reader, writer))
         self._tasks.add(task)
+        self._clients.add(writer)
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
