@@ -161,10 +161,12 @@ class HelpAll(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **kwargs)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from crawler.terminal.text import out
+
         lines = [parser.format_usage()]
         for title, group in GROUPS.items():
             lines += [f"{title}:", *(f"  {name:<{NAME_WIDTH}}{text}" for name, (_, text) in group.items()), ""]
-        parser._print_message("\n".join([*lines, EXIT_CODES, COMMAND_HELP, ""]), sys.stdout)  # noqa: SLF001
+        out("\n".join([*lines, EXIT_CODES, COMMAND_HELP]))
         parser.exit()
 
 
