@@ -17,6 +17,16 @@ def array(*texts: str) -> bytes:
     return b"*%d\r\n" % len(texts) + b"".join(bulk(t) for t in texts)
 
 
+async def command_from(reader: asyncio.StreamReader) -> list[bytes]:
+    """The next command of a client; none when it has hung up. Raises IncompleteReadError within one."""
+    parts = []
+    if header := await reader.readline():
+        for _ in range(int(header[1:])):
+            size = int((await reader.readline())[1:])
+            parts.append((await reader.readexactly(size + 2))[:-2])
+    return parts
+
+
 @contextlib.asynccontextmanager
 async def serving(reply: Reply | None) -> AsyncIterator[str]:
     """The URL of a server that answers each command with `reply(command)`, or with silence when that is None."""
@@ -27,11 +37,7 @@ async def serving(reply: Reply | None) -> AsyncIterator[str]:
         assert task
         connections.add(task)
         try:
-            while header := await reader.readline():
-                parts = []
-                for _ in range(int(header[1:])):
-                    size = int((await reader.readline())[1:])
-                    parts.append((await reader.readexactly(size + 2))[:-2])
+            while parts := await command_from(reader):
                 if reply is not None:
                     writer.write(reply(parts))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):

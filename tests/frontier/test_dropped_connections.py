@@ -13,7 +13,7 @@ from crawler.engine.client import Engine
 from crawler.errors import EngineError
 from crawler.frontier.scripts import library
 from tests.frontier.door import CALL_S
-from tests.frontier.resp_server import bulk, engine_like
+from tests.frontier.resp_server import bulk, command_from, engine_like
 from tests.support.patience import others_run, until
 
 KEY = "{c:1}:m"
@@ -39,11 +39,7 @@ class Peer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.add(writer)
         try:
-            while header := await reader.readline():
-                parts = []
-                for _ in range(int(header[1:])):
-                    size = int((await reader.readline())[1:])
-                    parts.append((await reader.readexactly(size + 2))[:-2])
+            while parts := await command_from(reader):
                 if (said := self.reply(parts)) is SILENCE:
                     self.reached += 1
                     await self.end.wait()

@@ -12,7 +12,7 @@ from crawler.engine.client import PIPELINE_MAX, Call, Engine, Gathering
 from crawler.engine.cluster import MAP_AGE_S, slot_of
 from crawler.errors import EngineDown, EngineError, EngineUnfit
 from crawler.frontier.scripts import library
-from tests.frontier.resp_server import bulk, serving
+from tests.frontier.resp_server import bulk, command_from, serving
 from tests.support.patience import others_run
 
 CALL_S = 1.0
@@ -56,11 +56,7 @@ class FakeNode:
         self._connections += 1
         connection = self._connections
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while header := await reader.readline():
-                parts = []
-                for _ in range(int(header[1:])):
-                    size = int((await reader.readline())[1:])
-                    parts.append((await reader.readexactly(size + 2))[:-2])
+            while parts := await command_from(reader):
                 reply = self._reply(connection, parts)
                 while self.is_silent:
                     await asyncio.sleep(0.01)
