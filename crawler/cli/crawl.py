@@ -26,7 +26,7 @@ from crawler.cli.options import settings_of
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import permitted, settle
-from crawler.crawl.url_input import sources_of
+from crawler.crawl.url_input import form_of, sources_of
 from crawler.errors import OutageError, Stopped
 from crawler.outputs.target import Target
 from crawler.rules.scope import ScopeRules
@@ -60,8 +60,9 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     check_app(settings)
     targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
     plain, files = sources_of(arguments)
+    form = form_of(arguments)
     _prepare_process()
-    session = CrawlSession(arguments, settings, plain=plain, files=files, targets=targets, stdout=stdout)
+    session = CrawlSession(arguments, settings, plain=plain, files=files, form=form, targets=targets, stdout=stdout)
 
     def work() -> int:
         with contextlib.suppress(BrokenPipeError):

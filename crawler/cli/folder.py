@@ -15,7 +15,8 @@ from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.seed import Intake, given_batches
 from crawler.crawl.opening import Entrance, OpenCrawl, admit_rebuild, holding, make_router, make_seeder, open_crawl
-from crawler.crawl.url_input import GivenUrl, complaints, sources_of
+from crawler.crawl.url_files import ListForm
+from crawler.crawl.url_input import GivenUrl, form_of, sources_of
 from crawler.errors import AuditFailed, UsageError
 from crawler.frontier.jobs import JobBooks
 from crawler.frontier.owner import Takeovers
@@ -233,9 +234,10 @@ FILES_SHOWN = 3
 def run_rebuild(arguments: argparse.Namespace) -> int:
     """Rebuild, and print what the engine has now."""
     plain, files = sources_of(arguments)
+    form = form_of(arguments)
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
-    return run_async(_rebuild(arguments, settings_of(arguments, in_folder=True), folders[1:], plain, files))
+    return run_async(_rebuild(arguments, settings_of(arguments, in_folder=True), folders[1:], plain, files, form))
 
 
 async def _rebuild(
@@ -244,6 +246,7 @@ async def _rebuild(
     others: Sequence[str],
     plain: list["GivenUrl"],
     files: list[str],
+    form: ListForm,
 ) -> int:
     from crawler.recovery.side import without_replica
 
@@ -260,7 +263,7 @@ async def _rebuild(
 
         async with seeding_member(crawl):
             with progress(quiet=arguments.quiet, verbose=arguments.verbose) as meter:
-                await _seed(crawl, plain, files, meter)
+                await _seed(crawl, plain, files, form, meter)
                 report = await _recreate(
                     crawl, [crawl.folder, *more], meter, refetch=arguments.refetch, accept_loss=arguments.accept_loss
                 )
@@ -280,12 +283,11 @@ def entrance(others: Sequence["CrawlFolder"], partitions: int = 0) -> Entrance:
     return enter
 
 
-async def _seed(crawl: OpenCrawl, plain: list["GivenUrl"], files: list[str], meter: Meter) -> None:
+async def _seed(crawl: OpenCrawl, plain: list["GivenUrl"], files: list[str], form: ListForm, meter: Meter) -> None:
     seeder, intake = make_seeder(crawl), Intake(meter)
-    async for batch in given_batches(plain, files, intake):
+    async for batch in given_batches(plain, files, form, intake):
         intake.added(await seeder.add_all(batch))
-    for line in complaints(seeder.report)[len(seeder.report.invalid) :]:
-        warn(line)
+    intake.end()
 
 
 async def _recreate(

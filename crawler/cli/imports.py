@@ -8,10 +8,11 @@ from pathlib import Path
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, check_engine_url, settings_of
 from crawler.cli.seed import Intake
-from crawler.crawl.imports import SeenImport, lines_of, scrapy_requests
+from crawler.crawl.imports import SeenImport, scrapy_requests
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import check_terms
-from crawler.crawl.url_input import NO_SEED, GivenUrl
+from crawler.crawl.url_files import STDIN, ListForm, check_readable, read_rows
+from crawler.crawl.url_input import NO_SEED, GivenUrl, form_of
 from crawler.engine.client import Engine
 from crawler.errors import UsageError
 from crawler.frontier.restore import Restoring
@@ -25,27 +26,30 @@ from crawler.views.seeds import add_seeds, seeding_member
 
 def run_import_seen(arguments: argparse.Namespace) -> int:
     """Mark URLs as seen. Raises UsageError when not one could be used."""
-    paths = [Path(name) for name in arguments.files]
-    for path in paths:
-        if not path.is_file():
-            raise UsageError(f"can't read {path}: there is no such file")
-    return run_async(_import_seen(arguments, settings_of(arguments), paths))
+    for name in arguments.files:
+        if name != STDIN:
+            check_readable(name)
+    return run_async(_import_seen(arguments, settings_of(arguments), form_of(arguments)))
 
 
-async def _import_seen(arguments: argparse.Namespace, settings: Settings, paths: list[Path]) -> int:
+async def _import_seen(arguments: argparse.Namespace, settings: Settings, form: ListForm) -> int:
     async with open_crawl(settings, create=True) as crawl:
-        given = ", ".join(path.name for path in paths)
+        given = ", ".join(Path(name).name for name in arguments.files)
         await crawl.operator_log.add(actor(), "import seen", "", given)
         restoring = Restoring(crawl.engine, crawl.keys, hash_key=crawl.record.hash_key, run=crawl.record.run)
         importing = SeenImport(restoring, crawl.placement, crawl.record.fingerprints)
         async with seeding_member(crawl):
             with progress(verbose=bool(arguments.verbose)) as meter:
-                for path in paths:
-                    meter.begin(f"reading {path.name}", "line")
-                    await importing.take(lines_of(path), meter.reached)
+                for name in arguments.files:
+                    shown = "standard input" if name == STDIN else Path(name).name
+                    meter.begin(f"reading {shown}", "line")
+                    async with contextlib.aclosing(read_rows(name, form)) as rows:
+                        await importing.take(shown, rows, meter.reached)
     report = importing.report
     for example in report.examples:
         warn(example)
+    if more := report.invalid - len(report.examples):
+        warn(f"... and {counted(more, 'more invalid URL')}")
     parts = [f"{counted(report.new, 'URL')} marked as seen", f"{report.known:,} known before"]
     parts += [f"{report.failed:,} left out, which had failed there"] if report.failed else []
     parts += [f"{report.invalid:,} invalid"] if report.invalid else []

@@ -12,7 +12,7 @@ from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_jobs import DESTS, USER
 from crawler.crawl.opening import OpenCrawl, open_crawl
-from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, read_given, sources_of, url_of
+from crawler.crawl.url_input import NO_SEED, SeedReport, complaints, form_of, read_given, sources_of, url_of
 from crawler.errors import ArchiveError, UsageError
 from crawler.rules.jobs import JobPatch, name_of
 from crawler.runtime.process import wall_s
@@ -109,10 +109,10 @@ async def _read_definition(arguments: argparse.Namespace) -> None:
     if arguments.sitemap:
         arguments.sitemap = url_of(arguments.sitemap)
     plain, files = sources_of(arguments)
-    report = SeedReport()
+    form, report = form_of(arguments), SeedReport()
     urls = [report.canonical(one.url_alone) for one in plain]
     for file in files:
-        async for batch in read_given(file):
+        async for batch in read_given(file, form):
             urls += [report.canonical(one.url_alone) for one in batch]
     for line in complaints(report):
         warn(line)

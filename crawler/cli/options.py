@@ -34,6 +34,8 @@ def actor(via: str = "cli") -> "Actor":
     return Actor(who=who, via=Via(via))
 
 
+LIST_FORMATS = ("lines", "csv", "jsonl")  # of `url_files.ListForm`
+
 # Options that all commands share, and the settings that they make together with file and environment.
 
 NO_FOLDER = ""  # as archive.dir: crawl/opening.py borrows one for the time of the command
@@ -111,10 +113,24 @@ def add_urls(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="read URLs from FILE, one a line (- for standard input); # begins a comment, { a seed in JSON; may be "
-        "repeated",
+        help="read URLs from FILE, one a line (- for standard input); # begins a comment, { a seed in JSON; also CSV, "
+        "gzip and zstd; may be repeated",
     )
+    add_list_form(parser)
     parser.set_defaults(takes_urls=True)
+
+
+def add_list_form(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """How files of URLs are read."""
+    parser.add_argument(
+        "--format", choices=LIST_FORMATS,
+        help="what files of URLs are: a URL a line, CSV, or JSON a line (default: by name and content)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--column", metavar="NAME|N", type=named_type,
+        help="where the URLs are in CSV or JSON: the name of the column, or its number from 1 (default: url, or what "
+        "has URLs)",
+    )  # fmt: skip
 
 
 def named_type(text: str) -> str:

@@ -13,7 +13,16 @@ from crawler.cli.crawl_options import (
     add_order,
     add_sitemap,
 )
-from crawler.cli.options import add_common, add_urls, count_type, limit_type, moment_type, named_type, whole_type
+from crawler.cli.options import (
+    add_common,
+    add_list_form,
+    add_urls,
+    count_type,
+    limit_type,
+    moment_type,
+    named_type,
+    whole_type,
+)
 from crawler.cli.parse_folder import add_output
 from crawler.errors import UsageError
 
@@ -138,6 +147,7 @@ SEED_EPILOG = """\
 examples:
   crawler seed https://docs.example/ https://blog.example/
   crawler seed -i hosts.txt --priority 5
+  crawler seed -i sites.csv --column Website
   tail -f found.log | crawler seed -
   crawler seed --sitemap https://docs.example/sitemap.xml
   crawler seed --at 2027-01-31T12:00Z https://docs.example/release-notes
@@ -185,7 +195,7 @@ examples:
   crawler import scrapy-redis redis://old.example/0 quotes:requests
 
 `seen`: these URLs count as seen and are not fetched; statistics count them as refused
-("imported"). Lines are URLs, CDX, CDXJ, or JSON with `url`; files may be gzipped. URLs that
+("imported"). Lines are URLs, CSV, CDX, CDXJ, or JSON with `url`; files may be packed. URLs that
 ended with a server error (5xx) there are left out. A rebuild does not know of them: import again.
 
 `scrapy-redis`: the requests of its queue (a sorted set or a list; pickled, or in JSON) are added
@@ -206,7 +216,8 @@ def add_import(p: argparse.ArgumentParser) -> None:
     sources = p.add_subparsers(metavar="SOURCE", title="sources")
     text = "count URLs as seen, which are not to be fetched"
     one = sources.add_parser("seen", help=text, description=f"{text.capitalize()}.", epilog=IMPORT_EPILOG)
-    one.add_argument("files", nargs="+", metavar="FILE")
+    one.add_argument("files", nargs="+", metavar="FILE", help="- for standard input")
+    add_list_form(one)
     one.add_argument("--json", action="store_true", help="the counts as one JSON object")
     add_common(one)
     one.set_defaults(run="crawler.cli.imports:run_import_seen", parser=one)

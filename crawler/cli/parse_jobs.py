@@ -2,7 +2,7 @@
 
 import argparse
 
-from crawler.cli.options import add_common, count_type, duration_type, whole_type
+from crawler.cli.options import add_common, add_list_form, count_type, duration_type, whole_type
 from crawler.errors import UsageError
 
 USER = "default"
@@ -105,6 +105,7 @@ def _add_definition(p: argparse.ArgumentParser) -> None:
         "--seeds", dest="inputs", action="append", default=[], metavar="FILE",
         help="seeds, one a line; they are read now and kept with the job; may be repeated",
     )  # fmt: skip
+    add_list_form(group)
     group.add_argument("--sitemap", metavar="URL", help="seeds: the URLs of this sitemap, read again for each run")
     group.add_argument(
         "--scope",

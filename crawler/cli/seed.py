@@ -2,7 +2,7 @@
 
 import argparse
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -13,13 +13,16 @@ from crawler.cli.options import actor, settings_of
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.seed import SitemapReader
 from crawler.crawl.terms import check_terms
+from crawler.crawl.url_files import ListForm, bytes_of
 from crawler.crawl.url_input import (
+    COMPLAINTS_MAX,
     NO_SEED,
     GivenUrl,
     SeedReport,
-    bytes_of,
     check_any,
     complaints,
+    form_of,
+    out_of_scope_lines,
     read_given,
     sources_of,
 )
@@ -48,7 +51,7 @@ def run_seed(arguments: argparse.Namespace) -> int:
     if not plain and not files and not arguments.sitemap:
         raise UsageError("give URLs, -i FILE, - for standard input, or --sitemap URL (see 'crawler seed --help')")
     _check_time(arguments)
-    return run_async(_run(arguments, settings, plain, files))
+    return run_async(_run(arguments, settings, plain, files, form_of(arguments)))
 
 
 def _check_time(arguments: argparse.Namespace) -> None:
@@ -58,21 +61,24 @@ def _check_time(arguments: argparse.Namespace) -> None:
         arguments.at = 0.0
 
 
-async def _run(arguments: argparse.Namespace, settings: Settings, plain: list["GivenUrl"], files: list[str]) -> int:
+async def _run(
+    arguments: argparse.Namespace, settings: Settings, plain: list["GivenUrl"], files: list[str], form: ListForm
+) -> int:
     if not arguments.sitemap:
-        await check_any(plain, files)
+        await check_any(plain, files, form)
     async with open_crawl(settings, create=True) as crawl:
         await check_terms(crawl)
 
         with progress(verbose=arguments.verbose) as meter:
             intake = Intake(meter)
-            sources = _batches(crawl, plain, files, arguments.sitemap, intake)
+            sources = _batches(crawl, plain, files, form, arguments.sitemap, intake)
             async with contextlib.aclosing(_scheduled(sources, arguments.at)) as batches:
                 await add_seeds(
                     crawl, batches, depth=arguments.depth, priority=arguments.priority, actor=actor(),
                     given=_given(plain, files, arguments.sitemap, arguments.at), on_batch=intake.added,
                     on_pause=lambda: say("a backup is being made: the URLs are added after it"),
                 )  # fmt: skip
+        intake.end()
         report = intake.report
         _print(report, intake.foreign, at=arguments.at, as_json=arguments.json)
         if report.total and not report.usable:
@@ -101,25 +107,30 @@ class Intake:
     def added(self, report: SeedReport) -> None:
         """What the given URLs have come to."""
         self.report = report
-        lines = complaints(report)[: len(report.invalid)]
+        lines = complaints(report)[:COMPLAINTS_MAX]
         for line in lines[self._said :]:
             warn(line)
         self._said = len(lines)
 
+    def end(self) -> None:
+        """Print how many more there were."""
+        for line in complaints(self.report)[COMPLAINTS_MAX:]:
+            warn(line)
 
-async def given_batches(plain: list["GivenUrl"], files: list[str], intake: Intake) -> "Batches":
+
+async def given_batches(plain: Sequence["GivenUrl"], files: Sequence[str], form: ListForm, intake: Intake) -> "Batches":
     """URLs of arguments and files, some at a time."""
     intake.meter.begin("adding seeds", "URL", bytes_of(files))
-    yield plain
+    yield list(plain)
     for file in files:
-        async for batch in read_given(file, taken=intake.taken):
+        async for batch in read_given(file, form, taken=intake.taken):
             yield batch
 
 
 async def _batches(
-    crawl: OpenCrawl, plain: list["GivenUrl"], files: list[str], sitemaps: list[str], intake: Intake
+    crawl: OpenCrawl, plain: list["GivenUrl"], files: list[str], form: ListForm, sitemaps: list[str], intake: Intake
 ) -> "Batches":
-    async for batch in given_batches(plain, files, intake):
+    async for batch in given_batches(plain, files, form, intake):
         yield batch
     for url in sitemaps:
         async with contextlib.aclosing(sitemap_batches(crawl, url, intake)) as found:
@@ -165,9 +176,7 @@ def _print(report: SeedReport, foreign: int, *, at: float, as_json: bool) -> Non
         }  # fmt: skip
         out_json(counts)
         return
-    for url, rule in report.out_of_scope_rules:
-        warn(f"{url}: out of scope: {rule}")
-    for line in report.unread_notes:
+    for line in (*out_of_scope_lines(report), *report.unread_notes):
         warn(line)
     more = f", {foreign:,} of other domains left out" if foreign else ""
     retried = f"{report.retried:,} retried, " if report.retried else ""

@@ -22,13 +22,14 @@ from crawler.cli.crawl_options import (
     low_disk,
     run_instance,
 )
-from crawler.cli.seed import Intake, sitemap_batches
+from crawler.cli.seed import Intake, given_batches, sitemap_batches
 from crawler.cli.supervising import STOPPING, StopSignals, supervise
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, make_seeder, open_crawl
 from crawler.crawl.seed import Seeder
 from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import settle, to_start_over
-from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, complaints, is_plain_file, read_given
+from crawler.crawl.url_files import AS_FOUND, ListForm, is_plain_file
+from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, out_of_scope_lines, read_given
 from crawler.errors import ConflictError, CrawlerError, EngineError, OutageError, Stopped, UsageError
 from crawler.handlers.load_app import load_app
 from crawler.handlers.run import started
@@ -38,11 +39,11 @@ from crawler.outputs.target import STDOUT
 from crawler.redaction import shown_words
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
-from crawler.rules.text import SILENT
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
 from crawler.runtime.process import OUTAGE
 from crawler.settings import Settings
 from crawler.terminal.patient_stream import patient_stderr
+from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, duration, out, program, say, warn
 from crawler.views.figures import DomainRows, Snapshot
 from crawler.views.jobs import going_on
@@ -234,6 +235,7 @@ class CrawlSession:
         *,
         plain: Sequence[GivenUrl],
         files: Sequence[str],
+        form: ListForm = AS_FOUND,
         targets: Sequence["Target"] = (),
         stdout: IO[bytes] | None = None,
     ) -> None:
@@ -241,6 +243,7 @@ class CrawlSession:
         self._settings = settings
         self._plain = plain
         self._files = files
+        self._form = form
         self._sitemaps: Sequence[str] = arguments.sitemap
         self._targets = targets
         self._stdout = stdout
@@ -285,7 +288,7 @@ class CrawlSession:
         settings = self._settings
         has_urls = bool(self._plain or self._files or self._sitemaps)
         if has_urls and not self._sitemaps:
-            await check_any(self._plain, self._files)
+            await check_any(self._plain, self._files, self._form)
         elif not has_urls and not settings.frontier.redis and not is_crawl_folder(settings.archive.dir):
             raise UsageError(NO_URL)
         await check_engine(settings, needs_crawl=not has_urls)
@@ -350,17 +353,15 @@ class CrawlSession:
     async def _given(self) -> AsyncIterator[list[GivenUrl]]:
         yield [*self._plain, *(GivenUrl("sitemap", url) for url in self._sitemaps)]
         for file in self._files:
-            async for batch in read_given(file, quiet=True):
+            async for batch in read_given(file, self._form, quiet=True):
                 yield batch
 
     async def _seed(self, crawl: OpenCrawl, before: "Progress") -> SeedReport:
         """Add what was given. Raises UsageError when there is nothing to begin with."""
         seeder = make_seeder(crawl)
         report = await self._add(crawl, seeder)
-        for line in (*complaints(report), *report.unread_notes):
+        for line in (*report.unread_notes, *out_of_scope_lines(report)):
             self._warn(line)
-        for url, rule in report.out_of_scope_rules:
-            self._warn(f"{url}: out of scope: {rule}")
         if not report.usable:
             if report.total:
                 raise UsageError(NO_SEED)
@@ -371,15 +372,16 @@ class CrawlSession:
         return report
 
     async def _add(self, crawl: OpenCrawl, seeder: Seeder) -> SeedReport:
-        report = await seeder.add_all(self._plain)
-        for file in self._files:
-            async for batch in read_given(file):
-                report = await seeder.add_all(batch)
-        for url in self._sitemaps:
-            async with contextlib.aclosing(sitemap_batches(crawl, url, Intake(SILENT))) as found:
-                async for batch in found:
-                    report = await seeder.add_all(batch)
-        return report
+        with progress(quiet=self._arguments.quiet, verbose=bool(self._arguments.verbose)) as meter:
+            intake = Intake(meter)
+            async for batch in given_batches(self._plain, self._files, self._form, intake):
+                intake.added(await seeder.add_all(batch))
+            for url in self._sitemaps:
+                async with contextlib.aclosing(sitemap_batches(crawl, url, intake)) as found:
+                    async for batch in found:
+                        intake.added(await seeder.add_all(batch))
+        intake.end()
+        return intake.report
 
     async def _greet(self, crawl: OpenCrawl, report: SeedReport, before: "Progress") -> None:
         """What is known before the first request; and the one warning about politeness."""

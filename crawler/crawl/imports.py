@@ -1,6 +1,6 @@
 """What other crawlers know: URLs that they have fetched, and requests that wait in their queues.
 
-    URL lists      a URL a line, as `rules.url_list` reads them
+    URL lists      as `url_files` reads them: a URL a line, CSV, JSON a line
     CDX            the index of web archives; its header names the columns (` CDX N b a m s ...`)
     CDXJ           a key, a time, and JSON with `url` and `status`
     JSON Lines     with `url`, like what exports of most crawlers have
@@ -9,16 +9,15 @@
 A pickle may name any function, and a queue may hold what somebody else has put there: what names one is not read.
 """
 
-import gzip
 import io
 import pickle
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from crawler.crawl.url_input import BLOCK_BYTES, GivenUrl
+from crawler.crawl.url_files import ListRow
+from crawler.crawl.url_input import COMPLAINTS_MAX, GivenUrl, shown_url
 from crawler.engine.client import Engine
 from crawler.errors import InvalidUrl, UsageError
 from crawler.frontier.codec import pairs_of
@@ -27,7 +26,7 @@ from crawler.frontier.restore import Restoring, SeenUrl
 from crawler.model import RefusalReason
 from crawler.rules.requests import request_of
 from crawler.rules.scope import SECRET_HEADERS
-from crawler.rules.url_list import LineSplitter, listed
+from crawler.rules.url_list import listed
 from crawler.rules.urls import Fingerprints, canonicalize
 from crawler.settings.load import OWN_HEADERS
 
@@ -79,21 +78,6 @@ def _of_json(text: str) -> KnownUrl:
         return KnownUrl("")
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a file, plain or gzipped. Raises UsageError."""
-    try:
-        with path.open("rb") as file:
-            is_packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            opened: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_packed else file
-            splitter = LineSplitter()
-            while block := opened.read(BLOCK_BYTES):
-                yield from splitter.lines(block)
-            yield from splitter.last()
-    except (OSError, EOFError) as error:
-        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
 class SeenReport(msgspec.Struct, kw_only=True):
     """What became of the lines of an import."""
 
@@ -113,28 +97,38 @@ class SeenImport:
         self._fingerprints = fingerprints
         self.report = SeenReport()
 
-    async def take(self, lines: Iterable[str], reached: Callable[[int], None] = lambda _: None) -> None:
-        """All lines of a file. Raises EngineError."""
-        batch, columns, report = list[SeenUrl](), list[str](), self.report
-        for n, line in enumerate(lines, 1):
-            if (known := known_in(line, columns)) is None:
-                continue
-            if known.status.startswith("5"):
-                report.failed += 1
-                continue
-            try:
-                if known.flaw:
-                    raise InvalidUrl(known.url, known.flaw)
-                batch.append(self._seen(canonicalize(known.url)))
-            except InvalidUrl as error:
-                report.invalid += 1
-                if len(report.examples) < 5:
-                    report.examples.append(f"line {n}: {error.reason}")
-            if len(batch) >= BATCH:
-                await self._mark(batch)
-                batch = []
-                reached(n)
+    async def take(
+        self, name: str, batches: AsyncIterable[list[ListRow]], reached: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """All rows of the file `name`. `reached` is called with the number of a line. Raises EngineError."""
+        batch, columns = list[SeenUrl](), list[str]()
+        async for rows in batches:
+            for row in rows:
+                if (seen := self._judged(name, row, columns)) is not None:
+                    batch.append(seen)
+                if len(batch) >= BATCH:
+                    await self._mark(batch)
+                    batch = []
+                    reached(row.number)
         await self._mark(batch)
+
+    def _judged(self, name: str, row: ListRow, columns: list[str]) -> SeenUrl | None:
+        """The URL of a row; None, and counted, if it has none that counts as seen."""
+        known = KnownUrl(row.text, flaw=row.flaw) if row.flaw else known_in(row.text, columns)
+        if known is None:
+            return None
+        if known.status.startswith("5"):
+            self.report.failed += 1
+            return None
+        try:
+            if known.flaw:
+                raise InvalidUrl(known.url, known.flaw)
+            return self._seen(canonicalize(known.url))
+        except InvalidUrl as error:
+            self.report.invalid += 1
+            if len(self.report.examples) < COMPLAINTS_MAX:
+                self.report.examples.append(f"{name} line {row.number}: {shown_url(known.url)}: {error.reason}")
+            return None
 
     def _seen(self, url: str) -> SeenUrl:
         domain, queue, partition = self._placement.of(url)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 
 from crawler.crawl.seed import BATCH, SitemapReader
-from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport
+from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
@@ -83,7 +83,7 @@ class RunSeeder:
                 by_partition.setdefault(candidate.partition, []).append(candidate)
                 continue
             self.report.out_of_scope += 1
-            if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:
+            if len(self.report.out_of_scope_rules) < INVALID_KEPT_MAX:
                 self.report.out_of_scope_rules.append((url, verdict.rule))
         return by_partition
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from crawler.archive.journals import SeedJournal, SeedLine
 from crawler.content.html import redirect_target
 from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
-from crawler.crawl.url_input import INVALID_SHOWN_MAX, GivenUrl, SeedReport, url_of
+from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport, url_of
 from crawler.errors import EngineDown, EngineError, InvalidUrl, NothingFetchedError, UsageError
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
@@ -209,7 +209,7 @@ class Seeder:
             verdict = self._router.verdict(url, self._depth)
             if not verdict.allowed:
                 self.report.out_of_scope += 1
-                if len(self.report.out_of_scope_rules) < INVALID_SHOWN_MAX:
+                if len(self.report.out_of_scope_rules) < INVALID_KEPT_MAX:
                     self.report.out_of_scope_rules.append((url, verdict.rule))
                 continue
             candidate = self._router.candidate(

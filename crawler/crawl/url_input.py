@@ -2,19 +2,12 @@
 
 A line that begins with a brace is JSON: a URL with what else its request is to carry.
 
-Lines are read as they come, so a stream that never ends is taken in while it flows. `rules.url_list`
-has what a line may be.
+`url_files` reads the files, `rules.url_list` has what a line may be.
 """
 
 import argparse
-import asyncio
-import os
 import re
-import stat
-import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,22 +15,31 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from crawler import redaction
+from crawler.crawl.url_files import (
+    AS_FOUND,
+    JSON_SHOWN,
+    STDIN,
+    ListForm,
+    ListRow,
+    check_readable,
+    is_plain_file,
+    read_rows,
+)
 from crawler.errors import InvalidUrl, UsageError
 from crawler.model import LABEL, Candidate, Followed, Request
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.order import NO_SIGNALS, Signals
 from crawler.rules.requests import form_in_url, request_of
-from crawler.rules.url_list import LineSplitter, ListedUrl, listed
+from crawler.rules.url_list import ListedUrl, bare, listed
 from crawler.rules.urls import canonicalize, fields_refused, refuse_credentials, refuse_fields, without_comment
 from crawler.settings.schema import Priority
 from crawler.terminal.text import counted, warn
 
-STDIN = "-"
-BLOCK_BYTES = 1 << 18
 SHOWN_MAX = 200
-JSON_SHOWN = "{...}"  # of a seed in JSON that is none: it may hold the password of a form
 NO_SEED = "no valid seed URL"
-INVALID_SHOWN_MAX = 1_000
+INVALID_KEPT_MAX = 1_000  # of a report
+COMPLAINTS_MAX = 10  # lines of them for people
+BESIDE_SHOWN_MAX = 5  # names of fields
 
 
 class GivenUrl(msgspec.Struct, frozen=True):
@@ -56,8 +58,8 @@ class GivenUrl(msgspec.Struct, frozen=True):
     flaw: str = ""
 
     @classmethod
-    def of(cls, where: str, text: str) -> "GivenUrl":
-        """A line, or what an argument has."""
+    def of(cls, where: str, text: str, beside: Callable[[str, Sequence[str]], None] = lambda _, __: None) -> "GivenUrl":
+        """A line, or what an argument has. `beside`: called for a URL among fields of JSON that are none of a seed."""
         if not text.startswith("{"):
             return cls(where, _of_host(text))
         try:
@@ -66,6 +68,9 @@ class GivenUrl(msgspec.Struct, frozen=True):
             found = replace(found, form=form)
             return cls(where, url, label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            if (alone := _url_among(text)) is not None:
+                beside(where, alone[1])
+                return cls(where, _of_host(alone[0]))
             return cls(where, JSON_SHOWN, flaw=f"not a seed in JSON: {error}")
 
     @classmethod
@@ -114,7 +119,19 @@ class JsonSeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return request_of(**{name: value for name, value in given.items() if name not in ("url", "label", "priority")})
 
 
+_SEED_FIELDS = frozenset(JsonSeed.__struct_fields__) - {"url"}
 _decode_seed = msgspec.json.Decoder(JsonSeed).decode
+
+
+def _url_among(text: str) -> tuple[str, list[str]] | None:
+    """The URL of an object that is no seed: it has other fields, and none that a seed has (maybe misspelt)."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return None
+    names = [name for name in found if name != "url"]
+    url = found.get("url")
+    return (url, names) if isinstance(url, str) and names and _SEED_FIELDS.isdisjoint(names) else None
 
 
 class SeedReport(msgspec.Struct, kw_only=True):
@@ -156,7 +173,7 @@ class SeedReport(msgspec.Struct, kw_only=True):
             return canonicalize(text)
         except InvalidUrl as error:
             self.invalid_count += 1
-            if len(self.invalid) < INVALID_SHOWN_MAX:
+            if len(self.invalid) < INVALID_KEPT_MAX:
                 self.invalid.append((given.where, text, error.reason))
             return None
 
@@ -215,8 +232,16 @@ def sources_of(arguments: argparse.Namespace) -> tuple[list[GivenUrl], list[str]
     files = list(arguments.inputs) + ([STDIN] if STDIN in arguments.urls else [])
     for file in files:
         if file != STDIN:
-            _check_readable(file)
+            check_readable(file)
     return plain, list(dict.fromkeys(files))
+
+
+def form_of(arguments: argparse.Namespace) -> ListForm:
+    """How the files are to be read. Raises UsageError."""
+    form = ListForm(arguments.format or "", arguments.column or "")
+    if form.column and form.format == "lines":
+        raise UsageError("--column needs a table or JSON: leave out --format lines")
+    return form
 
 
 def _of_argument(where: str, text: str, *, quiet: bool = False) -> GivenUrl:
@@ -232,63 +257,40 @@ def urls_given(arguments: argparse.Namespace) -> list[str]:
     return [url for url in map(report.canonical, given) if url is not None]
 
 
-def _check_readable(file: str) -> None:
-    if not file.strip():
-        raise UsageError("the name of a seed file is empty; give it a value, or leave -i out")
-    try:
-        with Path(file).open("rb"):
-            pass
-    except OSError as error:
-        raise UsageError(f"can't read seed file {file}: {error.strerror}") from None
-
-
-def bytes_of(files: Sequence[str]) -> int:
-    """How much there is to read; 0 when one of the files flows."""
-    try:
-        found = [os.fstat(sys.stdin.fileno()) if file == STDIN else Path(file).stat() for file in files]
-    except (OSError, ValueError):  # `read_given` reports it
-        return 0
-    return sum(one.st_size for one in found) if all(stat.S_ISREG(one.st_mode) for one in found) else 0
-
-
 async def read_given(
-    file: str, *, quiet: bool = False, taken: Callable[[int], None] = lambda _: None
+    file: str,
+    form: ListForm = AS_FOUND,
+    *,
+    quiet: bool = False,
+    taken: Callable[[int], None] = lambda _: None,
 ) -> AsyncIterator[list[GivenUrl]]:
-    """Batches of URLs as they arrive. Unless `quiet`, the first one that has no scheme is said. Raises UsageError.
+    """Batches of URLs as they arrive. Unless `quiet`, it is said how they are read. Raises UsageError.
 
-    `taken` is called with the bytes of each batch when the next one is requested.
+    `taken` is called with the bytes of each block of the file when what follows it is requested.
     """
-    name, number, splitter = "standard input" if file == STDIN else file, 0, LineSplitter()
-    notes = _Notes(name, is_quiet=quiet)
-    async for block in _blocks(file):
-        lines = splitter.lines(block)
-        if any("\0" in line for line in lines):
-            raise UsageError(f"{name} is not a text file in UTF-8 (line {number + 1} or later): nothing more is read")
-        yield _given_in(lines, number, notes)
-        taken(len(block))
-        number += len(lines)
-    yield _given_in(splitter.last(), number, notes)
+    name = "standard input" if file == STDIN else file
+    notes = _Notes(is_quiet=quiet)
+    async for rows in read_rows(file, form, quiet=quiet, taken=taken):
+        yield list(_given_in(name, rows, notes))
 
 
-def _given_in(lines: Sequence[str], number: int, notes: "_Notes") -> list[GivenUrl]:
-    """What some lines have, of which the first follows line `number`."""
-    found = []
-    for n, line in enumerate(lines, number + 1):
-        where = f"{notes.name} line {n}"
-        if (text := line.strip().lstrip("\ufeff")).startswith("{"):
-            found.append(GivenUrl.of(where, text))
-        elif (one := listed(line)) is not None:
+def _given_in(name: str, rows: Sequence[ListRow], notes: "_Notes") -> Iterator[GivenUrl]:
+    for number, text, flaw in rows:
+        where = f"{name} line {number}"
+        if flaw:
+            yield GivenUrl(where, text, flaw=flaw)
+        elif bare(text).startswith("{"):
+            yield GivenUrl.of(where, bare(text), notes.beside)
+        elif (one := listed(text)) is not None:
             notes.take(where, one)
-            found.append(GivenUrl.of_list(where, one))
-    return found
+            yield GivenUrl.of_list(where, one)
 
 
 class _Notes:
     """What was made of lines that are not just a URL: each kind is said for the first line of a file."""
 
-    def __init__(self, name: str, *, is_quiet: bool) -> None:
-        self.name = name
-        self._has_host = self._has_more = is_quiet
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._has_host = self._has_more = self._has_beside = is_quiet
 
     def take(self, where: str, one: ListedUrl) -> None:
         if not self._has_host and (taken := _of_host(one.url)) != one.url:
@@ -298,13 +300,20 @@ class _Notes:
             self._has_more = True
             warn(f"{where}: taking {one.url} without the date or priority behind it, and others there likewise")
 
+    def beside(self, where: str, names: Sequence[str]) -> None:
+        """An object of JSON with a URL among fields that are none of a seed."""
+        if not self._has_beside:
+            self._has_beside = True
+            some = ", ".join(repr(name[:SHOWN_MAX]) for name in names[:BESIDE_SHOWN_MAX])
+            warn(f"{where}: taking the url alone, without {some}, and others there likewise")
+
 
 def _of_host(text: str) -> str:
     """A host alone is taken for its front page, as on the command line; anything else stays."""
     return f"{_scheme_of(text)}://{text}/" if _BARE_HOST.fullmatch(text) else text
 
 
-async def check_any(plain: Sequence[GivenUrl], files: Sequence[str]) -> None:
+async def check_any(plain: Sequence[GivenUrl], files: Sequence[str], form: ListForm = AS_FOUND) -> None:
     """Raises UsageError, after a line for each, when nothing can be a seed; said before anything is made.
 
     What flows (a pipe, a terminal) can be read once only: then it is seen later.
@@ -313,7 +322,7 @@ async def check_any(plain: Sequence[GivenUrl], files: Sequence[str]) -> None:
     if any(report.canonical(one) for one in plain) or any(not is_plain_file(file) for file in files):
         return
     for file in files:
-        async for batch in read_given(file, quiet=True):
+        async for batch in read_given(file, form, quiet=True):
             if any(report.canonical(one) for one in batch):
                 return
     for line in complaints(report):
@@ -323,56 +332,21 @@ async def check_any(plain: Sequence[GivenUrl], files: Sequence[str]) -> None:
     raise UsageError(NO_SEED)
 
 
-def is_plain_file(file: str) -> bool:
-    """Can it be read twice?"""
-    return file != STDIN and Path(file).is_file()
-
-
-async def _blocks(file: str) -> AsyncIterator[bytes]:
-    descriptor = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            while block := os.read(descriptor, BLOCK_BYTES):
-                yield block
-                await asyncio.sleep(0)
-        else:
-            async for block in _flowing(descriptor):
-                yield block
-    except OSError as error:
-        raise UsageError(f"can't read {file}: {error.strerror}") from None
-    finally:
-        if file != STDIN:
-            os.close(descriptor)
-
-
-async def _flowing(descriptor: int) -> AsyncIterator[bytes]:
-    """Blocks of a pipe or terminal, read by a thread that may be left behind in its read when we stop."""
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
-
-    def read() -> None:
-        try:
-            while True:
-                block = os.read(descriptor, BLOCK_BYTES)
-                asyncio.run_coroutine_threadsafe(queue.put(block), loop).result()
-                if not block:
-                    return
-        except (OSError, RuntimeError, CancelledError):
-            return  # closed, or the loop is gone, or about to be
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    while block := await queue.get():
-        yield block
-
-
 def complaints(report: SeedReport) -> Sequence[str]:
-    """One line for each invalid URL (the first thousand): where it stood, what it is, why it can't be crawled."""
-    lines = [f"{where}: {_shown(text)}: {reason}" for where, text, reason in report.invalid]
-    more = report.invalid_count - len(report.invalid)
+    """One line for each of the first invalid URLs: where it stood, what it is, why it can't be crawled."""
+    lines = [f"{where}: {shown_url(text)}: {reason}" for where, text, reason in report.invalid[:COMPLAINTS_MAX]]
+    more = report.invalid_count - len(lines)
     return [*lines, f"... and {counted(more, 'more invalid URL')}"] if more > 0 else lines
 
 
-def _shown(text: str) -> str:
+def out_of_scope_lines(report: SeedReport) -> list[str]:
+    """One line for each of the first URLs that are out of scope: the rule that decided."""
+    lines = [f"{url}: out of scope: {rule}" for url, rule in report.out_of_scope_rules[:COMPLAINTS_MAX]]
+    more = report.out_of_scope - len(lines)
+    return [*lines, f"... and {counted(more, 'more URL')} out of scope"] if more > 0 else lines
+
+
+def shown_url(text: str) -> str:
     """As it may be printed: not too long, and without a password."""
     text = redaction.shown(text)
     return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from crawler.crawl import url_input
+from crawler.crawl import url_files, url_input
 from crawler.errors import InvalidUrl
 from crawler.terminal.text import program
 from tests.cli.cli_lab import HOST, QUICK, crawler, exit_code, in_process, page, small
@@ -58,8 +58,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["crawl", "-i", "empty"], "no URL in empty"),
         (["seed", "-i", "empty"], "no URL in empty"),
         (["crawl", "-i", "comments"], "no URL in comments"),
-        (["crawl", "-i", "binary"], "binary is not a text file in UTF-8"),
-        (["seed", "-i", "binary"], "binary is not a text file in UTF-8"),
+        (["crawl", "-i", "binary"], "binary is not a text file"),
+        (["seed", "-i", "binary"], "binary is not a text file"),
         (["crawl", "-i", "."], "can't read seed file .: Is a directory"),
         (["crawl", "http://a.test/", "--config", "binary"], "is not valid TOML"),
         (["crawl", "http://a.test/", "--config", "seeds.txt"], "is not valid TOML"),
@@ -221,7 +221,7 @@ async def lines_of(monkeypatch: pytest.MonkeyPatch, *blocks: bytes) -> list[tupl
         for block in blocks:
             yield block
 
-    monkeypatch.setattr(url_input, "_blocks", _blocks)
+    monkeypatch.setattr(url_files, "_blocks", _blocks)
     return [(one.where, one.text) async for batch in url_input.read_given("f", quiet=True) for one in batch]
 
 

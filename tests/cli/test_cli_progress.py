@@ -16,7 +16,8 @@ from crawler.archive.folder import CrawlFolder
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc_web import RecordedWeb
 from crawler.cli.main import main
-from crawler.crawl.url_input import STDIN, bytes_of, read_given
+from crawler.crawl.url_files import STDIN, bytes_of
+from crawler.crawl.url_input import read_given
 from crawler.outputs.export import export
 from crawler.outputs.opening import targets_of
 from crawler.outputs.records import Pages

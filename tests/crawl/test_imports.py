@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gzip
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.cli.main import main
-from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in, lines_of, scrapy_request
-from crawler.errors import UsageError
+from crawler.crawl.imports import SCRAPY_DEFAULTS, KnownUrl, known_in, scrapy_request
 from crawler.rules.url_list import TWO_URLS
 from tests.crawl.harness import crawl, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, opened
@@ -52,16 +50,6 @@ def test_columns_of_cdx_are_those_of_its_header() -> None:
     assert known_in("one\n", columns) == KnownUrl("")
     assert known_in(" CDX a s\n", columns) is None
     assert known_in("http://b.test/ 503\n", columns) == KnownUrl("http://b.test/", "503")
-
-
-def test_files_may_be_gzipped_and_a_cut_one_is_said(tmp_path: Path) -> None:
-    file = tmp_path / "a.cdx.gz"
-    whole = gzip.compress(b"http://a.test/1\n") + gzip.compress(b"http://a.test/2\n")
-    file.write_bytes(whole)
-    assert [*lines_of(file)] == ["http://a.test/1", "http://a.test/2"]
-    file.write_bytes(whole[:-9])
-    with pytest.raises(UsageError, match=r"can't read .*a\.cdx\.gz"):
-        list(lines_of(file))
 
 
 class Spy:

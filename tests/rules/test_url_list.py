@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from crawler.content.sitemap import parse_sitemap
-from crawler.crawl.imports import known_in, lines_of
+from crawler.crawl.imports import known_in
+from crawler.crawl.url_files import read_rows
 from crawler.crawl.url_input import SeedReport, read_given
 from crawler.errors import InvalidUrl, UsageError
 from crawler.rules.url_list import LINE_MAX, NOT_TEXT, TWO_URLS, LineSplitter, ListedUrl, lines_in, listed
@@ -71,14 +72,19 @@ def in_seeds(file: Path) -> tuple[list[str], int]:
 
 
 def in_import(file: Path) -> tuple[list[str], int]:
-    urls, invalid = [], 0
-    for line in lines_of(file):
-        if (known := known_in(line, [])) is not None:
-            try:
-                urls.append(canonicalize("" if known.flaw else known.url))
-            except InvalidUrl:
-                invalid += 1
-    return urls, invalid
+    async def read() -> int:
+        invalid = 0
+        async for rows in read_rows(str(file), quiet=True):
+            for row in rows:
+                if (known := known_in(row.text, [])) is not None:
+                    try:
+                        urls.append(canonicalize("" if known.flaw else known.url))
+                    except InvalidUrl:
+                        invalid += 1
+        return invalid
+
+    urls: list[str] = []
+    return urls, asyncio.run(read())
 
 
 def in_sitemap(file: Path) -> tuple[list[str], int]:
