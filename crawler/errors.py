@@ -8,6 +8,7 @@ CrawlerError                     has a one-line message and an exit code
 |  `- EngineFull                 out of memory: adds are refused, the rest goes on
 |- ConflictError       (4)       somebody else is there: folder in use, node alive, other layout
 |- ArchiveError        (5)       the disk: full, I/O error, not writable
+|  `- NoRoomError                full, or a quota is used up: an instance waits for room
 |- NothingFetchedError (6)       not one seed could be fetched
 |- DoctorError         (7)       the doctor found something to fix
 |- AuditFailed         (8)       the audit found something lost, doubled or impolite
@@ -24,6 +25,8 @@ Anything else that reaches the command line is our bug (exit code 1). While the 
 that URL alone (worker/outcomes.py).
 A fault of a *host* is not an exception: the fetcher returns it as a value (model.Failure).
 """
+
+from pathlib import Path
 
 
 class CrawlerError(Exception):
@@ -96,6 +99,14 @@ class ArchiveError(CrawlerError):
     """The disk did not take what was written."""
 
     exit_code = 5
+
+
+class NoRoomError(ArchiveError):
+    """The disk is full, or a quota is used up; `folder`: where."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 class NothingFetchedError(CrawlerError):

@@ -67,6 +67,13 @@ class Appender:
                 self._cut()
                 raise archive_error("write", self.path, error) from None
 
+    def give_up(self) -> None:
+        """Take nothing more: what is durable stays. For a disk without room, where a new file is the next try."""
+        with self._writing:
+            self.failed = True
+            self._cut()
+            self._close()
+
     def finish(self) -> Path:
         """Sync, close, and give the file its final name. A file that failed keeps its durable part.
 
@@ -113,6 +120,14 @@ class Appender:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.durable)
                 disk_sync.sync(self._descriptor)
+
+
+def end_all(files: Iterable[Appender]) -> None:
+    """Give files whose last bytes found no room their final names, without these bytes: new files may be begun."""
+    for file in files:
+        file.give_up()
+        with contextlib.suppress(ArchiveError):  # the next session that opens the folder finishes it
+            file.finish()
 
 
 def finish_all(files: Iterable[Appender]) -> None:

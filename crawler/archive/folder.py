@@ -22,7 +22,7 @@ import msgspec
 
 from crawler import disk_sync
 from crawler.archive.checked_lines import is_right, with_checksum
-from crawler.errors import ArchiveError, ConflictError, UsageError
+from crawler.errors import ArchiveError, ConflictError, NoRoomError, UsageError
 
 # Wall times in the formats of WARC, CDX and file names; always UTC.
 
@@ -85,9 +85,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 def archive_error(action: str, path: Path, error: OSError) -> ArchiveError:
     """An error of one line with the file and the reason, and with what to do if that is known."""
-    reason = error.strerror or type(error).__name__
-    hint = FREE_SOME if error.errno in NO_ROOM else ""
-    return ArchiveError(f"can't {action} {path}: {reason}{hint}")
+    reason = f"can't {action} {path}: {error.strerror or type(error).__name__}"
+    return NoRoomError(reason + FREE_SOME, path.parent) if error.errno in NO_ROOM else ArchiveError(reason)
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:

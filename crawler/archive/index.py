@@ -208,7 +208,7 @@ SEGMENT_LINES = 16_384
 
 
 class IndexWriter:
-    """The index segments of one session. `add` is memory only; `sync` and `close` may run in another thread."""
+    """The index segments of one session. `add` is memory only; the others may run in another thread."""
 
     def __init__(self, folder: CrawlFolder, session: str, *, lines_max: int = SEGMENT_LINES) -> None:
         self._folder = folder
@@ -245,6 +245,21 @@ class IndexWriter:
             current.sync()
             if current.durable:
                 self._note(last)
+
+    def drop_unwritten(self) -> None:
+        """After a NoRoomError: keep the lines that are durable, to be sealed later. The others have to be added again,
+        to a new segment.
+        """
+        with self._lock:
+            segments = [*self._full, *([self._current] if self._current else [])]
+            for segment in segments:
+                segment.give_up()
+            self._full, self._current = [one for one in segments if one.durable and one.path.exists()], None
+            for segment in reversed(segments):
+                if segment.durable:
+                    break
+                segment.path.unlink(missing_ok=True)
+                self._serial -= 1  # numbers have no gaps
 
     def close(self) -> None:
         """Sync and seal all segments. Raises ArchiveError; segments that could not be sealed stay readable."""

@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 from isal import isal_zlib
 
-from crawler.archive.appender import OPEN_SUFFIX, Appender, finish_all
+from crawler.archive.appender import OPEN_SUFFIX, Appender, end_all, finish_all
 from crawler.archive.folder import CrawlFolder
 from crawler.archive.index_reader import IndexReader, MissingFile
 from crawler.errors import ArchiveError
@@ -31,8 +31,8 @@ _decode_followed = msgspec.json.Decoder(Followed).decode
 class ItemWriter:
     """The item files of one session, `SESSION-SERIAL.items.gz`.
 
-    `add` is memory only and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError nothing
-    more is taken: the session ends, and the pages whose items were not synced are not acked.
+    `add` is memory only and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError the pages
+    whose items were not synced are not acked, and nothing more is taken before `drop_unwritten`.
     """
 
     def __init__(
@@ -60,12 +60,20 @@ class ItemWriter:
     def sync(self) -> None:
         """Make durable all that was added before. Raises ArchiveError."""
         with self._lock:
-            full, self._full = self._full, []
-            current = self._current
+            full, current = list(self._full), self._current
         for file in full:
             file.finish()
+        with self._lock:
+            del self._full[: len(full)]
         if current is not None:
             current.sync()
+
+    def drop_unwritten(self) -> None:
+        """After a NoRoomError: end the files with what is durable. The rest has to be added again, to a new file."""
+        with self._lock:
+            files = [*self._full, *([self._current] if self._current else [])]
+            self._current, self._full = None, []
+        end_all(files)
 
     def close(self) -> None:
         """Sync and give all files their final names. Raises ArchiveError when that fails."""

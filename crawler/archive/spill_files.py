@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from crawler.archive.appender import Appender
+from crawler.archive.appender import Appender, finish_all
 from crawler.archive.folder import archive_error, make_private, sync_directory
 from crawler.errors import ArchiveError
 
@@ -39,11 +39,7 @@ class SpillFiles:
         for payload in payloads:
             frame = FRAME.pack(len(payload), zlib.crc32(payload, _CRC_SEED)) + payload
             places.append((name, file.add(frame), len(frame)))
-        try:
-            file.finish()
-        except ArchiveError:
-            file.close()
-            raise
+        finish_all([file])
         return places
 
     @staticmethod
@@ -59,11 +55,7 @@ class SpillFiles:
             (folder / name).unlink()
         file = Appender(folder / name)
         file.add(data)
-        try:
-            file.finish()
-        except ArchiveError:
-            file.close()
-            raise
+        finish_all([file])
 
     def data(self, partition: int, name: str) -> bytes:
         """A whole file. Raises ArchiveError."""

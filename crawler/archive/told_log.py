@@ -53,13 +53,17 @@ class ToldLog:
         """Keep calls that are about to be sent. Raises ArchiveError when the disk fails."""
         records = [_encode(call) for call in calls]
         data = b"".join(part for record in records for part in (_HEAD.pack(len(record), crc32(record)), record))
-        path = self._path(self._number)
         try:
             if self._clock_ms() >= self._until_ms:
-                path = self._begin_file(drops_old=drops_old)
-            write_all(self._descriptor, data)
+                self._begin_file(drops_old=drops_old)
+            size = os.fstat(self._descriptor).st_size
+            try:
+                write_all(self._descriptor, data)
+            except OSError:
+                os.ftruncate(self._descriptor, size)  # nothing behind a torn record would be read
+                raise
         except OSError as error:
-            raise archive_error("write", path, error) from None
+            raise archive_error("write", self._path(self._number), error) from None
         self._bytes += len(data)
 
     @property
@@ -74,18 +78,16 @@ class ToldLog:
         except OSError as error:
             raise archive_error("write", self._path(self._number), error) from None
 
-    def _begin_file(self, *, drops_old: bool) -> Path:
+    def _begin_file(self, *, drops_old: bool) -> None:
         self._close_file()
         if drops_old:
             for number in range(self._first, self._number + 2 - FILES):
                 self._path(number).unlink(missing_ok=True)
             self._first = max(self._first, self._number + 2 - FILES)
             self._bytes = sum(path.stat().st_size for path in self.paths)
+        self._descriptor = open_private(self._path(self._number + 1), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._number += 1
-        path = self._path(self._number)
-        self._descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._until_ms = self._clock_ms() + FILE_MS
-        return path
 
     def _path(self, number: int) -> Path:
         return self._stem.with_name(f"{self._stem.name}{SUFFIX}{number}")

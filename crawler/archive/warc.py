@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from isal import isal_zlib
 
-from crawler.archive.appender import Appender, finish_all
+from crawler.archive.appender import Appender, end_all, finish_all
 from crawler.archive.folder import CrawlFolder, archive_error, digits17, iso_ms
 from crawler.archive.index_reader import archive_path, find_url
 from crawler.errors import ArchiveError
@@ -210,7 +210,7 @@ class WarcWriter:
     """The archive of one session.
 
     `add` only writes to memory, and belongs to one thread; `sync` may run in another meanwhile. After an ArchiveError
-    nothing more is accepted; `close` keeps what is durable.
+    nothing more is accepted before `drop_unwritten`; `close` keeps what is durable.
     """
 
     def __init__(
@@ -262,19 +262,28 @@ class WarcWriter:
         return WarcLocation(file=file.final.name, offset=offset, length=length), digest
 
     def sync(self) -> None:
-        """Make durable all that was added before. After an ArchiveError the writer can only be closed."""
+        """Make durable all that was added before. Raises ArchiveError."""
         with self._lock:
-            full, self._full = self._full, []
-            current = self._current
+            full, current = list(self._full), self._current
         try:
             for file in full:
                 file.finish()
+            with self._lock:
+                del self._full[: len(full)]
             if current is not None:
                 current.sync()
         except ArchiveError:
             with self._lock:
                 self._failed = True
             raise
+
+    def drop_unwritten(self) -> None:
+        """After a NoRoomError: end the files with what is durable. The rest has to be added again, to a new file."""
+        with self._lock:
+            files = [*self._full, *([self._current] if self._current else [])]
+            self._current, self._full = None, []
+            self._failed = False
+        end_all(files)
 
     def close(self) -> None:
         """Sync and give all files their final names. Raises ArchiveError when that fails."""

@@ -35,7 +35,7 @@ from crawler.views.figures import DomainRows, jobs_ahead
 from crawler.views.losses import losses_of, losses_table
 from crawler.views.overview import jobs_notes, totals_view
 from crawler.views.report import domain_table, logins_text, over_budget, totals_text
-from crawler.views.ring import alive, waits_for
+from crawler.views.ring import alive, full_nodes, waits_for
 
 TOP_OF_PARTITION = 128  # domains, which the engine keeps sorted by their pages
 
@@ -120,7 +120,9 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
             {
                 "crawl": crawl.settings.crawl.name,
                 "ordering": msgspec.to_builtins(crawl.record.ordering),
-                "totals": totals_json(counts) | counted | {"over_budget": over_budget(counts, quota_reached)},
+                "totals": totals_json(counts)
+                | counted
+                | {"full_nodes": full_nodes(members), "over_budget": over_budget(counts, quota_reached)},
                 "losses": msgspec.to_builtins(losses),
                 "domains": [msgspec.to_builtins(d) for d in shown],
             }
@@ -135,6 +137,7 @@ async def _all(crawl: OpenCrawl, arguments: argparse.Namespace) -> str:
             ordering=crawl.record.ordering,
             is_paused=is_paused,
             waits_for=waiting,
+            full_nodes=full_nodes(members),
             held=held,
             quota_reached=quota_reached,
             logins=logins_text(logins) if logins else "",

@@ -56,10 +56,11 @@ from crawler.version import PACKAGE, program_version
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from crawler.worker.address_limit import AddressLimiter
-from crawler.worker.archive import ArchiveStage, AttemptNotes, DiskRoom, Files
+from crawler.worker.archive import ArchiveStage, AttemptNotes, Files
 from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
+from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
 from crawler.worker.login import Logins
 from crawler.worker.login_plans import plans_of
@@ -331,7 +332,10 @@ def _build(
     engine.patience_s = 0.0
     me = member_of(crawl, node)
     beat_s, rules = s.membership.beat_s, crawl.record
-    retelling = Retelling(engine, frontier, crawl.runs, files.told)
+    work = Work.of(crawl.session, s, partitions)
+    counters, held, due, scheduler = work.counters, work.held, work.due, work.scheduler
+    disk_room = DiskRoom(counters, due, s.archive)
+    retelling = Retelling(engine, frontier, crawl.runs, files.told, disk_room.failed)
     crash_reporter = CrashReporter(
         frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id(), adopt=retelling.adopt
     )
@@ -342,8 +346,6 @@ def _build(
 
     # State.
     stop = StopSignal(drain_timeout_s=s.membership.drain_timeout_s)
-    work = Work.of(crawl.session, s, partitions)
-    counters, held, due, scheduler = work.counters, work.held, work.due, work.scheduler
     counters.share_of = RoomShare(crawl.session, peers, counters)
     session = SessionNotes(
         liveness=SessionLiveness(s.membership, is_in_doubt=lambda: engine.is_in_doubt),
@@ -365,7 +367,9 @@ def _build(
     )
 
     # Stages, from the ack back to the claim.
-    archive = ArchiveStage(frontier, work, files, ends.content, s.archive, log_entries_max=s.frontier.log_entries_max)
+    archive = ArchiveStage(
+        frontier, work, files, ends.content, disk_room, s.archive, log_entries_max=s.frontier.log_entries_max
+    )
     policy = ResponsePolicy(s, on_answer=fetcher.note_answer)
     plans = plans_of(app, s.sites, os.environ)
     sessions = Sessions(frontier, held, seal_of(s.cookies, os.environ), s.sites, frozenset(plans), crawl=s.crawl.name)
@@ -379,6 +383,7 @@ def _build(
         work,
         ends,
         s.archive,
+        rebalance.return_claims,
     )
     overrides = OverrideFollower(crawl.operator, work, rebalance, default_delay_ms=frontier.default_delay_ms)
     slot_borrower = SlotBorrower(frontier, router.placement.of)
@@ -466,8 +471,7 @@ def _build(
     )  # fmt: skip
     shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
     restarts.listeners.append(shared_record.noticed)
-    disk_room = DiskRoom(counters, due, s.archive)
-    vitals = Vitals(crawl.folder.root, disk_room.judge)
+    vitals = Vitals(crawl.folder.root, disk_room.judge, disk_room.usable)
     watcher = FinishWatcher(
         crawl.crawls,
         crawl.runs,

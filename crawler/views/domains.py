@@ -10,6 +10,7 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.lists import COARSE, FINE, SORTS, DomainRow, Rates, Resolution, Slot
+from crawler.frontier.members import Member
 from crawler.frontier.waiting import PendingUrls
 from crawler.rules.robots import SharedRobots
 from crawler.rules.text import printable
@@ -232,6 +233,13 @@ async def domains_matching(crawl: OpenCrawl, text: str, limit: int) -> DomainRow
     return DomainRows(sort="match", rows=rows, total=await crawl.stats.domain_count())
 
 
+def _may_hold_up(member: Member, owner: str) -> bool:
+    """Does this instance claim nothing, or few, of a domain with that owner, for want of something? Each has a disk of
+    its own; the rest is that of all.
+    """
+    return member.waits_for in (*FULL, *OURS) and (member.waits_for != "disk" or member.node == owner)
+
+
 async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
     """One domain, named by itself, a host or any of its URLs. NotMetError when the crawl has not met it."""
     domain, queue, partition = crawl.placement.of(url_of_site(name))
@@ -253,7 +261,7 @@ async def domain_detail(crawl: OpenCrawl, name: str) -> DomainDetail:
             deferred,
             instances=len(members),
             crawl_stop=stop_text("", is_crawl_paused=overrides.is_paused, quota_reached=quota_reached),
-            waits_for=next((m.waits_for for m in members if m.waits_for in (*FULL, *OURS)), ""),
+            waits_for=next((m.waits_for for m in members if _may_hold_up(m, view.owner)), ""),
         ),
         instances=len(members),
         deferred=deferred,

@@ -147,6 +147,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     still_s: float = 0.0  # since when no attempt has finished, s; at most 5 s too little
     left_s: float | None = None  # how long the pending URLs last, while they decrease, s
     waits_for: Sequence[str] = ()  # why instances claim no more URLs: "memory", "disk", "paused", "engine disk"
+    full_nodes: Sequence[str] = ()  # whose disk has no room
     awaited: Sequence[Awaited] = ()  # of the instances where nothing moves
     last_error: str = ""  # of the last minute
     set_back_pages: int = 0  # that the engine lost in the last minute; they are fetched again

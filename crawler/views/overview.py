@@ -30,7 +30,7 @@ from crawler.views.figures import (
 )
 from crawler.views.losses import Loss, losses_of
 from crawler.views.report import one_shape_text, waits_text
-from crawler.views.ring import alive, running_since, waits_for
+from crawler.views.ring import alive, full_nodes, running_since, waits_for
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -220,7 +220,7 @@ def jobs_notes(jobs: JobsAhead, now_s: float, *, is_idle: bool) -> Iterator[str]
 def waits(o: Overview) -> Iterator[str]:
     """Why instances claim no more URLs, or few at a time, where that is so."""
     for why in sorted(o.waits_for):
-        yield waits_text(why)
+        yield waits_text(why, o.full_nodes)
 
 
 # What a crawl looks like while it runs: a calm live view on a terminal, plain lines elsewhere.
@@ -380,6 +380,7 @@ async def overview(crawl: OpenCrawl) -> Overview:
             still_s=still_s(samples) if progress.pending else 0.0,
             left_s=left_s(samples, scheduled=progress.scheduled),
             waits_for=await waits_for(crawl, members),
+            full_nodes=full_nodes(members),
             awaited=[m.awaited for m in members if m.awaited],
             last_error=max(members, key=lambda m: m.last_error_at).last_error if members else "",
             set_back_pages=sum(m.set_back_pages for m in members),

@@ -48,6 +48,7 @@ def totals_text(
     ordering: OrderSettings,
     is_paused: bool = False,
     waits_for: Collection[str] = (),
+    full_nodes: Sequence[str] = (),
     held: tuple[int, int] = (0, 0),
     quota_reached: QuotaReached | None = None,
     jobs: Sequence[str] = (),
@@ -58,7 +59,7 @@ def totals_text(
     over = pending_text(over_budget(totals, quota_reached))
     left_out = {reason: n for reason, n in totals.refused.items() if is_asked(reason)}
     pairs = [("paused", "by an operator (continue with 'crawler resume')")] if is_paused else []
-    pairs += [waits_text(why).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
+    pairs += [waits_text(why, full_nodes).partition(" ")[::2] for why in sorted(waits_for) if why != "paused"]
     pairs += [
         ("pages", f"{number(totals.fetched)}{in_brackets(classes_text(totals.status))}"),
         *([("unchanged", f"{number(totals.unchanged)}, of pages of jobs")] if totals.unchanged else ()),
@@ -98,10 +99,15 @@ def logins_text(sites: Mapping[str, LoginRecord]) -> str:
     return one_line("; ".join([f"{number(sum(counts.values()))}{in_brackets(which)}", *ends]))
 
 
-def waits_text(why: str) -> str:
-    """Why instances claim no more URLs, or few (`Member.waits_for`), in words."""
+NODES_MAX = 3  # that are named in a line
+
+
+def waits_text(why: str, full_nodes: Sequence[str] = ()) -> str:
+    """Why instances claim no more URLs, or few (`Member.waits_for`), in words. `full_nodes`: whose disks are full."""
     full = "slowed by lack of room in the engine's memory (frontier.memory, or its own maxmemory)"
-    disk = "waits for free disk space (archive.disk_free_bytes_min); 'crawler prune' removes old results"
+    more = f" and {number(n)} more" if (n := len(full_nodes) - NODES_MAX) > 0 else ""
+    where = f" on {', '.join(full_nodes[:NODES_MAX])}{more}" if full_nodes else ""
+    disk = f"waits for free disk space{where} (archive.disk_free_bytes_min); 'crawler prune' removes old results"
     engine = "waits for free space on the engine's disk: it can't be written (MISCONF)"
     resume = "waits for 'crawler resume'"
     backup = "stands still for 'crawler backup --pause'"

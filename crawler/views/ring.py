@@ -488,6 +488,11 @@ async def waits_for(crawl: OpenCrawl, members: Iterable[Member]) -> list[str]:
     return sorted(found)
 
 
+def full_nodes(members: Iterable[Member]) -> list[str]:
+    """The nodes of these instances that wait for room on their disks."""
+    return sorted({member.node for member in members if member.waits_for == "disk"})
+
+
 async def member_views(crawl: OpenCrawl) -> MembersView:
     """The member list."""
     found = sorted((await crawl.members.read()).values(), key=lambda member: (member.node, member.session))

@@ -20,7 +20,7 @@ from crawler.archive.inflight_log import InflightLog
 from crawler.archive.items import ItemWriter
 from crawler.archive.told_log import ToldLog
 from crawler.archive.warc import WarcWriter, payload_digest
-from crawler.errors import ArchiveError, EngineError
+from crawler.errors import ArchiveError, EngineError, NoRoomError
 from crawler.frontier.owner import Frontier
 from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
 from crawler.redaction import bears_login
@@ -28,47 +28,11 @@ from crawler.runtime.process import monotonic_ms, reached, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.web.fetcher import KEPT_OUT
 from crawler.worker import hooks
+from crawler.worker.disk_room import DiskRoom
 from crawler.worker.outcomes import Committable, ContentSteps, Failed, Outcome, Refused
-from crawler.worker.watch import Counters
-from crawler.worker.work import DuePartitions, Work
-
-# Stops claims before the disk of the crawl folder is full, and lets them go on when there is room again. Others get the
-# partitions meanwhile, and keep them until it is sure that there is room: a disk that fills and empties moves none.
-#
-# What is in flight then is still committed: the bound is larger than what an instance fetches until it looks again.
+from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
-
-
-AMPLE = 2  # times the minimum
-
-
-class DiskRoom:
-    """Judges the free bytes of the disk, as `Vitals` measures them. `is_enough`: may this instance have partitions that
-    others could have?
-    """
-
-    def __init__(self, counters: Counters, due: DuePartitions, settings: ArchiveSettings) -> None:
-        self._counters = counters
-        self._due = due
-        self._free_min = settings.disk_free_bytes_min
-        self._return_ms = int(1000 * settings.room_s)
-        self._ample_since_ms: int | None = None
-        self.is_enough = True
-
-    def judge(self, free: int) -> None:
-        """Claim nothing while the disk has less than the setting demands."""
-        full = free < self._free_min
-        if full != self._counters.is_disk_full:
-            self._counters.is_disk_full = full
-            log.warning("disk.full" if full else "disk.has_room", extra={"free_bytes": free})
-            self._due.room_changed()
-        if free < AMPLE * self._free_min:
-            self.is_enough, self._ample_since_ms = self.is_enough and not full, None
-        elif not self.is_enough:
-            now_ms = monotonic_ms()
-            self._ample_since_ms = now_ms if self._ample_since_ms is None else self._ample_since_ms
-            self.is_enough = now_ms - self._ample_since_ms >= self._return_ms
 
 
 # The history of attempts: one record for each, written when its outcome is known, and a line of -v.
@@ -193,10 +157,12 @@ class ArchiveStage:
         work: Work,
         files: Files,
         content: ContentSteps,
+        room: DiskRoom,
         settings: ArchiveSettings,
         *,
         log_entries_max: int,
     ) -> None:
+        self._room = room
         self._frontier = frontier
         self._work = work
         self._files = files
@@ -207,11 +173,12 @@ class ArchiveStage:
         self._undrained_bytes = 0
         self._has_many = asyncio.Event()
 
-    async def store(self, group: Sequence[Committable]) -> list[Placed | None]:
-        """Records and items of a group, on disk when this returns; None for a page whose content failed.
-
-        Raises ArchiveError.
+    async def store(self, group: Sequence[Committable]) -> list[Placed | None] | None:
+        """Records and items of a group, on disk when this returns; None for a page whose content failed. No list where
+        the disk has no room for the group. Raises ArchiveError.
         """
+        if self._room.refuses:
+            return None
         placed, of_bytes, of_records = list[Placed | None](), 0, 0
         for outcome in group:
             if of_bytes >= BYTES_BEFORE_YIELD or of_records == RECORDS_BEFORE_YIELD:
@@ -221,7 +188,14 @@ class ArchiveStage:
             of_bytes, of_records = of_bytes + len(outcome.response.raw_body), of_records + 1
         if self._writes_warc or any(one is not None and one.items for one in placed):
             reached("archive.written")
-            await _to_its_end(self._sync)
+            try:
+                await _to_its_end(self._sync)
+            except NoRoomError as error:
+                self._files.items.drop_unwritten()
+                self._files.warc.drop_unwritten()
+                self._room.failed(error, sum(len(outcome.response.raw_body) for outcome in group))
+                _go_on_with_cancellation()
+                return None
             reached("archive.synced")
         return placed
 
@@ -242,6 +216,11 @@ class ArchiveStage:
     def _sync(self) -> None:
         self._files.items.sync()
         self._files.warc.sync()
+
+    @property
+    def refuses(self) -> bool:
+        """Is nothing written, for lack of room on the disk? Then pages are given back, and others may index commits."""
+        return self._room.refuses
 
     def committed(self, partition: int, entry: CommitEntry) -> None:
         """Index a commit and clear it from the engine's log with the next drain."""
@@ -305,6 +284,8 @@ class ArchiveStage:
 
     async def _write_index(self) -> None:
         """Write lines to disk, but only of commits that a killed engine can't forget: it would deliver them again."""
+        if self._room.refuses:
+            return
         asked = {partition: len(entries) for partition, entries in self._work.backlog.undrained.items()}
         safe = await self._frontier.written(asked) if asked else ()
         if not safe:
@@ -324,6 +305,14 @@ class ArchiveStage:
                 self._files.index.add(entry)
         try:
             await _to_its_end(self._files.index.sync)
+        except NoRoomError as error:
+            self._files.index.drop_unwritten()
+            self._room.failed(error)
+            for partition, taken in written.items():
+                if partition in self._work.held:
+                    self._work.backlog.undrained[partition][:0] = taken
+            _go_on_with_cancellation()
+            return
         except asyncio.CancelledError:
             self._indexed(written)
             raise
@@ -360,6 +349,13 @@ async def _to_its_end(write: Callable[[], None]) -> None:
         await asyncio.wait([writing])
         writing.result()
         raise
+
+
+def _go_on_with_cancellation() -> None:
+    """An error of `_to_its_end` that was handled may have come in place of a cancellation. Raises CancelledError."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def without_cookies(response: Response) -> Response:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -217,6 +217,12 @@ class Ends:
     internal_errors: InternalErrors
 
 
+class ReturnClaims(Protocol):
+    """Returns claims to the engine. `started`: their requests were sent."""
+
+    async def __call__(self, claims: list[Claim], *, started: bool) -> None: ...
+
+
 class Committer:
     """Gathers outcomes and commits them in groups, in two steps that run at the same time for different groups.
 
@@ -233,7 +239,9 @@ class Committer:
         work: Work,
         ends: Ends,
         settings: ArchiveSettings,
+        return_claims: ReturnClaims,
     ) -> None:
+        self._return_claims = return_claims
         self._archive = archive
         self._route = route
         self._ack = ack
@@ -257,7 +265,9 @@ class Committer:
         self._arrived.set()
 
     async def archive_groups(self) -> None:
-        """Gather groups and write them to disk, until cancelled. Raises ArchiveError when the disk fails."""
+        """Gather groups and write them to disk, until cancelled. Raises ArchiveError when the disk fails; where it has
+        no room, they are given back.
+        """
         while True:
             await self._gather()
             await self._archived.put(await self._store())
@@ -300,7 +310,20 @@ class Committer:
         outcomes, self._waiting = self._waiting, []
         self._taken.append(outcomes)
         commits = [o for o in outcomes if isinstance(o, Committable)]
-        return _Group(outcomes, commits, await self._archive.store(commits) if commits else [])
+        placed = await self._archive.store(commits) if commits else []
+        if placed is None:
+            await self._give_back(commits)
+            outcomes[:] = [o for o in outcomes if not isinstance(o, Committable)]
+            commits, placed = [], []
+        return _Group(outcomes, commits, placed)
+
+    async def _give_back(self, pages: Sequence[Committable]) -> None:
+        """The disk has no room for these pages: return their claims, and those of all that waits to be fetched."""
+        log.warning("pages.given_back", extra={"pages": len(pages)})
+        for outcome in pages:
+            self._ends.notes.cut_off(outcome.claim, outcome.response.started_at)
+        await self._return_claims([outcome.claim for outcome in pages], started=True)
+        await self._return_claims(self._work.scheduler.remove_all(), started=False)
 
     async def _commit(self, group: _Group) -> None:
         going_on = self._held_back.due()

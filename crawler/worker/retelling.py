@@ -14,7 +14,7 @@ from pathlib import Path
 from crawler.archive.told_log import Told, ToldLog, told_in
 from crawler.engine.client import Engine
 from crawler.engine.server import Change
-from crawler.errors import ArchiveError, EngineError
+from crawler.errors import ArchiveError, EngineError, NoRoomError
 from crawler.frontier.jobs import Runs
 from crawler.frontier.members import UNDER_WAY, Member, engine_digest
 from crawler.frontier.messages import AddReply
@@ -41,7 +41,15 @@ def all_told(digest: str, members: Mapping[str, Member]) -> bool:
 class Retelling:
     """`run` sends; the other methods only note what is to be sent."""
 
-    def __init__(self, engine: Engine, frontier: Frontier, runs: Runs, told: ToldLog) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        frontier: Frontier,
+        runs: Runs,
+        told: ToldLog,
+        on_no_room: Callable[[NoRoomError], None] = lambda _: None,
+    ) -> None:
+        self._on_no_room = on_no_room
         self._engine = engine
         self._frontier = frontier
         self._runs = runs
@@ -53,7 +61,17 @@ class Retelling:
         self._adopted: list[Path] = []
 
     def _note(self, calls: Iterable[tuple[int, AddArgs]]) -> None:
-        self._told.note((Told(partition, args) for partition, args in calls), drops_old=not self._changes)
+        self._keep([Told(partition, args) for partition, args in calls])
+
+    def _keep(self, calls: Sequence[Told]) -> None:
+        """Calls that find no room in the log are tried again, like those that the engine does not answer: raises
+        EngineError.
+        """
+        try:
+            self._told.note(calls, drops_old=not self._changes)
+        except NoRoomError as error:
+            self._on_no_room(error)
+            raise EngineError(f"URLs for other partitions wait: {error}") from None
 
     def noticed(self, change: Change) -> None:
         """A server is another one than before. One that is not of a cluster has lost what depends on what it lost."""
@@ -67,7 +85,11 @@ class Retelling:
         if not self._engine.is_cluster or not self._told.has_room:
             return False
         self._changes.append(Change({self._frontier.keys.meta(partition) for partition in partitions}.__contains__))
-        await asyncio.to_thread(self._told.sync)
+        try:
+            await asyncio.to_thread(self._told.sync)
+        except NoRoomError as error:
+            self._on_no_room(error)
+            return False
         return True
 
     def adopt(self, paths: Iterable[Path]) -> None:
@@ -134,16 +156,14 @@ class Retelling:
             try:
                 left = await self._of_active_runs(left)
                 replies = await self._frontier.tell([(one.partition, AddArgs(*one.args)) for one in left])
+                answered = zip(left, replies, strict=True)
+                self._keep([one for one, reply in answered if isinstance(reply, AddReply)])  # as what was sent now
             except EngineError as error:
                 log.warning("told.engine_error", extra={"error": str(error)})
                 await asyncio.sleep(ENGINE_PAUSE_S)
                 continue
-            taken, failed = list[Told](), list[Told]()
-            for one, reply in zip(left, replies, strict=True):
-                (taken if isinstance(reply, AddReply) else failed).append(one)
-            self._told.note(taken, drops_old=not self._changes)  # as what was sent now
             new += sum(r.outcomes.count(AddOutcome.NEW) for r in replies if isinstance(r, AddReply))
-            left = failed
+            left = [one for one, reply in zip(left, replies, strict=True) if not isinstance(reply, AddReply)]
             if left:
                 await asyncio.sleep(ENGINE_PAUSE_S)
         return new

@@ -146,7 +146,8 @@ class PartitionRebalance:
     def is_idle(self, partition: int) -> bool:
         """Is nothing of the partition in flight or unacked?"""
         has_calls = any(claim.partition == partition for claim, _ in self._recalls.values())
-        is_open = self._work.open_claims.has_any(partition) or self._work.backlog.has_any(partition)
+        has_backlog = self._work.backlog.has_any(partition) and not self._archive.refuses  # the next owner indexes it
+        is_open = self._work.open_claims.has_any(partition) or has_backlog
         return not is_open and not has_calls
 
     def set_back(self, pages: int) -> None:

@@ -64,9 +64,17 @@ class Recent:
 class Vitals:
     """Delay of the event loop, free disk of a folder, CPU time and memory of this process without its children."""
 
-    def __init__(self, folder: Path, on_disk_free: Callable[[int], None] = lambda _: None) -> None:
-        """`on_disk_free` is called with the free bytes of the folder's disk after each look, if they are known."""
+    def __init__(
+        self,
+        folder: Path,
+        on_disk_free: Callable[[int], None] = lambda _: None,
+        usable: Callable[[int], int] = lambda free: free,
+    ) -> None:
+        """`on_disk_free` is called with the free bytes of the folder's disk after each look, if they are known.
+        `usable`: how many of these can be written, by a trial in a thread.
+        """
         self._folder = folder
+        self._usable = usable
         self._on_disk_free = on_disk_free
         self._loop_delay_s = Recent()
         self._disk_free = UNKNOWN
@@ -87,9 +95,12 @@ class Vitals:
 
     async def look_at_disk(self) -> None:
         """Measure its free bytes once."""
-        self._disk_free = await asyncio.to_thread(free_bytes, self._folder)
+        self._disk_free = await asyncio.to_thread(self._measure)
         if self._disk_free != UNKNOWN:
             self._on_disk_free(self._disk_free)
+
+    def _measure(self) -> int:
+        return self._usable(free_bytes(self._folder))
 
     def description(self) -> dict[str, float | int]:
         """Fields of `Member` by name."""

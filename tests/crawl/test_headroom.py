@@ -9,9 +9,10 @@ import pytest
 from crawler.archive.folder import UNKNOWN
 from crawler.crawl import build
 from crawler.crawl.build import Instance
-from crawler.worker import watch
-from crawler.worker.archive import DiskRoom
+from crawler.errors import NoRoomError
+from crawler.worker import disk_room, watch
 from crawler.worker.claim import FULL_CLAIMS_MAX
+from crawler.worker.disk_room import DiskRoom
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.serving import serve_web
@@ -116,11 +117,14 @@ async def held_by(instances: list[Instance], wanted: Callable[[list[int]], bool]
 
 
 @pytest.mark.slow(seconds=6)
+@pytest.mark.parametrize("how", ["looked at", "written to"])
 @pytest.mark.parametrize("full", [(0,), (0, 1)])
 async def test_an_instance_without_disk_room_gives_its_sites_to_another_and_comes_back(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, full: tuple[int, ...]
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, full: tuple[int, ...], how: str
 ) -> None:
-    rooms, waiting = list[DiskRoom](), list[tuple[int, ...]]()
+    rooms, waiting, is_free = list[DiskRoom](), list[tuple[int, ...]](), False
+    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.05)
+    monkeypatch.setattr(disk_room, "can_write", lambda *_: is_free)
     monkeypatch.setattr(watch, "free_bytes", lambda _: UNKNOWN)
     monkeypatch.setattr(build, "DiskRoom", lambda *known: rooms.append(DiskRoom(*known)) or rooms[-1])
 
@@ -128,8 +132,12 @@ async def test_an_instance_without_disk_room_gives_its_sites_to_another_and_come
         await held_by(instances, lambda held: min(held) > 20)
         while sum(instance.counters.committed for instance in instances) < 10:
             await asyncio.sleep(0.01)
+        nonlocal is_free
         for n in full:
-            rooms[n].judge(999)
+            if how == "looked at":
+                rooms[n].judge(999)
+            else:
+                rooms[n].failed(NoRoomError("full", tmp_path))
         if len(full) == 1:
             await held_by(instances, lambda held: held == [0, 64])
         while any(instances[n].counters.open_claims.total for n in full):
@@ -139,7 +147,8 @@ async def test_an_instance_without_disk_room_gives_its_sites_to_another_and_come
         assert [instances[n].counters.committed for n in full] == stalled
         waiting.append(tuple(await held_by(instances, lambda held: sum(held) == 64)))
         assert {instances[n].membership.heartbeat.member.state for n in full} == {"quarantined"}
-        for n in full:
+        is_free = True
+        for n in full if how == "looked at" else ():
             rooms[n].judge(1_999)
             assert not rooms[n].is_enough
             rooms[n].judge(2_000)

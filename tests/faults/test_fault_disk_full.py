@@ -1,5 +1,6 @@
 """The disk takes no more in mid-crawl: nothing is acked without its record, and the crawl goes on later."""
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -13,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.folder import open_existing
+from crawler.archive.items import ItemReader
 from crawler.archive.warc import read_record
+from crawler.crawl.build import Instance
+from crawler.worker import disk_room, watch
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.faults.instance_lab import (
     SETTINGS,
@@ -36,26 +40,41 @@ UNGUARDED = SETTINGS | {"CRAWLER_ARCHIVE_DISK_FREE_BYTES_MIN": "0"}
 DISK_FULL = 5
 ENGINE_UNFIT = 3
 PAGES = 60
+APP = """
+from crawler import Crawler, Page
+
+app = Crawler()
+
+
+@app.page()
+async def each(page: Page) -> object:
+    yield {"url": page.url}
+"""
 PAGE_BYTES = 200_000  # of digits that pack to half of it: more than the disk takes
 
 
+@pytest.mark.slow(seconds=12)
 @pytest.mark.processes
-def test_a_crawl_stopped_by_a_full_disk_finishes_once_there_is_room(disk: Path, engine: Engine) -> None:
+def test_a_write_without_room_stops_nobody_and_the_crawl_goes_on_by_itself(disk: Path, engine: Engine) -> None:
+    """No minimum keeps the disk from getting full, as where a quota is used up."""
     pages = {(HOST, f"/{n}"): Resource(body=os.urandom(PAGE_BYTES // 2).hex()) for n in range(PAGES)}
     pages[HOST, "/"] = Resource(body="".join(f'<a href="/{n}">x</a>' for n in range(PAGES)))
     folder = disk / "c"
     with serve_resources(pages) as site, nursery(UNGUARDED) as programs, engine.client() as client:
-        command = ("crawl", site.url(HOST), "--dir", str(folder), "--redis", engine.url, "--delay", "0", "--quiet")
-        full = programs.crawler(*command)
-        assert full.wait(60) == DISK_FULL, full.err
-        assert full.err.splitlines()[-1].startswith(f"crawler: can't write {folder}")
-        assert "No space left on device; free some space and start again" in full.err.splitlines()[-1]
-        assert "Traceback" not in full.err
-        committed = assert_all_committed_is_on_disk(EngineView(client), folder)
-        assert 0 < committed < PAGES
+        where = ("--dir", str(folder), "--redis", engine.url)
+        full = programs.crawler("crawl", site.url(HOST), *where, "--delay", "0", "--node", "vm-3")
+        full.wait_for(r"waits for free disk space on vm-3 \(")
+        assert 0 < assert_all_committed_is_on_disk(EngineView(client), folder) < PAGES
+        stats = programs.crawler("stats", "--json", *where)
+        assert stats.wait(60) == 0
+        totals = json.loads(stats.out)["totals"]
+        assert (totals["disk_full"], totals["full_nodes"], totals["dead"]) == (True, ["vm-3"], 0)
+        stats = programs.crawler("stats", *where)
+        assert stats.wait(60) == 0
+        assert "for free disk space on vm-3 (archive.disk_free_bytes_min)" in stats.out
         resize(disk, "64m")
-        again = programs.crawler(*command)
-        assert again.wait(60) == 0, again.err
+        assert full.wait(60) == 0, full.err
+        assert "Traceback" not in full.err
     urls = Counter(e.url for e in entries_of(folder))
     assert urls == Counter({site.url(host, target): 1 for host, target in pages})
     assert_archive_whole(folder)
@@ -169,10 +188,10 @@ def assert_all_committed_is_on_disk(view: EngineView, folder: Path) -> int:
 @pytest.mark.parametrize(
     ("suffix", "room", "code"),
     [
-        (".warc.gz", 100, errno.ENOSPC),  # in the first record
+        (".warc.gz", 100, errno.EIO),  # in the first record
         (".warc.gz", 8_000, errno.EIO),
         (".cdxj", 100, errno.EIO),
-        (".cdxj", 5_000, errno.ENOSPC),
+        (".cdxj", 5_000, errno.EIO),
     ],
 )
 async def test_a_failed_write_prevents_the_ack_and_the_crawl_ends_exact(
@@ -195,3 +214,50 @@ async def test_a_failed_write_prevents_the_ack_and_the_crawl_ends_exact(
     assert_exact(web, done.entries)
     assert_exported_once(web, folder)
     assert_archive_whole(folder)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "room", "code"),
+    [
+        (".warc.gz", 100, errno.ENOSPC),  # in the first record
+        (".warc.gz", 8_000, errno.EDQUOT),
+        (".items.gz", 100, errno.EDQUOT),
+        (".items.gz", 600, errno.ENOSPC),
+        (".cdxj", 100, errno.EDQUOT),
+        (".cdxj", 5_000, errno.ENOSPC),
+    ],
+)
+async def test_a_write_without_room_gives_its_pages_back_and_the_same_crawl_ends_exact(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, suffix: str, room: int, code: int
+) -> None:
+    """A write to a file of the folder reaches the disk in part, then finds no room; a trial does, some time later."""
+    came, trials, waiting = tear_write(monkeypatch, suffix, room, code), list[tuple[Path, int]](), list[bool]()
+    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(disk_room, "can_write", lambda *tried: trials.append(tried) or len(trials) > 5)
+    folder, app = tmp_path / "c", tmp_path / "app.py"
+    app.write_text(APP)
+
+    async def look(instances: list[Instance]) -> None:
+        while not trials:
+            await asyncio.sleep(0)
+        (instance,) = instances
+        waiting.append(instance.counters.waits_for == "disk" and instance.membership.heartbeat._calls.has_room())
+
+    with little_web(domains=4, pages=4) as web, engine.client() as client:
+        async with lab_names() as dns:
+            settings = settings_of(
+                folder, dns__nameservers=[dns], scope__mode="any", politeness__delay_s=0.02, archive__sync_s=0.05,
+                crawl__partitions=16, frontier__redis=engine.url, handlers__app=str(app), archive__room_s=0.0,
+            )  # fmt: skip
+            done = await crawl(settings, [web.seed], meanwhile=look)
+            assert assert_all_committed_is_on_disk(EngineView(client), folder) == len(done.entries)
+    assert done.errors == [], came
+    assert {where for where, _ in trials} == {folder / suffix.split(".")[1].replace("cdxj", "index")}
+    assert waiting == [False]
+    assert_exact(web, done.entries)
+    assert_exported_once(web, folder)
+    assert_archive_whole(folder)
+    reader = ItemReader(open_existing(folder))
+    fine = [url for url, status in web.expected().items() if status == 200]
+    assert Counter(json.loads(text)["url"] for _, _, text in reader.items()) == Counter(fine)
+    assert reader.missing == []

@@ -10,7 +10,7 @@ from crawler.settings import ArchiveSettings
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.watch import Activity
 from crawler.worker.work import CommitBacklog
-from tests.worker.turn_lab import content_steps, files_of, work_of
+from tests.worker.turn_lab import content_steps, files_of, room_of, work_of
 
 
 def entry(n: int) -> CommitEntry:
@@ -55,7 +55,7 @@ def stage() -> tuple[ArchiveStage, Disk, FakeEngine]:
     disk, engine = Disk(), FakeEngine()
     held: Any = SimpleNamespace(fence_of=lambda partition: SimpleNamespace(partition=partition))
     work, files = work_of(held=held, backlog=CommitBacklog(), activity=Activity(1)), files_of(index=disk)
-    archive = ArchiveStage(engine, work, files, content_steps(), ArchiveSettings(), log_entries_max=9)  # type: ignore[arg-type]
+    archive = ArchiveStage(engine, work, files, content_steps(), room_of(), ArchiveSettings(), log_entries_max=9)  # type: ignore[arg-type]
     return archive, disk, engine
 
 

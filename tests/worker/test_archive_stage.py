@@ -12,7 +12,7 @@ from crawler.settings import ArchiveSettings
 from crawler.worker.archive import BYTES_BEFORE_YIELD, DRAIN_BYTES, RECORDS_BEFORE_YIELD, ArchiveStage, Placed
 from crawler.worker.watch import Activity
 from crawler.worker.work import CommitBacklog
-from tests.worker.turn_lab import content_steps, files_of, work_of
+from tests.worker.turn_lab import content_steps, files_of, room_of, work_of
 
 NOTHING: Any = None
 
@@ -20,7 +20,7 @@ NOTHING: Any = None
 def stage() -> ArchiveStage:
     archive = ArchiveSettings(warc=False)
     work = work_of(backlog=CommitBacklog(), activity=Activity(1))
-    return ArchiveStage(NOTHING, work, files_of(), content_steps(), archive, log_entries_max=9)
+    return ArchiveStage(NOTHING, work, files_of(), content_steps(), room_of(), archive, log_entries_max=9)
 
 
 async def turns_between_records(body_bytes: int, pages: int) -> list[int]:
@@ -139,7 +139,9 @@ async def test_a_drain_that_is_cancelled_leaves_its_entries_to_the_next_one(step
     work = work_of(backlog=CommitBacklog(), activity=Activity(1), held=held)
     files: Any = SimpleNamespace(index=held_up)
     frontier: Any = held_up
-    archive = ArchiveStage(frontier, work, files, content_steps(), ArchiveSettings(warc=False), log_entries_max=9)
+    archive = ArchiveStage(
+        frontier, work, files, content_steps(), room_of(), ArchiveSettings(warc=False), log_entries_max=9
+    )
     entry: Any = SimpleNamespace(url="http://a.test/", title="", redirect_to="")
     archive.committed(1, entry)
 

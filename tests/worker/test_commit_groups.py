@@ -19,9 +19,12 @@ from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Activity, Counters, OpenClaims
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import claim
-from tests.worker.turn_lab import BUSY, content_steps, work_of
+from tests.worker.turn_lab import content_steps, work_of
 
 GROUP = 4
+WAITING: Any = SimpleNamespace(
+    active=1, remove_all=lambda: [claim(7, "a.test", 1)]
+)  # a request is in flight, one waits
 
 
 class Stages:
@@ -30,11 +33,13 @@ class Stages:
     def __init__(self) -> None:
         self.steps: list[tuple[str, tuple[str, ...]]] = []
         self.synced, self.acked = asyncio.Semaphore(0), asyncio.Semaphore(0)
-        self.wants_drain = False
+        self.wants_drain = self.is_full = False
 
-    async def store(self, group: Sequence[Committable]) -> list[Any]:
+    async def store(self, group: Sequence[Committable]) -> list[Any] | None:
         self._note("write", group)
         await self.synced.acquire()
+        if self.is_full:
+            return None
         self._note("archive", group)
         return [SimpleNamespace(digest="", warc=None, items=None) for _ in group]
 
@@ -75,21 +80,35 @@ def held_back_of(held: Any, counters: Counters) -> HeldBack:
     return HeldBack(Introductions(), work_of(scheduler=scheduler, held=held, counters=counters), no_returns)
 
 
+def returned_of(stages: Stages) -> Any:
+    """Claims that go back are a step of the stages."""
+
+    async def returned(claims: list[Claim], *, started: bool) -> None:
+        stages.steps.append(("started" if started else "waiting", tuple(claim.fingerprint for claim in claims)))
+
+    return returned
+
+
 async def no_returns(claims: list[Claim]) -> None:
     raise AssertionError(claims)
 
 
 def committer_of(stages: Stages, open_claims: OpenClaims) -> Committer:
     anything: Any = SimpleNamespace(
-        node="n", session="s", lost=lambda _: None, room_changed=lambda: None, passed=lambda: None
+        node="n",
+        session="s",
+        lost=lambda _: None,
+        cut_off=lambda *_: None,
+        room_changed=lambda: None,
+        passed=lambda: None,
     )
     held: Any = SimpleNamespace(fence_of=lambda _: "fence", holds=lambda _: True)
     parts: Any = stages
     counters = Counters(open_claims)
-    work = work_of(held=held, due=anything, counters=counters, activity=Activity(1), scheduler=BUSY)
+    work = work_of(held=held, due=anything, counters=counters, activity=Activity(1), scheduler=WAITING)
     ends = Ends(notes=anything, hooks=anything, content=content_steps(), internal_errors=anything)
     settings = ArchiveSettings(sync_s=60.0, sync_pages=GROUP)
-    return Committer(parts, parts, parts, held_back_of(held, counters), work, ends, settings)
+    return Committer(parts, parts, parts, held_back_of(held, counters), work, ends, settings, returned_of(stages))
 
 
 @contextlib.asynccontextmanager
@@ -159,6 +178,24 @@ async def test_what_was_archived_and_not_acked_when_the_loops_ended_is_committed
     stages.acked.release()
     await committer.flush()
     assert (committer.uncommitted, committer.claims) == (0, [])
+
+
+async def test_pages_without_room_on_the_disk_go_back_with_all_that_waits_and_the_next_group_goes_on() -> None:
+    stages = Stages()
+    stages.is_full = True
+    stages.synced.release()
+    stages.acked.release()
+    async with committing(stages, GROUP) as committer:
+        assert stages.steps == [
+            ("write", ("0", "1", "2", "3")), ("started", ("0", "1", "2", "3")), ("waiting", ("7",)),
+        ]  # fmt: skip
+        assert (committer.uncommitted, committer.claims) == (0, [])
+        stages.is_full = False
+        stages.synced.release()
+        for number in range(GROUP):
+            committer.deliver(outcome(number + 10))
+        await others_run()
+        assert stages.steps[-1] == ("ack", ("10", "11", "12", "13"))
 
 
 @pytest.mark.parametrize("failing", ["store", "route"])

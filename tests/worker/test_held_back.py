@@ -86,7 +86,7 @@ class Lab:
         self.held_back = HeldBack(self.introductions, work, self._return)
         ends = Ends(notes=nothing, hooks=nothing, content=content_steps(), internal_errors=nothing)
         busy = replace(work, scheduler=BUSY)
-        self.committer = Committer(nothing, self.stage, nothing, self.held_back, busy, ends, ArchiveSettings())
+        self.committer = Committer(nothing, self.stage, nothing, self.held_back, busy, ends, ArchiveSettings(), nothing)
 
     async def _store(self, group: Sequence[Committable]) -> list[Any]:
         return [SimpleNamespace(digest="", warc=None, items=None) for _ in group]

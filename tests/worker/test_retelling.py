@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from crawler.archive import told_log
 from crawler.archive.folder import open_or_create
 from crawler.archive.told_log import Told, ToldLog, told_in
 from crawler.engine.server import Change, everything
-from crawler.errors import EngineDown, EngineError
+from crawler.errors import EngineDown, EngineError, NoRoomError
 from crawler.frontier.members import UNDER_WAY, engine_digest
 from crawler.frontier.messages import AddReply
 from crawler.frontier.scripts import AddArgs
@@ -205,3 +207,37 @@ async def test_a_session_leaves_when_replicas_have_what_it_sent_or_new_primaries
     await world.retelling._catch_up()
     await leaving
     assert world.there == {(1, b"x")}
+
+
+async def test_what_finds_no_room_in_the_log_is_not_sent_and_the_disk_is_told(tmp_path: Path) -> None:
+    world, told = World(tmp_path / "c"), list[NoRoomError]()
+    world.retelling = Retelling(world, world, world, world.log, told.append)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(told_log, "write_all", full)
+        with pytest.raises(EngineError, match="No space left"):
+            world.send(3, b"a")
+        assert (world.there, [error.folder for error in told]) == (set(), [tmp_path / "c" / "sessions"])
+    world.send(3, b"a")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("crawler.disk_sync.sync", full)
+        assert not await world.retelling.owe([3]), "it is sent until it arrives"
+    assert len(told) == 2
+    world.log.close(keep=False)
+
+
+async def test_what_is_told_again_and_finds_no_room_is_told_once_more(world: World) -> None:
+    world.send(3, b"a")
+    world.there.clear()
+    world.retelling.noticed(Change(everything))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(told_log, "write_all", full)
+        running = asyncio.create_task(world.retelling.run())
+        await until(lambda: len(world.told) > 1)
+        assert not world.retelling.is_done
+    await until(lambda: world.retelling.is_done)
+    assert world.there == {(3, b"a")}
+    running.cancel()
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

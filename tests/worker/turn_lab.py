@@ -13,12 +13,13 @@ from crawler.archive.inflight_log import InflightMark
 from crawler.frontier.owner import Acquired
 from crawler.membership.ownership import Dependent, HeldPartitions
 from crawler.model import Claim
-from crawler.settings import Settings
+from crawler.settings import ArchiveSettings, Settings
 from crawler.worker import address_limit, schedule
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import Files
 from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer
+from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
 from crawler.worker.outcomes import ContentSteps
 from crawler.worker.response_policy import ResponsePolicy
@@ -123,6 +124,12 @@ def work_of(**parts: Any) -> Work:
 def files_of(**files: Any) -> Files:
     """Any use of a file that is not given fails."""
     return Files(**{field.name: files.get(field.name, SimpleNamespace()) for field in fields(Files)})
+
+
+def room_of() -> DiskRoom:
+    """A disk that has room, until a write fails."""
+    due: Any = SimpleNamespace(room_changed=lambda: None)
+    return DiskRoom(Counters(OpenClaims(10)), due, ArchiveSettings())
 
 
 def hosts_of(policy: Any) -> Hosts:
