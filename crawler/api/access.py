@@ -7,78 +7,21 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
+from crawler.api.front import Front, Source, is_loopback, is_ours, proxy_header, source_of
 from crawler.api.problem import ProblemError
-from crawler.errors import EngineError, UsageError
+from crawler.errors import EngineError
 from crawler.frontier.api_store import NOBODY, ApiToken, ApiTokens, Role, id_of
 from crawler.frontier.operator import LogEntry
-
-# Which Host headers are answered: a foreign name in it means that a web site had its name resolve to us.
-#
-# Such a site's scripts would have the same origin as the dashboard (DNS rebinding). It can't forge an address, as the
-# browser writes into the header what is in its address bar.
-
-LOCAL = ("localhost", "127.0.0.1", "::1")
-HTTP_PORT = 80
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """ADDRESS:PORT as people write it. Raises UsageError."""
-    host, port = split_host(text)
-    address = "127.0.0.1" if host == "localhost" else host
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        port = None
-    if port is None:
-        raise UsageError(f"--listen {text}: expected an address and a port, like 127.0.0.1:8800 or [::1]:8800")
-    return address, port
-
-
-def is_loopback(address: str) -> bool:
-    """Can only this machine connect to it?"""
-    return ipaddress.ip_address(address).is_loopback
-
-
-def split_host(text: str) -> tuple[str, int | None]:
-    """Host, in lower case and without brackets, and port; a port that is missing or no port is None."""
-    host, colon, port = text.strip().lower().rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = text.strip().lower(), ""
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
-    return host, int(port) if is_port else None
-
-
-def is_ours(header: str, *, address: str, port: int, names: Collection[str]) -> bool:
-    """Does a Host header name this server? `address`: the one that the connection came to; `names`: of --host."""
-    host, given = split_host(header)
-    if host in names:
-        return True
-    return (given or HTTP_PORT) == port and host in (*LOCAL, address)
-
-
-def reachable(address: str) -> str:
-    """An address of this machine at which a server that listens on this one answers."""
-    ip = ipaddress.ip_address(address)
-    return address if not ip.is_unspecified else "::1" if ip.version == 6 else "127.0.0.1"
-
-
-def shown(address: str, port: int) -> str:
-    """Address and port as in a URL."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
 
 # Sessions of browsers: begun with a link that works once, held by a cookie that scripts and other sites can't use.
 
@@ -96,9 +39,9 @@ class BrowserSession(msgspec.Struct, frozen=True, kw_only=True):
 class BrowserSessions:
     """The sessions of this process; they end with it."""
 
-    def __init__(self, port: int, announce: Callable[[str], None]) -> None:
-        """`announce` is called with the code of the next link, whenever one was used."""
-        self.cookie = f"crawler_session_{port}"  # cookies of all ports of a host are one jar
+    def __init__(self, place: str, announce: Callable[[str], None]) -> None:
+        """`place`: which server of a host it is. `announce` gets the code of the next link, whenever one was used."""
+        self.cookie = f"crawler_session_{place}"  # cookies of all ports of a host are one jar
         self._announce = announce
         self.code = secrets.token_urlsafe(SECRET_BYTES)  # of the link that works now
         self._by_digest: dict[str, BrowserSession] = {}
@@ -158,11 +101,12 @@ class RateLimit:
 
 TOKENS_READ_EVERY_S = 0.5  # a token that was removed works this long, and its open streams twice as long
 READS = ("GET", "HEAD")
-PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
+SOURCE = web.RequestKey("source", Source)
 CSRF_HEADER = "X-CSRF-Token"
 BEARER = {"WWW-Authenticate": 'Bearer realm="crawler"'}
 NOT_VALID = BEARER | {"WWW-Authenticate": f'{BEARER["WWW-Authenticate"]}, error="invalid_token"'}
 HOW = "send 'Authorization: Bearer TOKEN'; 'crawler token add' makes tokens"
+OR_LINK = "in a browser, open the last link that 'crawler serve' printed; "
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +147,7 @@ class TokenReader:
     def __init__(self, tokens: ApiTokens) -> None:
         self._tokens = tokens
         self._known: dict[str, ApiToken] = {}
-        self._read_at = -math.inf
+        self._read_at = self._tried_at = -math.inf
 
     async def find(self, text: str, before_read: Callable[[], None]) -> ApiToken | None:
         """The token with this text. `before_read` may refuse to look for a new one. Raises EngineError."""
@@ -223,8 +167,15 @@ class TokenReader:
         now = self._known.get(token.id, NOBODY)
         return now if (now.sha256, now.user) == (token.sha256, token.user) else NOBODY
 
+    async def any(self) -> bool:
+        """Is there a token? While the engine does not answer: was there one, when it did?"""
+        if time.monotonic() - max(self._read_at, self._tried_at) >= TOKENS_READ_EVERY_S:
+            with contextlib.suppress(EngineError):
+                await self._read()
+        return bool(self._known)
+
     async def _read(self) -> None:
-        now = time.monotonic()
+        now = self._tried_at = time.monotonic()
         self._known, self._read_at = await self._tokens.read(), now
 
 
@@ -247,13 +198,14 @@ class Access:
     """Decides on each request before anything else happens. All refusals are ProblemErrors."""
 
     def __init__(
-        self, *, address: str, port: int, names: Collection[str], tokens: TokenReader, sessions: BrowserSessions,
+        self, *, address: str, port: int, front: Front, tokens: TokenReader, sessions: BrowserSessions,
         rate: RateLimit,
     ) -> None:  # fmt: skip
-        """`address`, `port`: what is listened on; `names`: further names of this server."""
+        """`address`, `port`: what is listened on; "" and 0 for a Unix socket, through which only proxies come."""
+        self._address = address
         self._port = port
-        self._names = frozenset(name.lower() for name in names)
-        self._is_local = is_loopback(address) and not names  # a name is for a proxy: others come through it
+        self._front = front
+        self._is_local = bool(address) and is_loopback(address) and front.is_plain
         self._tokens = tokens
         self._sessions = sessions
         self._rate = rate
@@ -262,9 +214,11 @@ class Access:
 
     def check_source(self, http: web.BaseRequest) -> None:
         """Is it meant for us, and no other site's page behind it?"""
-        address = str(http.get_extra_info("sockname", ("",))[0])
-        hosts = http.headers.getall("Host", [])
-        if len(hosts) != 1 or not is_ours(hosts[0], address=address, port=self._port, names=self._names):
+        address = str(http.get_extra_info("sockname", ("",))[0]) if self._address else ""
+        source = source_of(http.headers, http.remote or "", self._front.proxies)
+        http[SOURCE] = source
+        is_one = len(http.headers.getall("Host", [])) == 1
+        if not is_one or not is_ours(source.host, address=address, port=self._port, names=self._front.names):
             raise ProblemError(
                 HTTPStatus.MISDIRECTED_REQUEST, "this Host is not known here; 'crawler serve --host NAME' adds a name"
             )
@@ -275,7 +229,7 @@ class Access:
 
     async def identify(self, http: web.Request, needed: Role) -> Identity:
         """Who sent it, if they may. Raises EngineError, too, where a token has to be looked up."""
-        client = _address(http)
+        client = http[SOURCE].client
         try:
             identity = await self._identity(http)
             client = identity.client
@@ -291,6 +245,8 @@ class Access:
         if identity.session is not None and not self._sessions.has(identity.session):
             raise ProblemError(HTTPStatus.UNAUTHORIZED, "this session has ended: open the link of 'crawler serve'")
         if identity.token is None:
+            if identity.session is None and await self._tokens.any():
+                raise ProblemError(HTTPStatus.UNAUTHORIZED, f"now there are tokens, and one is needed: {HOW}", BEARER)
             return
         token = await self._tokens.now(identity.token)
         if token is NOBODY:
@@ -337,24 +293,38 @@ class Access:
             )
 
     async def _identity(self, http: web.Request) -> Identity:
-        if "Authorization" in http.headers:
-            token = await self._token(http)
+        """By a token of ours, else a session, else nobody's where that may read.
+
+        Whatever else is in Authorization is for a proxy: a password, or a token of somebody who is not us.
+        """
+        client, credentials = http[SOURCE].client, http.headers.getall("Authorization", [])
+        ours = [text for text in map(_bearer, credentials) if id_of(text)]
+        token = None
+        if ours:
+            token = await self._tokens.find(ours[0], lambda: self.count(client)) if len(ours) == 1 else None
             if token is None:
                 raise ProblemError(HTTPStatus.UNAUTHORIZED, f"this token is not valid: {HOW}", NOT_VALID)
-            return Identity(who=token.user, role=token.role, client=f"token {token.id}", token=token)
         session = self._sessions.find(http.cookies.get(self._sessions.cookie, ""))
-        if session is not None:
+        if session is not None:  # also where a proxy adds a token to what the browser sends
             return Identity(who="browser", role=Role.WRITE, client=f"session {session.id}", session=session)
-        is_proxied = any(name in http.headers for name in PROXY_HEADERS)
-        if self._is_local and not is_proxied:
-            return Identity(who="", role=Role.READ, client=_address(http))
-        raise ProblemError(HTTPStatus.UNAUTHORIZED, f"a token is needed: {HOW}", BEARER)
+        if token is not None:
+            return Identity(who=token.user, role=token.role, client=f"token {token.id}", token=token)
+        why = await self._why_closed(http, is_for_others=bool(credentials))
+        if why:
+            raise ProblemError(HTTPStatus.UNAUTHORIZED, f"{why}: {OR_LINK}elsewhere, {HOW}", BEARER)
+        return Identity(who="", role=Role.READ, client=client)
 
-    async def _token(self, http: web.Request) -> ApiToken | None:
-        kind, _, text = http.headers["Authorization"].partition(" ")
-        if kind.lower() != "bearer":
-            return None
-        return await self._tokens.find(text.strip(), lambda: self.count(_address(http)))
+    async def _why_closed(self, http: web.Request, *, is_for_others: bool) -> str:
+        """Why somebody without token and session may not read; "" if they may."""
+        if not self._is_local:
+            return "a token or a session is needed"
+        if is_for_others:
+            return "Authorization seems to be for a proxy, and then a token of this server or a session is needed"
+        if header := proxy_header(http.headers.keys()):
+            return f"{header} tells that this came through a proxy, and then a token or a session is needed"
+        if await self._tokens.any():
+            return "this crawl has tokens, and so one, or a session, is needed"
+        return ""
 
     def _check_role(self, http: web.Request, identity: Identity, needed: Role) -> None:
         if needed is Role.READ:
@@ -364,12 +334,20 @@ class Access:
                 raise ProblemError(HTTPStatus.UNAUTHORIZED, f"a change needs a token: {HOW}", BEARER)
             raise _may_only_read()
         if identity.session is not None:
-            _check_origin(http)
+            self._check_origin(http)
             sent = http.headers.get(CSRF_HEADER, "").encode(errors="surrogateescape")
             if not hmac.compare_digest(sent, identity.session.csrf_token.encode()):
                 raise ProblemError(
                     HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} must have the csrf_token of GET /v1/session"
                 )
+
+    def _check_origin(self, http: web.Request) -> None:
+        origin, source = http.headers.get("Origin"), http[SOURCE]
+        if origin is not None and not source.is_same_origin(origin, self._front.names):
+            raise ProblemError(
+                HTTPStatus.FORBIDDEN,
+                "a page of another site may not send changes; if this is none, let the proxy pass Host on as it came",
+            )
 
 
 def _may_only_read() -> ProblemError:
@@ -378,11 +356,7 @@ def _may_only_read() -> ProblemError:
     )
 
 
-def _check_origin(http: web.Request) -> None:
-    origin = http.headers.get("Origin")
-    if origin is not None and origin.lower().partition("://")[2] != http.headers.get("Host", "").lower():
-        raise ProblemError(HTTPStatus.FORBIDDEN, "a page of another site may not send changes")
-
-
-def _address(http: web.BaseRequest) -> str:
-    return http.remote or ""
+def _bearer(credentials: str) -> str:
+    """The token in an Authorization header; "" when that has none."""
+    kind, _, text = credentials.strip().partition(" ")
+    return text.strip() if kind.lower() == "bearer" else ""

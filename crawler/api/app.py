@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler as Next
 
-from crawler.api.access import READS, Access, BrowserSessions, Identity
+from crawler.api.access import READS, SOURCE, Access, BrowserSessions, Identity
 from crawler.api.events import EventHub, Idempotency, LiveCrawl, SharedAnswers
 from crawler.api.problem import (
     BodyStream,
@@ -54,8 +54,9 @@ class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What all requests share."""
+    """What all requests share. `root`: what each path begins with, "" or a path without its last slash."""
 
+    root: str
     live: LiveCrawl
     limits: Limits
     sessions: BrowserSessions
@@ -259,13 +260,13 @@ class Frame:
         async def around(request: web.Request, handler: Next) -> web.StreamResponse:
             return await self._around(request, handler)
 
-        app = web.Application(middlewares=[around])
+        app, root = web.Application(middlewares=[around]), self._context.root
         app.on_response_prepare.append(_add_headers)
         for route in routes:
-            app.router.add_route(route.method, route.path, self._function_of(route))
+            app.router.add_route(route.method, f"{root}{route.path}", self._function_of(route))
             if route.has_head:
-                app.router.add_route("HEAD", route.path, self._function_of(route))
-        app.router.add_route("*", "/users{rest:(?:/.*)?}", _moved)
+                app.router.add_route("HEAD", f"{root}{route.path}", self._function_of(route))
+        app.router.add_route("*", f"{root}/users{{rest:(?:/.*)?}}", self._moved)
         return app
 
     def _function_of(self, route: Route) -> Next:
@@ -323,13 +324,29 @@ class Frame:
 
     async def _admitted(self, http: web.Request, handler: Next) -> web.StreamResponse:
         self._access.check_source(http)
+        self._check_path(http)
         route: Route | None = getattr(http.match_info.handler, ROUTE, None)
         if route is not None and route.is_public:
-            self._access.count(http.remote or "")
+            self._access.count(http[SOURCE].client)
             http[IDENTITY] = ANYBODY
         else:
             http[IDENTITY] = await self._access.identify(http, _role_of(http, route))
         return await handler(http)
+
+    def _check_path(self, http: web.Request) -> None:
+        """Is it below --prefix? Before anything else: whoever has a wrong proxy can't log in, either."""
+        root = self._context.root
+        if not root or http.path.startswith(f"{root}/"):
+            return
+        self._access.count(http[SOURCE].client)
+        if http.path == root and http.method in READS:
+            raise _redirect(f"{root}/", http)
+        raise ProblemError(HTTPStatus.NOT_FOUND, f"paths begin with {root}/ here; let the proxy pass them unchanged")
+
+    async def _moved(self, http: web.Request) -> web.Response:
+        """The same path below /v1, for clients that leave that out."""
+        root = self._context.root
+        raise _redirect(f"{root}/v1{http.rel_url.raw_path.removeprefix(root)}", http)
 
     async def _send(self, http: web.Request, response: web.StreamResponse) -> None:
         """Send it here, so that a client that does not read it is cut off."""
@@ -351,8 +368,9 @@ def json_response(value: Any, status: HTTPStatus) -> web.Response:
 def bug(error: BaseException | None, http: web.BaseRequest) -> ProblemError:
     """Log an error of ours, and tell the client where to find it."""
     number = secrets.token_hex(4)
-    path = one_line(http.path[:200])
-    log.error("api.bug", exc_info=error, extra={"id": number, "method": http.method, "path": path})
+    source, path = http.get(SOURCE), one_line(http.path[:200])
+    client = source.client if source else http.remote
+    log.error("api.bug", exc_info=error, extra={"id": number, "client": client, "method": http.method, "path": path})
     return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, f"this is a bug of the server; its log has it as {number}")
 
 
@@ -362,11 +380,11 @@ def _role_of(http: web.Request, route: Route | None) -> Role:
     return Role.READ if http.method in ("GET", "HEAD") else Role.WRITE
 
 
-async def _moved(http: web.Request) -> web.Response:
-    """The same path below /v1, for clients that leave that out."""
-    raise ProblemError(
-        HTTPStatus.PERMANENT_REDIRECT, f"it is under /v1{http.path}", {"Location": f"/v1{http.rel_url.raw_path_qs}"}
-    )
+def _redirect(path: str, http: web.Request) -> ProblemError:
+    """To this path, with the same query."""
+    query = http.rel_url.raw_query_string
+    to = f"{path}?{query}" if query else path
+    return ProblemError(HTTPStatus.PERMANENT_REDIRECT, f"it is under {path}", {"Location": to})
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:

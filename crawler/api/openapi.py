@@ -25,8 +25,8 @@ STATUSES = {
 }
 
 
-def document(routes: Iterable[Route]) -> bytes:
-    """The whole description as JSON."""
+def document(routes: Iterable[Route], root: str = "") -> bytes:
+    """The whole description as JSON. `root`: what each path begins with, "" or a path without its last slash."""
     routes = tuple(routes)
     kinds = [kind for route in routes for kind in route.types()[: 3 if route.is_encoded else 2]]
     unique = list(dict.fromkeys([*kinds, Problem]))
@@ -41,9 +41,10 @@ def document(routes: Iterable[Route]) -> bytes:
             "info": {
                 "title": "crawler",
                 "version": program_version(),
-                "description": "What a crawl does, and commands to it. On loopback, reading needs no token; each "
-                "change does, and everything else where the server listens elsewhere.",
+                "description": "What a crawl does, and commands to it. Each change needs a token. So does reading, "
+                "unless only this machine can connect, no token exists, and nothing tells of a proxy.",
             },
+            "servers": [{"url": root or "/"}],
             "paths": paths,
             "components": {
                 "schemas": components,
@@ -69,7 +70,7 @@ def _operation(route: Route, schemas: dict[Any, Any], components: dict[str, Any]
     text = {} if route.media == JSON else {"type": "string"}
     content = _content(route.media, schemas[answer] if route.is_encoded else text)
     responses: dict[str, Any] = {str(status): _PROBLEM for status in STATUSES[route.role]}
-    if route.is_public:
+    if route.has_effect:
         responses["303"] = {"description": "Done; the dashboard is there"}
     else:
         responses[str(route.status.value)] = {"description": "Done", "content": content}

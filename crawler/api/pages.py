@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from crawler.api.access import SOURCE
 from crawler.api.app import Call, NoBody, NoQuery
 from crawler.api.metrics import metrics_text
 from crawler.api.problem import ProblemError
@@ -28,6 +29,14 @@ FILES = {
     **{f"/assets/{name}": (name, "text/javascript") for name in SCRIPTS},
 }  # what is served, and nothing else
 
+# nginx keeps no answer back that has the second one; no proxy compresses one that has the third, which would keep it
+# back, too.
+UNBUFFERED = {
+    "Content-Type": "text/event-stream",
+    "X-Accel-Buffering": "no",
+    "Cache-Control": "no-store, no-transform",
+}
+
 
 class LoginQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`code`: from the link that `crawler serve` printed."""
@@ -37,7 +46,7 @@ class LoginQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def dashboard(call: Call[NoQuery, NoBody]) -> web.Response:
     """A file of the dashboard."""
-    name, media = FILES[call.http.path]
+    name, media = FILES[call.http.path.removeprefix(call.context.root)]
     try:
         content, etag = _file(name)
     except OSError:
@@ -63,9 +72,9 @@ async def login(call: Call[LoginQuery, NoBody]) -> web.Response:
             HTTPStatus.FORBIDDEN,
             "this link was used before, or is an old one: open the last that 'crawler serve' printed",
         )
-    response = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/"})
-    is_https = call.http.headers.get("X-Forwarded-Proto") == "https"
-    response.set_cookie(sessions.cookie, value, path="/", httponly=True, samesite="Strict", secure=is_https)
+    home, is_https = f"{call.context.root}/", call.http[SOURCE].scheme == "https"
+    response = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": home})
+    response.set_cookie(sessions.cookie, value, path=home, httponly=True, samesite="Strict", secure=is_https)
     return response
 
 
@@ -77,7 +86,7 @@ async def events(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
 
 async def _stream(call: Call[NoQuery, NoBody]) -> web.StreamResponse:
     hub, http = call.context.hub, call.http
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+    response = web.StreamResponse(headers=UNBUFFERED)
     try:
         async with asyncio.timeout(call.context.limits.write_s) as limit:
             _bound_buffer(http, call.context.limits.event_buffer_bytes)

@@ -12,17 +12,17 @@ JOBS = "/v1/users/{user}/jobs"
 JOB = f"{JOBS}/{{name}}"
 
 
-async def openapi(_: Call[NoQuery, NoBody]) -> web.Response:
+async def openapi(call: Call[NoQuery, NoBody]) -> web.Response:
     """The description of this API."""
     from crawler.api.openapi import document
 
-    return web.Response(body=document(ROUTES), content_type="application/json")
+    return web.Response(body=document(ROUTES, call.context.root), content_type="application/json")
 
 
 ROUTES: tuple[Route, ...] = (
     *(Route(method="GET", path=path, handler=pages.dashboard, media=media) for path, (_, media) in pages.FILES.items()),
     Route(method="GET", path="/login", handler=pages.login, media=HTML, is_public=True, has_effect=True),
-    Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT),
+    Route(method="GET", path="/healthz", handler=pages.healthz, media=TEXT, is_public=True),
     Route(method="GET", path="/readyz", handler=pages.readyz, media=TEXT),
     Route(method="GET", path="/metrics", handler=pages.metrics, media=TEXT),
     Route(method="GET", path="/openapi.json", handler=openapi),

@@ -2,55 +2,39 @@
 
 import asyncio
 import contextlib
-import errno
+import hashlib
 import socket
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from crawler.api.access import Access, BrowserSessions, RateLimit, TokenReader, is_loopback, reachable, shown
+from crawler.api.access import Access, BrowserSessions, RateLimit, TokenReader
 from crawler.api.app import Context, Frame, add_headers, bug
 from crawler.api.events import EventHub, Idempotency, LiveCrawl, SharedAnswers
+from crawler.api.front import BACKLOG, PLAIN, Front, is_loopback, reachable, shown
 from crawler.api.problem import Limits, Places, ProblemError, of_aiohttp, response_of
 from crawler.api.routes import ROUTES
 from crawler.crawl.opening import OpenCrawl
-from crawler.errors import ConflictError, UsageError
+from crawler.errors import UsageError
 from crawler.frontier.api_store import ApiAnswers, ApiTokens
 
-BACKLOG = 1_024
 LETTER_SUMS_S = 3.0  # they are kept so long: each reads all dead letters
 RING_S = 1.0  # each waits for heartbeats
 NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that answers. `url` ends with a slash."""
+    """A server that answers. `url` ends with a slash; through a proxy, its place is that of the proxy.
+
+    `port`: 0 of a Unix socket.
+    """
 
     url: str
     port: int
     login_url: Callable[[], str]  # the link for a browser that works now
-
-
-def listen(address: str, port: int) -> socket.socket:
-    """A socket for connections. Raises ConflictError when the port is taken, UsageError when it can't be had."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind((address, port))
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        place = shown(address, port)
-        if error.errno == errno.EADDRINUSE:
-            raise ConflictError(f"{place} is in use by another program; use --listen with another port") from None
-        raise UsageError(f"can't listen on {place}: {error.strerror}") from None
-    sock.setblocking(False)  # noqa: FBT003 - its only parameter
-    return sock
 
 
 async def check_tokens(crawl: OpenCrawl, address: str) -> None:
@@ -66,31 +50,32 @@ async def serving(
     crawl: OpenCrawl,
     sock: socket.socket,
     *,
-    names: Collection[str] = (),
+    front: Front = PLAIN,
     metrics_domains: int = 0,
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Listening]:
     """Answer requests while in this context.
 
-    `names`: further hosts that it is known by. `metrics_domains`: how many of the busiest domains have metrics.
+    `metrics_domains`: how many of the busiest domains have metrics.
     `announce` is called with each new link for a browser.
     """
     limits = limits or Limits()
-    address, port = sock.getsockname()[:2]
-    url = f"http://{shown(reachable(address), port)}/"
+    name = sock.getsockname()
+    address, port = ("", 0) if isinstance(name, str) else name[:2]
+    url = f"{_place(address, port, front)}{front.root}/"
     live = LiveCrawl(crawl)
-    sessions = BrowserSessions(port, lambda code: announce(f"{url}login?code={code}"))
+    sessions = BrowserSessions(_mark(name, front), lambda code: announce(f"{url}login?code={code}"))
     hub = EventHub(live, limits)
     context = Context(
-        live=live, limits=limits, sessions=sessions, hub=hub,
+        root=front.root, live=live, limits=limits, sessions=sessions, hub=hub,
         idempotency=Idempotency(ApiAnswers(crawl.engine, crawl.keys)),
         seed_places=Places(limits.seed_streams, "uploads of seeds", again_s=5),
         event_places=Places(limits.event_clients, "streams of events", again_s=60),
         letter_sums=SharedAnswers(LETTER_SUMS_S), rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
     )  # fmt: skip
     access = Access(
-        address=address, port=port, names=names, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
+        address=address, port=port, front=front, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
         sessions=sessions, rate=RateLimit(limits.requests_per_s, limits.requests_burst),
     )  # fmt: skip
     runner = web.AppRunner(
@@ -115,6 +100,21 @@ async def serving(
         raise first_error(errors) from None
 
 
+def _place(address: str, port: int, front: Front) -> str:
+    """What a URL begins with that people can open: of the proxy, where one is told of that has a name."""
+    if front.names and (front.proxies or not address):
+        return f"https://{front.names[0]}"
+    return f"http://{shown(reachable(address), port)}" if address else "http://localhost"
+
+
+def _mark(name: str | tuple[Any, ...], front: Front) -> str:
+    """Which server it is among all that browsers may know by one host name: by port, socket and path."""
+    port = "" if isinstance(name, str) else str(name[1])
+    if port and not front.root:
+        return port
+    return f"{port}{hashlib.sha256(f'{name}{front.root}'.encode()).hexdigest()[:8]}"
+
+
 class _Site(web.SockSite):
     """Makes our protocol for each connection, and closes those that are too many."""
 
@@ -133,7 +133,10 @@ class _Site(web.SockSite):
                 return _NoRoom()
             return _Protocol(server, loop=loop, **kwargs)
 
-        self._server = await loop.create_server(protocol, sock=self._sock, backlog=BACKLOG)
+        if self._sock.family == socket.AF_UNIX:
+            self._server = await loop.create_unix_server(protocol, sock=self._sock, backlog=BACKLOG)
+        else:
+            self._server = await loop.create_server(protocol, sock=self._sock, backlog=BACKLOG)
 
 
 class _NoRoom(asyncio.Protocol):

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from crawler import process_tuning
@@ -39,6 +40,7 @@ from crawler.views.overview import view_for
 from crawler.views.report import outage_text
 
 if TYPE_CHECKING:
+    from crawler.api.front import Front
     from crawler.cli.session import Watcher
     from crawler.cli.supervising import StopSignals
 
@@ -204,23 +206,32 @@ def _parent_is_gone(stop: Callable[[], None]) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal; EPILOG has the exit codes."""
-    from crawler.api.access import listen_address
+    from crawler.api.front import Front, listen_place, path_prefix, trusted_proxies
 
-    settings, place = settings_of(arguments), listen_address(arguments.listen)
+    settings, place = settings_of(arguments), listen_place(arguments.listen)
+    front = Front(
+        names=tuple(name.lower() for name in arguments.host),
+        prefix=None if arguments.prefix is None else path_prefix(arguments.prefix),
+        proxies=trusted_proxies(arguments.trust_proxy, may_be_unix=isinstance(place, Path)),
+    )
     raise_file_limit()
-    return run_async(_serve(arguments, settings, place))
+    return run_async(_serve(arguments, settings, place, front))
 
 
-async def _serve(arguments: argparse.Namespace, settings: Settings, place: tuple[str, int]) -> int:
-    from crawler.api.server import check_tokens, listen, serving
+async def _serve(
+    arguments: argparse.Namespace, settings: Settings, place: tuple[str, int] | Path, front: "Front"
+) -> int:
+    from crawler.api.front import listen, listening_at
+    from crawler.api.server import check_tokens, serving
     from crawler.cli.supervising import StopSignals
 
     process_tuning.collect_often()
     async with open_crawl(settings, create=False) as crawl:
         is_lasting = bool(settings.archive.dir)  # the folder: without one, the log is seen here or nowhere
         log_to_folder(settings, crawl.folder.log, "serve", verbose=bool(arguments.verbose) or not is_lasting)
-        with StopSignals() as signals, listen(*place) as sock:
-            await check_tokens(crawl, place[0])
+        with StopSignals() as signals, listening_at(place) if isinstance(place, Path) else listen(*place) as sock:
+            if not isinstance(place, Path):
+                await check_tokens(crawl, place[0])
             stopped = asyncio.Event()
             signals.on_stop = stopped.set
 
@@ -228,9 +239,10 @@ async def _serve(arguments: argparse.Namespace, settings: Settings, place: tuple
                 say(f"To change things from a browser, open this link (it works once): {link}")
 
             async with serving(
-                crawl, sock, names=arguments.host, metrics_domains=arguments.metrics_domains, announce=announce
+                crawl, sock, front=front, metrics_domains=arguments.metrics_domains, announce=announce
             ) as server:
-                say(f"Serving crawl {settings.crawl.name} at {server.url} (Ctrl-C ends it)")
+                where = f"{server.url}, by the socket {place}" if isinstance(place, Path) else server.url
+                say(f"Serving crawl {settings.crawl.name} at {where} (Ctrl-C ends it)")
                 announce(server.login_url())
                 await stopped.wait()
     return 0

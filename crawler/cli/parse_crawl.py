@@ -245,16 +245,19 @@ SERVE_EPILOG = """\
 examples:
   crawler serve                                dashboard and API of the crawl in ./crawl-data
   crawler serve --redis redis://queue.example/ --listen 127.0.0.1:9000
-  crawler serve --host crawl.example           behind a proxy that has this name and does TLS
+  crawler serve --host tools.example --prefix /crawler/ --trust-proxy 127.0.0.1
+                                               behind a proxy: https://tools.example/crawler/
   curl http://127.0.0.1:8800/v1/overview
 
-On 127.0.0.1, reading needs no token. Each change needs one ('crawler token add'), or the
-browser's session that the printed link begins. On another address, and with --host,
-everything needs one. /openapi.json describes the API.
+Each change needs a token ('crawler token add'), or the browser's session that the printed
+link begins. Reading needs none as long as only this machine can connect, the crawl has no
+token, none of --host, --prefix and --trust-proxy is given, and no header tells of a proxy.
+A proxy that adds no header can't be seen: give --host or --prefix, or --listen unix:PATH.
+/openapi.json describes the API.
 
 It is a process of its own: crawls start, stop and continue without it. Ctrl-C ends it.
 
-exit codes: 0 done, 2 no such crawl, bad address, or no token yet, 3 engine, 4 port in use
+exit codes: 0 done, 2 no such crawl, bad address, or no token yet, 3 engine, 4 port or socket in use
 """
 
 
@@ -262,7 +265,10 @@ def add_serve(p: argparse.ArgumentParser) -> None:
     p.description = "Serve a crawl's dashboard, HTTP API and metrics, until Ctrl-C."
     p.epilog = SERVE_EPILOG
     p.add_argument(
-        "--listen", metavar="ADDRESS:PORT", default=LISTEN, help=f"where to listen (default: {LISTEN}); port 0: any"
+        "--listen",
+        metavar="ADDRESS:PORT",
+        default=LISTEN,
+        help=f"where to listen (default: {LISTEN}); port 0: any; unix:PATH: a socket that only your user can open",
     )
     p.add_argument(
         "--host",
@@ -270,6 +276,19 @@ def add_serve(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a name that requests may have in their Host header, as of a proxy; repeatable",
+    )
+    p.add_argument(
+        "--prefix",
+        metavar="PATH",
+        help="the path that everything is under, like /crawler/; a proxy has to pass paths on unchanged",
+    )
+    p.add_argument(
+        "--trust-proxy",
+        metavar="ADDRESS",
+        action="append",
+        default=[],
+        help="a proxy whose X-Forwarded-For, -Proto and -Host are believed: an address, a network, or unix (whoever "
+        "opens the socket of --listen); repeatable",
     )
     p.add_argument(
         "--metrics-domains",

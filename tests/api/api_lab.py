@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from crawler.api import events
+from crawler.api.front import PLAIN, Front, listen
 from crawler.api.problem import Limits
-from crawler.api.server import Listening, listen, serving
+from crawler.api.server import Listening, serving
 from crawler.crawl.opening import OpenCrawl
 from crawler.frontier.api_store import ApiTokens, Role
 from crawler.views.figures import Overview
@@ -39,6 +40,15 @@ class Served:
         """A new token, as headers."""
         text = await ApiTokens(self.crawl.engine, self.crawl.keys).add(user, role)
         return {"Authorization": f"Bearer {text}"}
+
+    async def browser(self, **headers: str) -> dict[str, str]:
+        """Headers of a browser that opened the link; with `headers`, as a proxy passes them on."""
+        path = f"/{self.server.login_url().split('/', 3)[3]}"
+        status, _, answered = await self.send("GET", path, headers)
+        assert status == 303
+        sent = headers | {"Cookie": str(answered["Set-Cookie"].partition(";")[0])}
+        session = (await self.send("GET", f"{answered['Location']}v1/session", sent))[1]
+        return sent | {"X-CSRF-Token": session["csrf_token"]}
 
     async def send(
         self, method: str, path: str, headers: dict[str, str] | None = None, **options: Any
@@ -82,14 +92,14 @@ async def served(
     crawl: OpenCrawl,
     *,
     limits: Limits = QUICK,
-    names: tuple[str, ...] = (),
+    front: Front = PLAIN,
     address: str = "127.0.0.1",
     announce: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Served]:
     """Serve an open crawl."""
     with listen(address, 0) as sock:
         async with (
-            serving(crawl, sock, limits=limits, names=names, announce=announce) as server,
+            serving(crawl, sock, limits=limits, front=front, announce=announce) as server,
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http,
         ):
             yield Served(crawl, server, http)

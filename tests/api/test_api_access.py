@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from crawler.api import app
-from crawler.api.access import is_ours, listen_address, reachable, shown
+from crawler.api.front import Front, listen, trusted_proxies
 from crawler.api.problem import Limits
 from crawler.api.routes import ROUTES
-from crawler.api.server import check_tokens, listen
-from crawler.errors import ConflictError, UsageError
-from crawler.frontier.api_store import ApiTokens, Role
+from crawler.api.server import check_tokens
+from crawler.errors import ConflictError, EngineDown, UsageError
+from crawler.frontier.api_store import ApiToken, ApiTokens, Role
 from tests.api.api_lab import PROBLEM, QUICK, Served, served, served_crawl
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
@@ -29,8 +29,9 @@ PAUSE = "/v1/domains/docs.example/pause"
 async def cookie_of(api: Served) -> str:
     """The cookie of a browser that opens the link."""
     status, _, headers = await api.send("GET", api.server.login_url().partition(f":{api.port}")[2])
-    assert (status, headers["Location"]) == (303, "/")
-    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(headers["Set-Cookie"].split("; "))
+    home = headers["Location"]
+    assert (status, api.server.url.endswith(f":{api.port}{home}")) == (303, True)
+    assert {"HttpOnly", "SameSite=Strict", f"Path={home}"} <= set(headers["Set-Cookie"].split("; "))
     return str(headers["Set-Cookie"].partition(";")[0])
 
 
@@ -44,25 +45,83 @@ async def test_loopback_reads_need_no_token_and_writes_do(api: Served) -> None:
     assert (await api.crawl.operator.overrides()).stop_of("docs.example") == ""
 
 
-@pytest.mark.parametrize("path", READS)
+PUBLIC = ("/healthz",)
+
+
+@pytest.mark.parametrize("path", [path for path in READS if path not in PUBLIC])
 async def test_a_wrong_token_is_401_everywhere(api: Served, path: str) -> None:
     right = (await api.token())["Authorization"]
     wrong = [
         right[:-1] + ("A" if right[-1] != "A" else "B"),
         right[:-1],
         f"{right}x",
-        right.replace("Bearer", "Token"),
-        "Bearer ",
-        "Bearer x",
-        "Basic eDp5",
         "Bearer crawler_00000000_x",
-        "Bearer \xff",
     ]
     for text in wrong:
         status, found, headers = await api.send("GET", path, {"Authorization": text})
         assert (status, headers.getall("WWW-Authenticate")) == (401, ['Bearer realm="crawler", error="invalid_token"'])
         assert headers["Content-Type"] == PROBLEM
         assert right.split("_", 2)[2][:20] not in str(found)
+
+
+# What Authorization may have that is not for us: of a proxy that asks for a password, or of one that knows its people.
+FOREIGN = [
+    "Basic eDp5",
+    "basic eDp5",
+    "Basic",
+    "Negotiate YIIB",
+    'Digest username="x", realm="y"',
+    "NTLM TlRM",
+    "AWS4-HMAC-SHA256 Credential=x",
+    "Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln",  # the id token of an OIDC proxy
+    "Bearer x",
+    "Bearer ",
+    "Bearer",
+    "Bearer \xff",
+    "Token crawler_00000000_x",
+    "crawler_00000000_x",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+async def test_what_is_not_for_us_in_authorization_is_passed_over(api: Served, text: str) -> None:
+    """It neither lets in nor keeps out: a session counts, and a token of ours next to it."""
+    headers = {"Authorization": text}
+    cookie = {"Cookie": await cookie_of(api)}
+    status, found, _ = await api.send("GET", "/v1/session", headers | cookie)
+    assert (status, found["user"]) == (200, "browser")
+    good = headers | cookie | {"X-CSRF-Token": found["csrf_token"]}
+    assert (await api.send("POST", "/v1/pause", good))[0] == 200
+    status, found, answered = await api.send("GET", "/v1/session", headers)
+    assert (status, answered["WWW-Authenticate"]) == (401, 'Bearer realm="crawler"')
+    assert found["detail"].startswith("Authorization seems to be for a proxy")
+    ours = (await api.token(Role.READ))["Authorization"]
+    for both in ([text, ours], [ours, text]):
+        lines = "".join(f"Authorization: {one}\r\n" for one in both)
+        host = f"Host: 127.0.0.1:{api.port}\r\nConnection: close\r\n"
+        raw = f"GET /v1/session HTTP/1.1\r\n{host}{lines}\r\n".encode("latin-1")
+        assert b'"user":"ann"' in await api.raw(raw), both
+
+
+async def test_a_wrong_token_of_ours_is_refused_whatever_is_next_to_it(api: Served) -> None:
+    cookie = await cookie_of(api)
+    right = (await api.token())["Authorization"]
+    assert (await api.get("/v1/session", Authorization=f"{right}x", Cookie=cookie))[0] == 401
+    lines = f"Authorization: {right}\r\nAuthorization: {right}x\r\n"
+    raw = f"GET /v1/session HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nConnection: close\r\n{lines}\r\n"
+    assert (await api.raw(raw.encode())).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_where_a_proxy_adds_a_token_a_browsers_session_counts(api: Served) -> None:
+    """A proxy may let all its people read; who opened the link may do more."""
+    reader = await api.token(Role.READ, "proxy")
+    cookie = {"Cookie": await cookie_of(api)}
+    assert (await api.get("/v1/session", **reader))[1]["user"] == "proxy"
+    session = (await api.send("GET", "/v1/session", reader | cookie))[1]
+    assert (session["user"], session["role"]) == ("browser", "write")
+    assert (await api.send("POST", "/v1/pause", reader | cookie))[0] == 403, "only with what its page knows"
+    assert (await api.send("POST", "/v1/pause", reader | cookie | {"X-CSRF-Token": session["csrf_token"]}))[0] == 200
 
 
 async def test_a_reader_may_not_write_and_a_writer_may(api: Served) -> None:
@@ -93,20 +152,83 @@ async def test_the_engine_has_no_token_and_a_removed_one_ends(
 async def test_elsewhere_than_on_loopback_everything_needs_a_token(tmp_path: Path, engine: Engine) -> None:
     async with served_crawl(tmp_path, engine, address="0.0.0.0") as api:
         for path in READS:
-            assert (await api.get(path))[0] == 401, path
+            assert (await api.get(path))[0] == (200 if path in PUBLIC else 401), path
         token = await api.token(Role.READ)
         assert (await api.get("/v1/overview", **token))[0] == 200
         cookie = await cookie_of(api)
         assert (await api.get("/v1/overview", Cookie=cookie))[0] == 200
 
 
-@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"])
-async def test_what_comes_through_a_proxy_needs_a_token(api: Served, header: str) -> None:
-    assert (await api.send("GET", "/v1/overview", {header: "x"}))[0] == 401
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "Via"])
+async def test_what_comes_through_a_proxy_needs_a_token_or_a_session(api: Served, header: str) -> None:
+    status, found, _ = await api.send("GET", "/v1/overview", {header: "x"})
+    assert (status, found["detail"].startswith(f"{header} tells that this came through a proxy")) == (401, True)
+    assert "'crawler token add'" in found["detail"]
+    assert "open the last link that 'crawler serve' printed" in found["detail"]
+    assert (await api.send("GET", "/v1/overview", {header: "x", "Cookie": await cookie_of(api)}))[0] == 200
+    assert (await api.send("GET", "/v1/overview", {header: "x"} | await api.token()))[0] == 200
+
+
+OPEN, CLOSED = (200, 200), (401, 200)
+FRONTS = [
+    ("plain", Front(), OPEN),
+    ("a name", Front(names=("crawl.example",)), CLOSED),
+    ("a prefix", Front(prefix="/crawler"), CLOSED),
+    ("the prefix /", Front(prefix=""), CLOSED),
+    ("a proxy", Front(proxies=trusted_proxies(["192.0.2.1"], may_be_unix=False)), CLOSED),
+]
+
+
+@pytest.mark.parametrize(("what", "front", "expected"), FRONTS)
+async def test_reading_is_open_while_nothing_tells_of_others(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, what: str, front: Front, expected: tuple[int, int]
+) -> None:
+    """(What nobody gets, what a session gets); and the same once there is a token: nobody gets anything."""
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
+    async with served_crawl(tmp_path, engine, front=front) as api:
+        cookie = {"Cookie": await cookie_of(api)}
+        paths = [f"{front.root}{path}" for path in READS[:-1] if path != "/nothing"]
+        for path in paths:
+            nobody, session = (await api.send("GET", path))[0], (await api.send("GET", path, cookie))[0]
+            assert (nobody, session) == (OPEN if path.endswith(PUBLIC) else expected), (what, path)
+        token = await api.token(Role.READ)
+        for path in paths:
+            found = [(await api.send("GET", path, headers))[0] for headers in ({}, cookie, token)]
+            assert found == [200 if path.endswith(PUBLIC) else 401, 200, 200], (what, path)
+        await removed(api)
+        assert (await api.send("GET", paths[0]))[0] == expected[0]
+
+
+async def test_a_first_token_ends_the_streams_of_those_who_have_none(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
+    async with asyncio.timeout(PATIENCE_S):
+        response = await api.http.get(api.url("/v1/events"))
+        assert (await response.content.readline()).startswith(b"id: ")
+        await api.token()
+        assert b"event: overview" in await response.read()
+
+
+async def test_an_engine_that_does_not_answer_closes_nothing(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of the dashboard and probes come without it, and who may read is what was known last."""
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
+    assert (await api.get("/v1/overview"))[0] == 200
+
+    async def read(_: ApiTokens) -> dict[str, ApiToken]:
+        raise EngineDown("gone")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(ApiTokens, "read", read)
+        assert [(await api.get(path))[0] for path in ("/", "/healthz")] == [200, 200]
+    await api.token()
+    assert [(await api.get(path))[0] for path in ("/", "/healthz")] == [401, 200]
+    monkeypatch.setattr(ApiTokens, "read", read)
+    assert [(await api.get(path))[0] for path in ("/", "/healthz")] == [401, 200]
 
 
 async def test_with_a_name_everything_needs_a_token(tmp_path: Path, engine: Engine) -> None:
-    async with served_crawl(tmp_path, engine, names=("Crawl.example",)) as api:
+    async with served_crawl(tmp_path, engine, front=Front(names=("crawl.example",))) as api:
         token = await api.token(Role.READ)
         for host in ("crawl.example", "CRAWL.example:443", f"127.0.0.1:{api.port}"):
             assert (await api.get("/v1/overview", Host=host))[0] == 401
@@ -127,7 +249,7 @@ async def test_no_server_for_others_without_a_token(tmp_path: Path, engine: Engi
 async def test_only_hosts_of_this_server_are_answered(api: Served) -> None:
     port, token = api.port, await api.token()
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", f"LOCALHOST:{port}"):
-        assert (await api.get("/v1/overview", Host=host))[0] == 200, host
+        assert (await api.get("/v1/overview", Host=host, **token))[0] == 200, host
     foreign = ("evil.example", f"evil.example:{port}", "127.0.0.1", "localhost:1", f"127.0.0.1.evil:{port}", "")
     for host in foreign:
         for path in ("/v1/overview", "/", "/healthz", api.server.login_url().partition(f":{port}")[2]):
@@ -136,30 +258,6 @@ async def test_only_hosts_of_this_server_are_answered(api: Served) -> None:
     assert (await api.raw(b"GET /v1/overview HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 421 ")
     two = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
     assert (await api.raw(two.encode())).split()[1] in (b"400", b"421")
-
-
-@pytest.mark.parametrize(
-    ("header", "is_one"),
-    [("10.0.0.5:80", True), ("10.0.0.5", True), ("10.0.0.6", False), ("10.0.0.5:81", False), ("a.example", True),
-     ("a.example:9", True), ("a.example.", False), ("b.a.example", False), ("localhost", True), ("10.0.0.5:x", True),
-     ("10.0.0.5:99999", True), ("[::1]", True), ("::1", False), ("a.example@evil", False)],
-)  # fmt: skip
-def test_a_host_is_the_address_or_a_given_name(header: str, *, is_one: bool) -> None:
-    assert is_ours(header, address="10.0.0.5", port=80, names={"a.example"}) is is_one
-
-
-def test_addresses_to_listen_on_are_ip_addresses_with_a_port() -> None:
-    assert listen_address("127.0.0.1:8800") == ("127.0.0.1", 8800)
-    assert listen_address("localhost:0") == ("127.0.0.1", 0)
-    assert listen_address("[::1]:8800") == ("::1", 8800)
-    for text in ("8800", ":8800", "127.0.0.1", "127.0.0.1:", "example.com:80", "127.0.0.1:70000", "::1", "[::1]"):
-        with pytest.raises(UsageError, match="expected an address and a port"):
-            listen_address(text)
-
-
-def test_the_printed_address_is_one_that_answers() -> None:
-    found = [shown(reachable(address), 80) for address in ("0.0.0.0", "::", "::1", "10.0.0.5")]
-    assert found == ["127.0.0.1:80", "[::1]:80", "[::1]:80", "10.0.0.5:80"]
 
 
 async def test_it_answers_on_ipv6_as_on_ipv4(tmp_path: Path, engine: Engine) -> None:
@@ -237,11 +335,12 @@ async def test_too_many_requests_of_one_client_are_429(tmp_path: Path, engine: E
     limits = Limits(requests_per_s=0.001, requests_burst=3, shutdown_s=0.5)
     async with seeded(tmp_path / "c", engine) as crawl, served(crawl, limits=limits) as api:
         token = await api.token(Role.READ)
-        assert [(await api.get("/healthz"))[0] for _ in range(4)] == [200, 200, 200, 429]
+        assert [(await api.get("/v1/session"))[0] for _ in range(4)] == [401, 401, 401, 429]
         status, found, headers = await api.send("GET", "/healthz")
         assert (status, found["status"], int(headers["Retry-After"]) > 0) == (429, 429, True)
-        assert [(await api.get("/healthz", **token))[0] for _ in range(4)] == [200, 200, 200, 429]
-        assert (await api.get("/healthz", Authorization="Bearer x"))[0] == 429, "wrong tokens count for the address"
+        assert [(await api.get("/v1/session", **token))[0] for _ in range(4)] == [200, 200, 200, 429]
+        wrong = await api.get("/v1/session", Authorization="Bearer crawler_00000000_x")
+        assert wrong[0] == 429, "wrong tokens count for the address"
 
 
 def test_the_usual_limits_let_a_browser_work() -> None:
@@ -278,14 +377,14 @@ async def test_a_revoked_token_ends_its_stream_of_events_and_no_other(
 ) -> None:
     monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.01)
     async with asyncio.timeout(PATIENCE_S):
-        token = await api.token(Role.READ)
-        nobodys, anns = [await api.http.get(api.url("/v1/events"), headers=one) for one in ({}, token)]
+        cookie, token = {"Cookie": await cookie_of(api)}, await api.token(Role.READ)
+        browsers, anns = [await api.http.get(api.url("/v1/events"), headers=one) for one in (cookie, token)]
         assert (await anns.content.readline()).startswith(b"id: ")
         await revoke(api)
         assert b"event: overview" in await anns.read(), "it ends as a whole answer does"
         for _ in range(20):
-            assert await nobodys.content.readline()
-        nobodys.close()
+            assert await browsers.content.readline()
+        browsers.close()
 
 
 async def test_a_narrowed_token_goes_on_to_listen(api: Served, monkeypatch: pytest.MonkeyPatch) -> None:

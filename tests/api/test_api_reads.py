@@ -170,7 +170,7 @@ async def test_a_bug_shows_no_trace_and_is_logged_with_its_number(
 async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_engine() as engine:
         async with served_crawl(tmp_path, engine) as api:
-            token = await api.token()
+            token, cookie = await api.token(), (await api.browser())["Cookie"]
             assert (await api.get("/readyz", **token))[0] == 200
             engine.process.kill()
             engine.process.wait()
@@ -180,7 +180,7 @@ async def test_the_server_outlives_its_engine(tmp_path: Path, monkeypatch: pytes
                 checked(found, 503)
             assert (await api.get("/healthz"))[0] == 200
             monkeypatch.setattr("crawler.api.events.RELOAD_EVERY_S", 0.0)
-            assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics"))[1]
+            assert b'crawler_engine_up{crawl="main"} 0.0' in (await api.get("/metrics", Cookie=cookie))[1]
 
 
 async def test_a_crawl_that_the_engine_lost_is_503_with_what_to_do(

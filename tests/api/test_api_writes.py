@@ -49,9 +49,9 @@ async def test_commands_change_the_crawl_and_are_logged(api: Served, token: dict
     assert (await api.send("POST", "/v1/resume", token))[0] == 200
     actions = ["pause", "resume", "block", "unblock", "boost", "delay", "delay", "release", "purge", "pause", "resume"]
     assert [action for action, _, _ in await log_of(api)] == actions
-    _, found = await api.get("/v1/log?limit=2")
+    _, found = await api.get("/v1/log?limit=2", **token)
     assert [one["id"] for one in found["entries"]] == [10, 11]
-    assert [one["id"] for one in (await api.get("/v1/log?after=9"))[1]["entries"]] == [10, 11]
+    assert [one["id"] for one in (await api.get("/v1/log?after=9", **token))[1]["entries"]] == [10, 11]
 
 
 async def test_no_delay_is_set_below_that_of_the_crawl(tmp_path: Path, engine: Engine) -> None:
@@ -125,9 +125,9 @@ async def test_seeds_may_be_for_a_later_time(api: Served, token: dict[str, str])
     assert (await api.send("POST", "/v1/seeds", token, json=document))[1]["new"] == 2
     lines = b'{"url": "https://c.example/", "at": "2127-01-31T11:00Z"}\n{"url": "https://d.example/"}'
     assert (await api.send("POST", "/v1/seeds", token | NDJSON, data=lines))[1]["new"] == 2
-    totals = (await api.get("/v1/totals"))[1]["totals"]
+    totals = (await api.get("/v1/totals", **token))[1]["totals"]
     assert (totals["scheduled"], totals["first_visible_at"]) == (3, 4957066800.0)
-    assert (await api.get("/v1/explain?url=https://a.example/"))[1]["visible_at"] == 4957070400.0
+    assert (await api.get("/v1/explain?url=https://a.example/", **token))[1]["visible_at"] == 4957070400.0
     assert [entry[2] for entry in await log_of(api)] == ["2 URLs, for 2127-01-31 12:00:00 UTC", "a stream of URLs"]
     status, found, _ = await api.send("POST", "/v1/seeds", token, json=document | {"at": "tomorrow"})
     assert (status, "at 'tomorrow': expected a time" in found["detail"]) == (422, True)

@@ -3,6 +3,8 @@
 import http.client
 import json
 import re
+import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,7 @@ def test_a_server_lives_beside_crawls_and_ends_in_order(programs: Nursery, tmp_p
         assert "paused" in in_process(programs, "stats", *folder).out
         assert sent(port, "POST", "/v1/resume", Authorization=f"Bearer {token}")[0] == 200
     stream = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    stream.request("GET", "/v1/events")
+    stream.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"})
     events = stream.getresponse()
     assert events.readline().startswith(b"id: ")
     server.terminate()
@@ -106,6 +108,12 @@ def test_tokens_are_made_listed_and_removed(programs: Nursery, tmp_path: Path) -
         (["serve", "--listen", "192.0.2.1:8800"], "can't listen on 192.0.2.1:8800"),
         (["serve", "--listen", "0.0.0.0:0"], "make one with 'crawler token add' first"),
         (["serve", "--name", "other"], "other"),
+        (["serve", "--listen", "unix:"], "--listen unix:: expected the path of a socket"),
+        (["serve", "--listen", f"unix:/{'a' * 100}"], "the path of a socket has at most 100 bytes; use a shorter one"),
+        (["serve", "--listen", "unix:/proc/no/socket"], "can't listen on unix:/proc/no/socket: No such file"),
+        (["serve", "--prefix", "crawler"], "--prefix crawler: expected a path like /crawler/"),
+        (["serve", "--trust-proxy", "nginx"], "--trust-proxy nginx: expected an address, a network like 10.0.0.0/8"),
+        (["serve", "--trust-proxy", "unix"], "--trust-proxy unix: nobody comes through a Unix socket without"),
     ],
 )
 def test_wrong_options_are_one_line(options: list[str], complaint: str, programs: Nursery, engine: Engine) -> None:
@@ -129,3 +137,28 @@ def test_a_port_in_use_ends_it_with_4(programs: Nursery, tmp_path: Path) -> None
 def test_there_is_nothing_to_serve_without_a_crawl(programs: Nursery, tmp_path: Path) -> None:
     ran = crawler(programs, "serve", "--listen", f"127.0.0.1:{free_port()}", "--dir", str(tmp_path / "none"))
     assert (ran.code, ran.err.count("\n"), (tmp_path / "none").exists()) == (2, 1, False)
+
+
+@pytest.mark.leaves_engines
+def test_a_killed_servers_socket_is_taken_over_and_a_live_one_is_not(programs: Nursery, tmp_path: Path) -> None:
+    folder, path = ("--dir", str(tmp_path / "c")), tmp_path / "s"
+    assert in_process(programs, "seed", "http://a.test/", *SEEDED, *folder).code == 0
+    options = ("serve", "--listen", f"unix:{path}", "--host", "tools.example", "--prefix", "/crawler/", *folder)
+    said = rf"^Serving crawl main at https://tools\.example/crawler/, by the socket {path} \(Ctrl-C ends it\)$"
+    first = programs.crawler(*options)
+    first.wait_for(said)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    first.wait_for(r"open this link \(it works once\): https://tools\.example/crawler/login\?code=\S+$")
+    first.kill()
+    assert path.exists()
+    second = programs.crawler(*options)
+    second.wait_for(said)
+    ran = crawler(programs, *options)
+    assert (ran.code, ran.err.count("\n")) == (4, 1), ran
+    assert f"unix:{path} is in use by another program; use --listen with another path" in ran.err
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(b"GET /crawler/healthz HTTP/1.1\r\nHost: tools.example\r\nConnection: close\r\n\r\n")
+        assert client.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
+    second.terminate()
+    assert (second.wait(), path.exists()) == (0, False)

@@ -13,7 +13,7 @@ STYLE = (FOLDER / "style.css").read_text("utf-8")
 
 def test_each_file_is_served_under_a_name_that_something_loads() -> None:
     assert sorted(name for name, _ in FILES.values()) == NAMES
-    loaded = set(re.findall(r'"(?:/assets/|\./)([\w.]+)"', "".join((FOLDER / n).read_text("utf-8") for n in NAMES)))
+    loaded = set(re.findall(r'"(?:assets/|\./)([\w.]+)"', "".join((FOLDER / n).read_text("utf-8") for n in NAMES)))
     assert loaded | {"index.html"} == set(NAMES)
 
 

@@ -7,6 +7,7 @@ const EVENTS_AGAIN_MS = 15000;
 const SILENCE_MAX_MS = 40000; // the server says something each 15 s
 const REQUEST_MAX_MS = 30000;
 const REST_MAX_MS = 60000;
+const below = (path) => `.${path}`; // the page may be served below a path
 const REST = 20; // times as long as an answer took: a large crawl is asked less often
 
 /** A request that failed. `status` is 0 when no answer came. */
@@ -43,7 +44,7 @@ async function request(method, path, body, signal) {
   let answer;
   let found;
   try {
-    answer = await fetch(path, sent);
+    answer = await fetch(below(path), sent);
     found = await answer.json().catch(() => null);
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -54,7 +55,7 @@ async function request(method, path, body, signal) {
     return found;
   }
   const error = new ApiError(answer.status, found?.detail || found?.title || `the server answered ${answer.status}`);
-  throw answer.status >= 500 ? told(error) : error;
+  throw answer.status >= 500 || answer.status === 401 ? told(error) : error;
 }
 
 function told(error) {
@@ -117,7 +118,7 @@ export class Feed {
   }
 
   open() {
-    const source = new EventSource("/v1/events");
+    const source = new EventSource(below("/v1/events"));
     this.source = source;
     const heard = () => {
       clearTimeout(this.silence);
