@@ -23,11 +23,16 @@ _SERVER = re.compile(
     rf"[^\s'\"]{{0,{PASSWORD_MAX}}}@",
     re.IGNORECASE,
 )
+# A login without a colon may be a password alone.
+_ENGINE = re.compile(r"((?:redis|rediss)(?:\+[a-z]{1,20})?://)[^\s:/?#@'\"]{1,1000}@", re.IGNORECASE)
 _ANY = re.compile(rf"(://[^\s:/?#@'\"]{{0,1000}}):[^\s/?#'\"]{{0,{PASSWORD_MAX}}}@")
 _NAMED = re.compile(
-    r"((?:[?&;](?:pwd|secret|token|access_token|api_key|apikey)|\b(?:ssl)?passw(?:or)?d)=)[^&\s'\"]+", re.IGNORECASE
+    r"((?:[?&;](?:pwd|secret|token|access_token|api_key|apikey)|\b(?:ssl_?|sentinel_)?passw(?:or)?d)=)[^&\s'\"]+",
+    re.IGNORECASE,
 )
-_SECRET_NAMES = frozenset({"password", "passwd", "pwd", "sslpassword", "secret", "token"})
+_SECRET_NAMES = frozenset(
+    {"password", "passwd", "pwd", "secret", "sentinel_password", "ssl_password", "sslpassword", "token"}
+)
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 _SECRET_HEADER = re.compile(r"auth|cookie|token|key|secret|session|password", re.IGNORECASE)
@@ -59,6 +64,7 @@ class Secrets(NamedTuple):
 def shown(text: str) -> str:
     """Text, or a URL, without what looks like a password in it; what the settings have is not looked for."""
     text = _SERVER.sub(rf"\1:{HIDDEN}@", text)
+    text = _ENGINE.sub(rf"\1{HIDDEN}@", text)
     text = _ANY.sub(rf"\1:{HIDDEN}@", text)
     return _NAMED.sub(rf"\1{HIDDEN}", text)
 
@@ -197,7 +203,16 @@ def shown_server(url: str) -> str:
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return shown(f"{scheme}{mark}{user}{colon}{HIDDEN if colon else ''}{at}{place}")
+    if not at:  # what looks like a port may be a password whose host was forgotten
+        hosts, slash, more = place.partition("/")
+        place = ",".join(map(_without_odd_port, hosts.split(","))) + slash + more
+    who = f"{user}:{HIDDEN}" if colon else HIDDEN if login else ""
+    return shown(f"{scheme}{mark}{who}{at}{place}")
+
+
+def _without_odd_port(host: str) -> str:
+    name, colon, port = host.partition(":")
+    return host if host.startswith("[") or not colon or port.isdigit() else f"{name}:{HIDDEN}"
 
 
 def secrets_of_url(url: str) -> Iterator[str]:
@@ -205,9 +220,10 @@ def secrets_of_url(url: str) -> Iterator[str]:
     login = url.partition("://")[2] or url
     password = login.rpartition("@")[0].partition(":")[2]
     yield from (password, unquote(password))
-    for name, value in parse_qsl(url.partition("?")[2]):
+    for part in url.partition("?")[2].split("&"):
+        name, _, value = part.partition("=")
         if name.lower() in _SECRET_NAMES:
-            yield value
+            yield from (value, unquote(value), unquote_plus(value))
 
 
 def secrets_of_login(user: str, password: str) -> Iterator[str]:

@@ -35,6 +35,10 @@ from tests.support.growth import LINEAR_MAX, growth
         ("rediss://:se/cr@et:x@host/0", "rediss://:***@host/0"),
         ("redis+cluster://:secret@a:1,b:2", "redis+cluster://:***@a:1,b:2"),
         ("redis+sentinel://a:1,b:2/main?password=secret&x=1", "redis+sentinel://a:1,b:2/main?password=***&x=1"),
+        ("redis+sentinel://a/m?sentinel_password=secret", "redis+sentinel://a/m?sentinel_password=***"),
+        ("rediss://a/?ssl_password=secret&ssl_keyfile=k", "rediss://a/?ssl_password=***&ssl_keyfile=k"),
+        ("redis://a/?password_file=/run/secret", "redis://a/?password_file=/run/secret"),
+        ("redis://secret@host/0", "redis://***@host/0"),
         ("postgresql://me:s%2Fcret@db.example/web?table=t", "postgresql://me:***@db.example/web?table=t"),
         ("postgres://db/web?user=me&PASSWORD=secret", "postgres://db/web?user=me&PASSWORD=***"),
         ("host=db dbname=web password=secret", "host=db dbname=web password=***"),
@@ -58,7 +62,10 @@ def test_what_looks_like_a_password_is_not_shown(given: str, wanted: str) -> Non
         ("redis://:a@b:c/d@host:99999/0", "redis://:***@host:99999/0"),
         (":secret@host", ":***@host"),
         ("ftp://me:secret@host", "ftp://me:***@host"),
-        ("redis://me@host?password=secret", "redis://me@host?password=***"),
+        ("redis://me@host?password=secret", "redis://***@host?password=***"),
+        ("redis://:secret", "redis://:***"),
+        ("redis://:secret/0", "redis://:***/0"),
+        ("redis://a:1,b:secret,[::1]:2/0", "redis://a:1,b:***,[::1]:2/0"),
     ],
 )
 def test_the_url_of_a_server_is_shown_without_its_password(given: str, wanted: str) -> None:

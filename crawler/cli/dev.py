@@ -52,6 +52,7 @@ from crawler.views.doctor import (
     check_dns,
     check_engine,
     check_files,
+    check_password_files,
     check_proxies,
     check_python,
     report,
@@ -320,6 +321,8 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 async def _checks(settings: Settings) -> "list[Check]":
     machine = [check_python(), check_files(settings), check_disk(settings), await check_dns(settings)]
     machine += await check_proxies(settings)
+    if settings.frontier.redis:
+        machine += check_password_files(settings.frontier.redis)
     serving = _engine_url(settings)
     try:
         url = await asyncio.to_thread(serving.__enter__)

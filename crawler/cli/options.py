@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from crawler.errors import UsageError
-from crawler.redaction import learn, learn_login, secrets_of_login, secrets_of_site, secrets_of_url, shown_server
+from crawler.redaction import learn, learn_login, secrets_of_login, secrets_of_site, secrets_of_url
 
 if TYPE_CHECKING:
     from crawler.cli.request_options import Additions
@@ -270,18 +269,9 @@ def _with_additions(settings: "Settings", additions: "Additions") -> "Settings":
 
 def check_engine_url(url: str) -> None:
     """Raises UsageError for what can't name an engine, as far as its text tells."""
-    known = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
-    try:
-        parts = urlsplit(url)
-        _ = "," in parts.netloc or parts.port  # raises ValueError for an invalid port
-        is_one = parts.scheme in known and bool(parts.path if parts.scheme == "unix" else parts.netloc)
-    except ValueError:
-        is_one = False
-    if not is_one:
-        raise UsageError(
-            f"bad engine URL {shown_server(url)!r}: use redis://, rediss://, unix://, redis+cluster://, "
-            "rediss+cluster:// or redis+sentinel://"
-        )
+    from crawler.engine.address import read_url
+
+    read_url(url)
 
 
 def _learn_secrets(settings: "Settings") -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import redis.exceptions as rex
 
+from crawler.engine.address import Kind, read_url
 from crawler.engine.cluster import Cluster, spare_key
 from crawler.engine.server import (
     ONLY,
@@ -23,16 +24,17 @@ from crawler.engine.server import (
     Change,
     NotRun,
     OneServer,
+    PasswordFileError,
+    SentinelRefusedError,
+    check_files,
     closed_below,
     online_replicas,
-    parts_of,
 )
-from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit, UsageError
-from crawler.redaction import shown, shown_server
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
+from crawler.redaction import shown_server
 
 REDIS_MIN = (7, 0)
 VALKEY_MIN = (7, 2)
-SCHEMES = "redis://, rediss://, unix://, redis+cluster://, rediss+cluster:// or redis+sentinel://"
 log = logging.getLogger(__name__)
 
 LIBRARY_ERRORS = (rex.RedisError, OSError)
@@ -116,7 +118,11 @@ class Memory(NamedTuple):
 
 
 REFUSED = ("NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password", "invalid password")
-HOW_TO_LOG_IN = "give user and password: CRAWLER_FRONTIER_REDIS=redis://USER:PASSWORD@HOST/ (USER may be empty)"
+HOW_TO_LOG_IN = (
+    "give user and password: CRAWLER_FRONTIER_REDIS=redis://USER:PASSWORD@HOST/ (USER may be empty), or redis://USER@HOST/"
+    "?password_file=FILE"
+)
+HOW_TO_LOG_IN_THERE = "its login is behind the ?: sentinel_username=, sentinel_password= or sentinel_password_file="
 FULL = "the engine is out of memory: raise maxmemory or wait until it drains"
 # What the first word of an engine's answer means, by whom it is to be mended (docs/operate/recovery.md has the table).
 ANSWERS: dict[str, tuple[type[EngineError], str]] = {
@@ -146,9 +152,17 @@ def translate(error: Exception) -> EngineError:
     kind, said = ANSWERS.get(word, (None, ""))
     if kind is not None:
         return kind(said.format(text=text))
+    if isinstance(error, PasswordFileError):
+        return EngineUnfit(text)
+    if isinstance(error, SentinelRefusedError):
+        return EngineUnfit(f"a Sentinel refused the login: {text.rstrip('.')}; {HOW_TO_LOG_IN_THERE}")
     refused = any(word in text for word in REFUSED)
     if refused or isinstance(error, rex.AuthenticationError | rex.AuthorizationError):
         return EngineUnfit(f"the engine refused the login: {text.rstrip('.')}; {HOW_TO_LOG_IN}")
+    if "DB index is out of range" in text:
+        return EngineUnfit(
+            "the engine has fewer databases than its URL names (DB index is out of range): name a lower one"
+        )
     if isinstance(error, rex.ConnectionError | rex.TimeoutError | OSError):
         return EngineDown(f"no answer from the engine: {text}")
     if "cluster support disabled" in text:
@@ -531,18 +545,12 @@ class Engine:
 def servers_of(
     url: str, timeout_s: float, on_change: Callable[[Change], None], *, waits_for_replica: bool = False
 ) -> OneServer | Cluster:
-    """Of a URL like redis://, rediss://, unix://, redis+cluster://host:port[,host:port] or
-    redis+sentinel://host:port/service. Raises UsageError.
-    """
-    try:
-        parts = parts_of(url)
-        if parts.scheme in ("redis", "rediss", "unix", "redis+sentinel"):
-            return OneServer(url, parts, timeout_s, on_change)
-        if parts.scheme in ("redis+cluster", "rediss+cluster"):
-            return Cluster(parts, timeout_s, on_change, waits_for_replica=waits_for_replica)
-    except ValueError as error:
-        raise UsageError(f"bad engine URL {shown_server(url)!r}: {shown(str(error))}") from None
-    raise UsageError(f"bad engine URL {shown_server(url)!r}: use {SCHEMES}")
+    """Of a URL as `read_url` takes it. Raises UsageError."""
+    address = read_url(url)
+    check_files(address)
+    if address.kind is Kind.CLUSTER:
+        return Cluster(address, timeout_s, on_change, waits_for_replica=waits_for_replica)
+    return OneServer(address, timeout_s, on_change)
 
 
 async def does_answer(url: str, timeout_s: float) -> bool:

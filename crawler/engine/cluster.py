@@ -16,13 +16,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult
 
 import redis.asyncio as aioredis
 import redis.exceptions as rex
-from redis.asyncio.connection import parse_url
 from redis.crc import key_slot
 
+from crawler.engine.address import EngineUrl, Place
 from crawler.engine.server import (
     CALLS_MIN,
     REST_S,
@@ -35,8 +34,8 @@ from crawler.engine.server import (
     calls_max,
     greeting,
     online_replicas,
+    pool_of,
     tag_of,
-    tcp_options_of,
 )
 
 SLOTS = 16384
@@ -95,25 +94,19 @@ class Cluster:
 
     def __init__(
         self,
-        parts: SplitResult,
+        url: EngineUrl,
         timeout_s: float,
         on_change: Callable[[Change], None],
         *,
         waits_for_replica: bool = False,
     ) -> None:
-        """`parts` of redis+cluster://[user:password@]host:port[,host:port]. `waits_for_replica`: scripts are answered
-        when a replica has what they wrote, or after half a second. Raises ValueError for the query of the URL.
-        """
+        """`waits_for_replica`: scripts are answered when a replica has what they wrote, or after half a second."""
         self._waits_for_replica = waits_for_replica
-        login, _, places = parts.netloc.rpartition("@")
-        scheme, first = parts.scheme.partition("+")[0], places.split(",")[0]
-        url = f"{scheme}://{login}{'@' if login else ''}{first}/{f'?{parts.query}' if parts.query else ''}"
-        self._options: dict[str, Any] = {**parse_url(url), **tcp_options_of(timeout_s)}
-        self._connection_class = self._options.pop("connection_class", aioredis.Connection)
+        self._url = url
         self._timeout_s = timeout_s
         self._probe_s = timeout_s * PROBE_SHARE
         self._on_change = on_change
-        self._known = dict.fromkeys(place if ":" in place else f"{place}:6379" for place in places.split(","))
+        self._known = dict.fromkeys(place.name for place in url.places)
         self._nodes: dict[str, Node] = {}
         self._strangers = set[Server]()  # nodes that are asked for the map only
         self._slots: list[Node | None] = [None] * SLOTS
@@ -165,9 +158,7 @@ class Cluster:
         return self._nodes[name]
 
     def _pool(self, name: str) -> Any:
-        host, _, port = name.rpartition(":")
-        options = self._options | {"host": host.strip("[]"), "port": int(port)}
-        return aioredis.ConnectionPool(self._connection_class, **options)
+        return pool_of(self._url, _place(name), self._timeout_s)
 
     async def _on_connect(self, node: Node, connection: Any) -> None:
         """A new connection leads to a primary, and to the process that we know there; else its call must fail."""
@@ -366,7 +357,7 @@ class Cluster:
                 if not isinstance(error, rex.TryAgainError):
                     self.doubt()
                 continue
-            target = self._node(f"{error.host or node.name.rpartition(':')[0]}:{error.port}")
+            target = self._node(Place(error.host or _place(node.name).host, error.port).name)
             if isinstance(error, rex.MovedError):  # a kind of AskError
                 self.doubt()
             if commands[i][0] != "FCALL":
@@ -482,12 +473,17 @@ class Cluster:
         await asyncio.gather(*(server.aclose() for server in servers))
 
 
+def _place(name: str) -> Place:
+    """By the name of a node."""
+    host, _, port = name.rpartition(":")
+    return Place(host.strip("[]"), int(port))
+
+
 def _map_of(info: Any, rows: Any, *, asked: str) -> SlotMap:
     """From the replies to LOOK. A node that knows no address of its own gives none: then it is the one asked."""
-    host = asked.rpartition(":")[0]
 
     def name_of(place: Any) -> str:
-        return f"{bytes(place[0] or b'').decode() or host}:{place[1]}"
+        return Place(bytes(place[0] or b"").decode() or _place(asked).host, int(place[1])).name
 
     epoch = re.search(rb"cluster_current_epoch:(\d+)", info)
     ranges = [(int(row[0]), int(row[1]), name_of(row[2])) for row in rows if bytes(row[2][0] or b"") != b"?"]

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 from crawler import process_table
 from crawler.errors import EngineDown, EngineUnfit, UsageError
@@ -85,7 +86,7 @@ class EmbeddedEngine:
 
     @property
     def url(self) -> str:
-        return f"unix://{self.socket}"
+        return f"unix://{quote(os.fsencode(self.socket))}"
 
     @property
     def log(self) -> Path:

@@ -10,12 +10,13 @@ where the address leads now; until it has, no request to a site starts (`is_in_d
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import hiredis
 import redis.asyncio as aioredis
@@ -23,8 +24,12 @@ import redis.exceptions as rex
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 
 from crawler import process_tuning
+from crawler.engine.address import TLS_FILES, EngineUrl, Kind, Login, Place
+from crawler.errors import UsageError
+from crawler.redaction import learn
 
 CALLS_MAX = 48  # at the same time; further ones wait for their turn
 CALLS_MIN, FILES_PER_CALL = 4, 16  # fewer where few files may be open: a call needs a connection, which is kept
@@ -39,6 +44,8 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 # A primary answers none of these, or one that others may have replaced does.
 DEMOTED = (rex.ReadOnlyError, rex.MasterDownError, rex.BusyLoadingError)
 TOO_FEW_REPLICAS = "NOREPLICAS"
+PASSWORD_BYTES_MAX = 4096  # of a file
+NAMES_MAX = 5  # of services, in a message
 CLOSED = "the connection to the engine was closed"
 
 Command = tuple[Any, ...]
@@ -73,25 +80,76 @@ def tcp_options_of(timeout_s: float) -> dict[str, Any]:
     return options_of(timeout_s) | {"socket_keepalive": True, "socket_keepalive_options": probes}
 
 
-def parts_of(url: str) -> SplitResult:
-    """Raises ValueError, whose text never contains a part of the password."""
+class PasswordFileError(rex.AuthenticationError):
+    """A file that should have a password can't be read, or has none."""
+
+
+class FilePassword(CredentialProvider):
+    """A password that is read from its file at each new connection, so that a new one needs no restart."""
+
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Raises PasswordFileError."""
+        password = password_in(self._login.file)
+        learn((password,))
+        return (self._login.user, password) if self._login.user else (password,)
+
+
+def password_in(file: str) -> str:
+    """The password in a file, without the end of its line. Raises PasswordFileError."""
     try:
-        parts = urlsplit(url)
-        for place in parts.netloc.rpartition("@")[2].split(","):
-            _ = urlsplit(f"//{place}").port
-    except ValueError:
-        raise ValueError(
-            "its port is not a number from 0 to 65535 (write / @ : in a password as %2F %40 %3A)"
-        ) from None
-    return parts
+        with Path(file).open("rb") as opened:
+            found = opened.read(PASSWORD_BYTES_MAX + 1)
+        text = found.decode()
+    except OSError as error:
+        raise PasswordFileError(f"can't read the password file {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PasswordFileError(f"the password file {file} is not text in UTF-8") from None
+    password = text.rstrip("\r\n")
+    if not password or len(found) > PASSWORD_BYTES_MAX or "\n" in password:
+        raise PasswordFileError(f"the password file {file} must have one line, which is the password")
+    return password
 
 
-def client_of(url: str, parts: SplitResult, timeout_s: float, on_connect: Hook) -> Any:
-    """redis://, rediss://, unix:// or redis+sentinel://host:port[,host:port]/service. Raises ValueError."""
-    options = options_of(timeout_s) if parts.scheme == "unix" else tcp_options_of(timeout_s)
-    if parts.scheme == "redis+sentinel":
-        return _sentinel_client(parts, options, on_connect)
-    return aioredis.Redis.from_url(url, redis_connect_func=on_connect, **options)
+def _credentials(login: Login) -> dict[str, Any]:
+    if login.file:
+        return {"credential_provider": FilePassword(login)}
+    return {"username": login.user or None, "password": login.password or None}
+
+
+def check_files(url: EngineUrl) -> None:
+    """Can the files be read that a URL names? Raises UsageError."""
+    try:
+        for login in (url.login, url.sentinel):
+            if login.file:
+                password_in(login.file)
+    except PasswordFileError as error:
+        raise UsageError(str(error)) from None
+    for name in TLS_FILES:
+        if (file := str(url.tls.get(name, ""))) and not os.access(file, os.R_OK):
+            raise UsageError(f"{name}: can't read {file}")
+
+
+def pool_of(url: EngineUrl, place: Place | None, timeout_s: float, on_connect: Hook | None = None) -> Any:
+    """What makes connections to one place, or to the socket. It keeps none."""
+    options = (options_of if place is None else tcp_options_of)(timeout_s) | _credentials(url.login) | {**url.tls}
+    if on_connect is not None:
+        options["redis_connect_func"] = on_connect
+    if place is None:
+        return aioredis.ConnectionPool(aioredis.UnixDomainSocketConnection, path=url.path, db=url.db, **options)
+    kind = aioredis.SSLConnection if url.is_tls else aioredis.Connection
+    return aioredis.ConnectionPool(kind, host=place.host, port=place.port, db=url.db, **options)
+
+
+def client_of(url: EngineUrl, timeout_s: float, on_connect: Hook) -> Any:
+    """Of one server, or of the primary that Sentinel names."""
+    if url.kind is not Kind.SENTINEL:
+        return aioredis.Redis.from_pool(pool_of(url, url.places[0] if url.places else None, timeout_s, on_connect))
+    sentinels = Sentinels(url, tcp_options_of(timeout_s))
+    options = tcp_options_of(timeout_s) | _credentials(url.login)
+    return sentinels.master_for(url.service, db=url.db, redis_connect_func=on_connect, **options)
 
 
 class Sentinels(Sentinel):
@@ -99,30 +157,37 @@ class Sentinels(Sentinel):
     next, and for the primary; by default the library asks one that is gone again until nobody waits any more.
     """
 
-    def __init__(self, places: Sequence[tuple[str, int]], options: dict[str, Any]) -> None:
-        super().__init__(places, sentinel_kwargs=options, **options)  # type: ignore[no-untyped-call]
+    def __init__(self, url: EngineUrl, options: dict[str, Any]) -> None:
+        places = [(place.host, place.port) for place in url.places]
+        super().__init__(places, sentinel_kwargs=options | _credentials(url.sentinel), **options)  # type: ignore[no-untyped-call]
         self._share_s = options["socket_connect_timeout"] / (len(places) + 1)
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
+        why, refusal = "none of them answers", None
         for client in list(self.sentinels):
             # Not by a time-out of the library's: it uses wait_for, which loses cancellations before Python 3.12.
-            with contextlib.suppress(rex.RedisError, OSError):
+            try:
                 async with asyncio.timeout(self._share_s):
                     known: Any = await client.sentinel_masters()
-                state = known.get(service_name)
-                if state and self.check_master_state(state, service_name):
-                    self.sentinels.remove(client)
-                    self.sentinels.insert(0, client)
-                    return state["ip"], state["port"]
-        raise rex.ConnectionError(f"no Sentinel names a primary of {service_name!r}")
+            except (rex.AuthenticationError, rex.NoPermissionError) as error:
+                refusal = error
+                continue
+            except (rex.RedisError, OSError):
+                continue
+            state = known.get(service_name)
+            if state and self.check_master_state(state, service_name):
+                self.sentinels.remove(client)
+                self.sentinels.insert(0, client)
+                return state["ip"], state["port"]
+            names = ", ".join(sorted(known)[:NAMES_MAX]) or "none"
+            why = "it is down" if state else f"those that they know: {names}"
+        if refusal is not None:
+            raise SentinelRefusedError(str(refusal))
+        raise rex.ConnectionError(f"no Sentinel names a primary of {service_name!r} ({why})")
 
 
-def _sentinel_client(parts: SplitResult, options: dict[str, Any], on_connect: Hook) -> Any:
-    service = parts.path.strip("/") or "mymaster"
-    sentinels = [(h.rpartition(":")[0] or h, int(h.rpartition(":")[2] or 26379)) for h in parts.netloc.split(",")]
-    password = parse_qs(parts.query).get("password", [None])[0]
-    asked = Sentinels(sentinels, options)
-    return asked.master_for(service, password=password, redis_connect_func=on_connect, **options)
+class SentinelRefusedError(rex.AuthenticationError):
+    """A Sentinel wants another login, which is not the engine's."""
 
 
 class Greeting(NamedTuple):
@@ -241,8 +306,8 @@ class Server:
         except BaseException:  # unread replies would be taken for those of other commands
             cut(connection)
             raise
-        if self.is_closed:
-            cut(connection)
+        if self.is_closed or any(isinstance(reply, rex.AuthenticationError) for reply in replies):
+            cut(connection)  # the next one logs in with the password of that time
         else:
             self._idle.append(connection)
         return replies
@@ -334,15 +399,15 @@ class OneServer:
 
     is_cluster = False
 
-    def __init__(self, url: str, parts: SplitResult, timeout_s: float, on_change: Callable[[Change], None]) -> None:
+    def __init__(self, url: EngineUrl, timeout_s: float, on_change: Callable[[Change], None]) -> None:
         self.is_in_doubt = False
         self._had_replica = False
         self._on_change = on_change
         self._timeout_s = timeout_s
-        self._server = Server(client_of(url, parts, timeout_s, self._on_connect), timeout_s, calls_max())
+        self._server = Server(client_of(url, timeout_s, self._on_connect), timeout_s, calls_max())
         self._looking: asyncio.Task[None] | None = None
         # When one was connected last, monotonic. Sentinel is there for replicas: that one was is taken for granted.
-        self._replica_seen_s = time.monotonic() if parts.scheme == "redis+sentinel" else -REPLICA_PATIENCE_S
+        self._replica_seen_s = time.monotonic() if url.kind is Kind.SENTINEL else -REPLICA_PATIENCE_S
 
     async def _on_connect(self, connection: Any) -> None:
         """A new connection may lead to another engine than the last one: then the call that opened it must fail."""

@@ -17,6 +17,7 @@ import msgspec
 
 from crawler.archive.folder import DESCRIPTION, free_bytes, is_open_to_others
 from crawler.archive.told_log import FILE_MS, FILES
+from crawler.engine.address import read_url
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo, ShardInfo
 from crawler.errors import CrawlerError
 from crawler.settings import Settings
@@ -143,6 +144,14 @@ async def _check_proxy(proxy: Proxy, timeout_s: float) -> Check:
 
 
 # --- the engine ---
+
+
+def check_password_files(url: str) -> list[Check]:
+    """Those that the URL of an engine names: can others on this machine read them?"""
+    address = read_url(url)
+    files = [one.file for one in (address.login, address.sentinel) if one.file]
+    open_ones = [file for file in files if Path(file).exists() and is_open_to_others(Path(file))]
+    return [Check("password", Level.WARN, f"other users can read {file}", f"chmod 600 {file}") for file in open_ones]
 
 
 async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
