@@ -474,5 +474,6 @@ class RefusalReason(enum.StrEnum):
     ROBOTS = "robots"
     REDIRECTS = "redirects"
     RUN_URLS = "run_urls"  # the run of a job has as many as it may
-    PURGED = "purged"  # its dead letter was purged
+    EXCLUDED = "excluded"  # it waited, and an `exclude` that was given since then matches it
+    PURGED = "purged"  # while it waited, or as a dead letter
     IMPORTED = "imported"  # another crawl had fetched it

@@ -298,6 +298,8 @@ def _text(found: Sequence[LogEntry], limit: int) -> str:
 def operate(arguments: argparse.Namespace) -> int:
     """Read what was given, before an engine is started, and act. Raises UsageError."""
     given = arguments.domain
+    if arguments.command == "purge":
+        _check_purge(arguments)
     arguments.domain = commands.domain_alone(given, arguments.command) if given else ""
     if arguments.command == "delay":
         arguments.delay = commands.delay_ms_of(arguments.delay)
@@ -323,10 +325,20 @@ async def _operate(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
         return
     if arguments.domain and not await commands.is_met(crawl, arguments.domain):
         await _check_unmet(crawl, arguments)
-    act, keys = ACTS[arguments.command]
+    act, keys = ACTS["purge matching" if getattr(arguments, "matching", None) else arguments.command]
     given = {key: getattr(arguments, name) for key, name in keys.items()}
     result = await act(crawl, arguments.domain, **given, actor=actor())
     show(_json(result), result.text, as_json=arguments.json)
+
+
+def _check_purge(arguments: argparse.Namespace) -> None:
+    """Raises UsageError unless it is told what to drop."""
+    if arguments.matching is not None:
+        commands.UrlMatch(arguments.matching)
+    elif arguments.dry_run:
+        raise UsageError("--dry-run is for --matching")
+    elif not arguments.domain:
+        raise UsageError("purge: give a domain, or --matching REGEX, which holds for the whole crawl without one")
 
 
 async def _check_unmet(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
@@ -356,5 +368,6 @@ ACTS: Mapping[str, tuple[Callable[..., Awaitable[CommandResult]], Mapping[str, s
     "delay": (commands.set_delay, {"delay_ms": "delay"}),
     "boost": (commands.set_boost, {"boost": "boost"}),
     "purge": (commands.purge, {}),
+    "purge matching": (commands.purge_matching, {"matching": "matching", "is_dry": "dry_run"}),
     "release": (commands.release, {"reason": "reason", "urls_max": "urls"}),
 }

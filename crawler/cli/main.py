@@ -86,7 +86,10 @@ GROUPS = {
             "parse_admin:add_domain_command",
             "fetch from a domain before others that are due, or after them; list the boosts",
         ),
-        "purge": ("parse_admin:add_domain_command", "drop the queued and deferred URLs of a domain permanently"),
+        "purge": (
+            "parse_admin:add_domain_command",
+            "drop queued and deferred URLs, of a domain or that match",
+        ),
         "release": ("parse_admin:add_domain_command", "put deferred URLs back into their queues"),
     },
     "results": {

@@ -6,7 +6,7 @@ from crawler.cli.options import SHOWN, add_common, duration_type, named_type, wh
 
 BOOST_MAX = 9  # as in views/commands.py, which --help must not import
 AHEAD = ("pause", "block", "delay", "boost")  # commands that also hold for URLs found later
-WITHOUT_DOMAIN = ("pause", "resume", "boost", "release")
+WITHOUT_DOMAIN = ("pause", "resume", "boost", "purge", "release")
 
 OPERATE_EPILOG = """\
 examples:
@@ -20,6 +20,7 @@ examples:
   crawler boost docs.example 5         before domains with a lower boost; -5 after the others, 0 for none
   crawler boost                        list domains with a boost
   crawler purge docs.example           drop its queued and deferred URLs permanently
+  crawler purge --matching '\\.pdf$' --dry-run    count what would be dropped, in all domains
   crawler release --reason urls        deferred URLs back into their queues
 
 Running instances obey within two seconds; open requests end as usual. A command given while
@@ -34,7 +35,8 @@ def add_domain_command(p: argparse.ArgumentParser) -> None:
     name = p.prog.split()[-1]
     p.epilog = OPERATE_EPILOG
     if name in WITHOUT_DOMAIN:
-        whole = "all boosts are listed" if name == "boost" else "the whole crawl"
+        wholes = {"boost": "all boosts are listed", "purge": "with --matching the whole crawl"}
+        whole = wholes.get(name, "the whole crawl")
         p.add_argument("domain", nargs="?", metavar="DOMAIN", help=f"a domain, host or URL (default: {whole})")
     else:
         p.add_argument("domain", metavar="DOMAIN", help="a domain, host or URL")
@@ -47,6 +49,9 @@ def add_domain_command(p: argparse.ArgumentParser) -> None:
     elif name == "boost":
         n = f"from -{BOOST_MAX} to {BOOST_MAX}: higher goes first; 0 for none"
         p.add_argument("boost", nargs="?", metavar="N", help=n)
+    elif name == "purge":
+        p.add_argument("--matching", metavar="REGEX", help="only URLs in which it is found, as for --exclude")
+        p.add_argument("--dry-run", action="store_true", help="only count what --matching would drop")
     elif name == "release":
         p.add_argument(
             "--reason",

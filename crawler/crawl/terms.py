@@ -217,7 +217,10 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _changed(key: str, value: Any, old: Any) -> str:
-    return f"changed for the whole crawl: {key} = {shown(value) or 'none'} (it was {shown(old) or 'none'})"
+    text = f"changed for the whole crawl: {key} = {shown(value) or 'none'} (it was {shown(old) or 'none'})"
+    if key == "scope.exclude" and set(value) - set(old or ()):
+        text += "; URLs that wait and match it now are refused permanently when their turn comes"
+    return text
 
 
 def _fixed(crawl: OpenCrawl, key: str, old: Any) -> str:

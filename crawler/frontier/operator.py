@@ -8,19 +8,21 @@ import enum
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import EngineError
-from crawler.frontier.codec import as_queued, listed, pack, pairs_of, parts_of, read_stamp
+from crawler.frontier.codec import PendingUrl, as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
 from crawler.frontier.waiting import (
     BLOCKED,
+    DELIVERED,
+    ID_LENGTH,
     PAUSED,
     SCHEDULED,
     BlockFiles,
@@ -32,6 +34,7 @@ from crawler.frontier.waiting import (
     PendingUrls,
     QueueChange,
     Spilling,
+    Stub,
 )
 from crawler.model import RefusalReason
 from crawler.rules.jobs import beyond_shares
@@ -42,6 +45,7 @@ from crawler.rules.urls import partition_of, registrable_domain
 #
 # They are stored in the engine, so they survive instances.
 
+UrlTest = Callable[[str], bool]
 WHY_MAX = 300  # characters
 EVERYWHERE = "*"  # in place of a domain
 
@@ -172,8 +176,16 @@ def _name(kind: OverrideKind, domain: str) -> str:
 
 BY_OPERATOR = (PAUSED, BLOCKED)  # reasons of stops that an operator may end; quotas have others
 PURGE_MAX = 128  # URLs a call: a block
+LOOKS_MAX = 5  # at a partition, while URLs move
 QUEUE = ""  # in place of a row's reason: the queue's own blocks
 RETRIES = "*"
+
+
+class Purged(NamedTuple):
+    """How many URLs were dropped, and how many that match were not: they are claimed, or it was a dry run."""
+
+    dropped: int
+    left: int
 
 
 class OperatorCommands:
@@ -250,6 +262,22 @@ class OperatorCommands:
         purge, partition = Purge(self._frontier, self.deferred_urls, self._files), self.partition_of(domain)
         return sum([await purge.purge(partition, queue) for queue in await self.queues_of(domain)])
 
+    async def purge_matching(self, matches: UrlTest, domain: str = "", *, is_dry: bool = False) -> Purged:
+        """Drop the waiting and deferred URLs that match, of one domain or of all; or only count them.
+
+        Restartable at any time: what is dropped is gone from its queue, and counted.
+        """
+        purge = Purge(self._frontier, self.deferred_urls, self._files)
+        dropped = left = 0
+
+        def is_meant(url: PendingUrl) -> bool:
+            return domain in ("", self._domain_of(url.queue)) and matches(url.url)
+
+        for partition in [self.partition_of(domain)] if domain else range(self._partitions):
+            found = await purge.matching(partition, is_meant, is_dry=is_dry)
+            dropped, left = dropped + found.dropped, left + found.left
+        return Purged(dropped, left)
+
     async def release(self, domain: str = "", reason: str = "", urls_max: int = 0) -> int:
         """Release at most `urls_max` (0: all) deferred URLs, of one domain and reason or of all; how many.
 
@@ -307,10 +335,10 @@ def _steps(queues: Iterable[str], stops: dict[str, str], wanted: str) -> list[Qu
 
 
 class Purge:
-    """Drops the waiting or deferred URLs of a queue, in bounded calls.
+    """Drops the waiting or deferred URLs of a queue, or those of a partition that match, in bounded calls.
 
-    It reads and drops the best block of the queue until there is none; a block in a file is brought back first. Needs
-    no lease, and may run while others claim. Raises EngineError, and ArchiveError without files.
+    Of a queue it reads and drops the best block until there is none; a block in a file is brought back first. Needs no
+    lease, and may run while others claim. Raises EngineError, and ArchiveError without files.
     """
 
     def __init__(self, frontier: Frontier, deferred_urls: DeferredUrls, files: BlockFiles | None = None) -> None:
@@ -329,6 +357,60 @@ class Purge:
         for reason in (QUEUE, *sorted(rows)):
             dropped += await self._row(partition, queue, reason)
         return dropped
+
+    async def matching(self, partition: int, matches: Callable[[PendingUrl], bool], *, is_dry: bool = False) -> Purged:
+        """Drop the waiting and deferred URLs of a partition that match; or only count them. A block in a file is
+        brought back first, if it has one. What moves while it is read is looked for again.
+        """
+        dropped = left = 0
+        for _ in range(LOOKS_MAX):
+            retried = moved = 0
+            tokens = set[str]()
+            async for row, block, some in self._found(partition, matches):
+                gone = 0 if is_dry else await self._drop(partition, row, block, some)
+                if row == DELIVERED:
+                    tokens.update(one.name for one in some)  # which may be read twice
+                    retried += gone
+                else:
+                    moved += len(some) - gone
+                dropped += gone
+            left = len(tokens) - retried + moved
+            if is_dry or not moved:
+                break
+        return Purged(dropped, left)
+
+    async def _found(
+        self, partition: int, matches: Callable[[PendingUrl], bool]
+    ) -> AsyncIterator[tuple[str, str, list[Found]]]:
+        """Row, block, and those in it that match. In place of a row also DELIVERED and SCHEDULED."""
+        pending = PendingUrls(self._frontier.engine, self._frontier.keys, self._files)
+        for reading in (pending.read, pending.deferred):
+            async for some in reading(partition):
+                by_place: dict[tuple[str, str], list[Found]] = {}
+                for one in some:
+                    if matches(one.url):
+                        row = one.block if one.block in (DELIVERED, SCHEDULED) else one.row
+                        by_place.setdefault((row, one.block), []).append(one)
+                for (row, block), found in by_place.items():
+                    yield row, block, found
+
+    async def _drop(self, partition: int, row: str, block: str, some: Sequence[Found]) -> int:
+        if Stub.of(block) and row not in (DELIVERED, SCHEDULED):
+            await self._spilling.bring_back(partition, row, block, self._files)
+        reason = {DELIVERED: RETRIES, SCHEDULED: SCHEDULED}.get(row, row.partition("|")[2])
+        by_queue: dict[str, list[Found]] = {}
+        for one in some:
+            by_queue.setdefault(one.url.queue, []).append(one)
+        dropped = 0
+        for queue, found in by_queue.items():
+            items = [self._item(one, block[:ID_LENGTH]) for one in found]
+            for start in range(0, len(items), PURGE_MAX):
+                dropped += await self._call(partition, queue, reason, items[start : start + PURGE_MAX])
+        return dropped
+
+    def _item(self, one: Found, block: str) -> tuple[str, str, int | str, str]:
+        url = one.url
+        return url.fingerprint(self._frontier.fingerprints), one.name, url.run or url.seed_number, block
 
     async def _row(self, partition: int, queue: str, reason: str) -> int:
         f, dropped = self._frontier, 0
@@ -364,7 +446,7 @@ class Purge:
                 dropped += await self._call(partition, queue, kind, items[start : start + PURGE_MAX])
         return dropped
 
-    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[str, str, int | str]]) -> int:
+    async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[Any, ...]]) -> int:
         f = self._frontier
         args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))

@@ -2,7 +2,6 @@
 queues keep their delay; numbers of items change.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import islice
@@ -17,7 +16,7 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import LOST
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import AddArgs
-from crawler.frontier.waiting import ID_LENGTH, BlockFiles, Found, NoFiles, PendingUrls, Spilling, Stub, urls_of
+from crawler.frontier.waiting import ID_LENGTH, BlockFiles, Found, NoFiles, PendingUrls, Spilling
 from crawler.model import CommitEntry
 from crawler.rules.urls import Fingerprints
 
@@ -126,10 +125,8 @@ class Restoring:
 
     async def _bring_back(self, blocks: Iterable[tuple[int, str, str]]) -> None:
         """Bring those (partition, queue, block) back to memory that are in files."""
-        stubs = [(p, queue, stub) for p, queue, block in sorted(blocks) if (stub := Stub.of(block))]
-        for p, queue, stub in stubs:
-            (packed,) = await asyncio.to_thread(self._files.read, p, [stub.place])
-            await self._spilling.unspill([(p, queue, stub, urls_of(packed))])
+        for p, queue, block in sorted(blocks):
+            await self._spilling.bring_back(p, queue, block, self._files)
 
     async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]], *more: str) -> list[Any]:
         calls = [

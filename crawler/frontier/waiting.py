@@ -189,6 +189,12 @@ class Spilling:
         await self.unspill([(partition, queue, stub, urls_of(packed))])
         return True
 
+    async def bring_back(self, partition: int, queue: str, name: str, files: BlockFiles) -> None:
+        """Bring a block back that is in a file, by its name, unless it was. Raises ArchiveError, too."""
+        if stub := Stub.of(name):
+            (packed,) = await asyncio.to_thread(files.read, partition, [stub.place])
+            await self.unspill([(partition, queue, stub, urls_of(packed))])
+
     async def files(self, partition: int) -> set[str]:
         """The files that stubs of the partition name."""
         return {name.decode() for name in await self._engine.command("HKEYS", self._keys.of(partition, "files"))}

@@ -533,8 +533,12 @@ class ScopeRules:
         """Is the canonical `url` within roots and filters? The hot path: depth and redirects are not checked."""
         return self._passes_filters(url) and self._in_roots(url)
 
+    def excludes(self, url: str) -> bool:
+        """Does an expression of `exclude` match a canonical URL? Then it is not fetched, also if it waits already."""
+        return bool(self.exclude) and bool(found_in_url(self.exclude, url))
+
     def _passes_filters(self, url: str) -> bool:
-        if self.exclude and found_in_url(self.exclude, url):
+        if self.excludes(url):
             return False
         return not self.include or bool(found_in_url(self.include, url))
 

@@ -15,9 +15,10 @@ from crawler.rules.health import delay_ms as delay_by
 from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
 from crawler.rules.schedules import parse_duration
 from crawler.rules.scope import of_queues
-from crawler.rules.urls import host_of, registrable_domain
+from crawler.rules.urls import found_in_url, host_of, registrable_domain
+from crawler.settings.expressions import Expressions
 from crawler.settings.schema import PRIORITY_MAX
-from crawler.terminal.text import counted, duration
+from crawler.terminal.text import counted, duration, number
 from crawler.views.domains import known_robots
 from crawler.views.losses import RELEASED
 
@@ -172,6 +173,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | UnsetType | None = UNSET
     boost: int | UnsetType = UNSET  # from -9 to 9
     purged: int | UnsetType = UNSET  # URLs
+    matching: int | UnsetType = UNSET  # URLs that a dry run of a purge found
     released: int | UnsetType = UNSET  # URLs
 
 
@@ -278,6 +280,40 @@ async def purge(crawl: OpenCrawl, domain: str, *, actor: Actor) -> CommandResult
     await crawl.operator_log.add(actor, "purge", domain)
     n = await crawl.operator.purge(domain)
     return CommandResult(domain=domain, text=f"{domain}: {_urls(n)} dropped", urls=n, is_changed=n > 0, purged=n)
+
+
+async def purge_matching(
+    crawl: OpenCrawl, domain: str, *, matching: str, is_dry: bool = False, actor: Actor
+) -> CommandResult:
+    """Drop the queued and deferred URLs that an expression matches, of one domain or of all; or only count them.
+
+    Raises UsageError for an invalid expression.
+    """
+    matches = UrlMatch(matching)
+    if not is_dry:
+        await crawl.operator_log.add(actor, "purge", domain, f"matching {matching}")
+    dropped, left = await crawl.operator.purge_matching(matches, domain, is_dry=is_dry)
+    of = f" of {domain}" if domain else ""
+    if is_dry:
+        text = f"{_urls(left)}{of} match and would be dropped; nothing is changed"
+        return CommandResult(domain=domain or None, text=text, urls=left, is_changed=False, matching=left)
+    text = f"{_urls(dropped)}{of} dropped"
+    if left:
+        text += f"; {number(left)} more {'is' if left == 1 else 'are'} claimed just now: repeat the command for retries"
+    return CommandResult(domain=domain or None, text=text, urls=dropped, is_changed=dropped > 0, purged=dropped)
+
+
+class UrlMatch:
+    """Is an expression found in a canonical URL, as for `exclude`? Raises UsageError for an invalid one."""
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            self._expressions = Expressions((pattern,))
+        except ValueError as error:
+            raise UsageError(f"--matching {error}") from None
+
+    def __call__(self, url: str) -> bool:
+        return bool(found_in_url(self._expressions, url))
 
 
 async def release(crawl: OpenCrawl, domain: str, *, reason: str = "", urls_max: int = 0, actor: Actor) -> CommandResult:

@@ -108,6 +108,7 @@ async def recent_attempts(crawl: OpenCrawl, *, url: str = "", domain: str = "", 
 # Why a URL is, is not or will be crawled: facts in, plain sentences out. Reads nothing itself.
 
 WAIT_SHOWN_MS = 50
+WAITING = frozenset({"retrying", "scheduled", "set_aside", "queued", "deferred"})
 RUNS_SHOWN = 10  # the last that have fetched a URL
 
 
@@ -138,6 +139,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     boost: int = 0  # of its domain, by an operator
     login_failure: str = ""  # for which its domain is blocked
     scope: ScopeVerdict
+    is_excluded: bool = False  # by the scope, which holds for URLs that wait
     robots: RobotsFact
     where: UrlLocation
     run: str = ""  # of a job, for which the URL was looked at
@@ -269,7 +271,10 @@ def _facts(f: Facts) -> list[tuple[str, str]]:
 
 def verdict(f: Facts) -> str:
     """Is, is not, or will be crawled, and why."""
-    return one_line(_VERDICTS[state_of(f)](f))
+    state = state_of(f)
+    if f.is_excluded and state in WAITING:
+        return one_line(f"Will not be crawled: {f.scope.rule} matches, so it is refused when its turn comes.")
+    return one_line(_VERDICTS[state](f))
 
 
 def _committed(f: Facts) -> str:
@@ -355,6 +360,8 @@ def _dead(f: Facts) -> str:
 
 
 def _refused(f: Facts) -> str:
+    if f.is_excluded:
+        return f"Not crawled: {f.scope.rule} matches."
     if f.robots.verdict is not None and not f.robots.verdict.allowed:
         return "Not crawled: robots.txt forbids it."
     return (
@@ -588,6 +595,7 @@ async def explain(crawl: OpenCrawl, url: str, *, given: str = "", run: str = "",
         boost=overrides.boosts.get(candidate.domain, 0),
         login_failure=overrides.login_failures.get(candidate.domain, ""),
         scope=_scope_of(router, url, depth, redirects),
+        is_excluded=router.scope.excludes(url),
         robots=await robots_fact(crawl, url, candidate.partition, fetch=fetch_robots),
         where=where,
         traps=PASSED if is_seed else TrapRules(crawl.settings.traps).judge(NOTHING_LEARNED, url),

@@ -167,8 +167,8 @@ class FetchStage:
             return ReturnToEngine()
         if claim.run and (ended := await self._run_ends(claim)) is not None:
             return ended
-        if reason := self._work.traps.reason_to_defer(claim):
-            return Deliver(Deferred(claim=claim, reason=reason))
+        if (unwanted := self._unwanted(claim)) is not None:
+            return unwanted
         reached = self._origin_refuses(claim) or self._reaching.of(claim)
         if not isinstance(reached, Reached):
             return self._hosts.policy.set_aside(claim, monotonic_ms() + FULL_MS) if self._is_full(reached) else reached
@@ -182,6 +182,14 @@ class FetchStage:
         elif self._is_doubtful(turn.slot, origin):
             return self._connect(turn.slot, claim, reached)
         return await self._exchange(turn, reached.address)
+
+    def _unwanted(self, claim: Claim) -> Deliver | None:
+        """How the turn ends when it is known since the URL was queued that it is not to be fetched."""
+        if self._runs.excludes(claim.url):
+            return Deliver(Refused(claim=claim, reason=RefusalReason.EXCLUDED))
+        if reason := self._work.traps.reason_to_defer(claim):
+            return Deliver(Deferred(claim=claim, reason=reason))
+        return None
 
     def _is_full(self, end: TurnEnd) -> bool:
         """Do too many claims wait for names?"""

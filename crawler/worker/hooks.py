@@ -216,6 +216,7 @@ REFUSED: dict[str, str] = {
     RefusalReason.RUN_URLS: "beyond the limit of its run",
     RefusalReason.ROBOTS: "forbidden by robots.txt",
     RefusalReason.REDIRECTS: "too many redirects",
+    RefusalReason.EXCLUDED: "excluded since it was found",
     ENDED: "its run has ended",
 }
 

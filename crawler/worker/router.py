@@ -534,6 +534,10 @@ class RunBook:
             return f"run_{record.stopped}"
         return "run_depth" if 0 <= record.spec.depth < claim.depth else ""
 
+    def excludes(self, url: str) -> bool:
+        """Does the crawl's `exclude`, which holds for its runs as well, match a URL that waits?"""
+        return self._router.scope.excludes(url)
+
     def is_known(self, run: str) -> bool:
         """Is it known, now, whether this run is active?"""
         return run in self._known

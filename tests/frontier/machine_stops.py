@@ -5,12 +5,13 @@ from hypothesis.stateful import rule
 
 from crawler.frontier.operator import Purge
 from crawler.frontier.waiting import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
-from tests.frontier.machine import HOSTS, Disk, partitions, sessions
+from tests.frontier.machine import HOSTS, PATHS, Disk, partitions, sessions
 from tests.frontier.machine_dead_letters import LetterSteps
 from tests.frontier.model_urls import State
 
 reasons = st.sampled_from((PAUSED, BLOCKED, "pages"))
 hosts = st.integers(0, len(HOSTS) - 1)
+paths = st.integers(0, PATHS - 1)
 
 
 class StopSteps(LetterSteps):
@@ -51,3 +52,18 @@ class StopSteps(LetterSteps):
         purge = Purge(frontier, DeferredUrls(frontier, len(self._models)), Disk(self._disk))
         dropped = self._do(purge.purge(partition, HOSTS[host][0]))
         assert dropped == self._models[partition].purge(HOSTS[host][0])
+
+    @rule(partition=partitions, session=sessions, path=paths, is_dry=st.sampled_from((False, False, True)))
+    def purge_matching(self, partition: int, session: str, path: int, *, is_dry: bool) -> None:
+        """Of all queues, wherever in their blocks; in the middle of each walk nothing else happens."""
+        frontier, model = self._frontiers[session], self._models[partition]
+        purge = Purge(frontier, DeferredUrls(frontier, len(self._models)), Disk(self._disk))
+        claimed = sum(model.urls[f].candidate.url.endswith(f"/{path}") for f in model.in_state(State.CLAIMED))
+        found = self._do(purge.matching(partition, lambda url: url.url.endswith(f"/{path}"), is_dry=is_dry))
+        waiting = 0 if is_dry else sum(model.purge(queue, lambda url: url.endswith(f"/{path}")) for queue, _ in HOSTS)
+        if is_dry:
+            kept = [*model.urls.values()]
+            ends = {State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED, State.ASIDE}
+            wanted = [u for u in kept if u.state in ends and u.candidate.url.endswith(f"/{path}")]
+            claimed += len(wanted)
+        assert found == (waiting, claimed)

@@ -1,6 +1,7 @@
 """The part of the model in which queues are stopped, and their URLs deferred or thrown away."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from tests.frontier.model_aside import Silence
@@ -47,12 +48,14 @@ class StopsModel:
         """How many URLs its stop defers."""
         return sum(self.queue(name).parks(self.urls[f].user) for f in self.of_queue(name, State.QUEUED))
 
-    def purge(self: Parts, name: str) -> int:
-        """What waits, is to be retried, is scheduled or is deferred is refused."""
-        gone = self.of_queue(name, State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED, State.ASIDE)
-        n = len(self.of_queue(name, State.DEFERRED)) + self._parked(name)
-        self.totals.update(released=n, added=n)
+    def purge(self: Parts, name: str, wanted: Callable[[str], bool] = lambda _url: True) -> int:
+        """What waits, is to be retried, is scheduled or is deferred is refused, of the URLs that are wanted."""
+        queue, states = self.queue(name), (State.QUEUED, State.RETRYING, State.SCHEDULED, State.DEFERRED, State.ASIDE)
+        gone = [f for f in self.of_queue(name, *states) if wanted(self.urls[f].candidate.url)]
         for fingerprint in gone:
+            url = self.urls[fingerprint]
+            n = url.state is State.DEFERRED or (url.state is State.QUEUED and queue.parks(url.user))
+            self.totals.update(released=n, added=n)
             self.refuse(fingerprint, reason="purged")
         self.forget_silences(name)
         return len(gone)

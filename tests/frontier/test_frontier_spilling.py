@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from crawler.archive.spill_files import SpillFiles
-from crawler.errors import ArchiveError
+from crawler.errors import ArchiveError, EngineDown
+from crawler.frontier.codec import PendingUrl
 from crawler.frontier.operator import Purge
 from crawler.frontier.reads import BulkLookup
 from crawler.frontier.restore import DoneUrl, Restoring
@@ -216,6 +217,44 @@ async def test_a_rebuild_takes_committed_urls_out_of_files(door: Door, spill: Sp
     assert left == {c.fingerprint for c in urls} - gone
     tally = await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0)
     assert tally.added - tally.done == tally.pending == 996
+
+
+async def test_what_matches_leaves_files_and_a_walk_that_was_cut_off_goes_on_after_a_takeover(
+    door: Door, spill: Spill
+) -> None:
+    urls = ordered(1000)
+    for start in range(0, 1000, 250):
+        await door.add(*urls[start : start + 250])
+    await spill.all_but_one()
+    gone = {urls[n].url: urls[n].fingerprint for n in (0, 1, 300, 301, *range(600, 700), 999)}
+    purge, plain = Purge(door.frontier, DeferredUrls(door.frontier, 1), spill.files), door.engine.run
+    spilled = spill.spilled
+
+    def matches(url: PendingUrl) -> bool:
+        return url.url in gone
+
+    async def cut_off(name: str, keys: tuple[str, ...], *args: object) -> object:
+        reply = await plain(name, keys, *args)
+        if name == "purge":
+            door.engine.run = plain
+            await door.acquire("bob")
+            raise EngineDown("no answer")  # though it was done
+        return reply
+
+    assert await purge.matching(0, matches, is_dry=True) == (0, len(gone))
+    assert spill.spilled == spilled
+    door.engine.run = cut_off
+    with pytest.raises(EngineDown):
+        await purge.matching(0, matches)
+    dropped, left = await purge.matching(0, matches)
+    assert (0 < dropped < len(gone), left) == (True, 0)
+    assert await purge.matching(0, matches) == (0, 0)
+    assert await PendingUrls(door.engine, door.keys, spill.files).fingerprints(FINGERPRINTS, 0) == {
+        one.fingerprint for one in urls
+    } - {*gone.values()}
+    tally = await BulkLookup(door.engine, door.keys, 1, spill.files).tally(0)
+    assert tally.added - tally.done == tally.pending == 1000 - len(gone)
+    assert await door.add(*urls[:2]) == [0, 0], "they stay seen"
 
 
 async def test_what_is_purged_is_brought_back_from_its_files_before(door: Door, spill: Spill) -> None:

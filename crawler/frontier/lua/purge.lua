@@ -4,7 +4,7 @@
 -- KEYS  meta
 -- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '@USER' for the row of a user, '!ORIGIN' for that of
 --       an origin, '' for the queue's own blocks, '*' for retries, '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at,
---       or token of a retry, seed or run}: at most 128
+--       or token of a retry, seed or run, block if not the first}: at most 128
 -- returns the number of dropped URLs
 local r, row_reason, ended, n = record_of(ARGV[3]), ARGV[4], {}, 0
 local in_blocks = row_reason ~= '*' and row_reason ~= '@'
@@ -19,7 +19,7 @@ elseif not is_pending then
   from = row_of(ARGV[3], row_reason)
 end
 
-local function take_out(name)
+local function take_out(name, block)
   if row_reason == '*' then
     if call('ZREM', ctx.prefix .. 'r', name) == 0 then return false end
     call('HDEL', ctx.prefix .. 'u', name)
@@ -27,14 +27,15 @@ local function take_out(name)
     return true
   end
   if row_reason == '@' then return unschedule(r, name) end
-  if call('ZREM', head_of(from.queue), name) == 0 then return false end
+  local gone = call('ZREM', head_of(from.queue), name) -- its block may have become the head meanwhile
+  if gone == 0 and (not block or call('ZREM', block_of(from.queue, block), name) == 0) then return false end
   add_urls(from, -1)
   if is_pending and not origin then note_runs(r, {name}, 1, -1) end
   return true
 end
 
 for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
-  if take_out(a[2]) then
+  if take_out(a[2], a[4]) then
     local run = run_named(a[3], ARGV[1])
     ended[run], n = ended[run] or {}, n + 1
     table.insert(ended[run], a[1])
@@ -52,7 +53,10 @@ elseif not is_pending then
 elseif in_blocks and Stops.deferring(r, from.user or '') then
   note_released(r.queue, r[MORE].stop, n)
 end
-if in_blocks and not origin and not promote(from) then leave_ready(from) end
+if in_blocks and not origin and not promote(from) then
+  leave_ready(from)
+  look_ahead(from.queue, 0)
+end
 count_in(r, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)
