@@ -8,7 +8,7 @@ from pathlib import Path
 from crawler.cli.event_loop import run_async
 from crawler.cli.options import actor, check_engine_url, settings_of
 from crawler.cli.seed import Intake
-from crawler.crawl.imports import SeenImport, scrapy_requests
+from crawler.crawl.imports import QueueReport, SeenImport, scrapy_requests
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import check_terms
 from crawler.crawl.url_files import STDIN, ListForm, check_readable, read_rows
@@ -68,10 +68,10 @@ def run_import_scrapy(arguments: argparse.Namespace) -> int:
 
 
 async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> int:
-    with_secrets = list[str]()
+    queue = QueueReport()
     source = Engine(arguments.source, library(), call_timeout_s=settings.frontier.call_timeout_s)
     try:
-        async with contextlib.aclosing(scrapy_requests(source, arguments.key, with_secrets.append)) as requests:
+        async with contextlib.aclosing(scrapy_requests(source, arguments.key, queue)) as requests:
             first = await anext(requests, None)  # before anything is made
             if first is None:
                 raise UsageError(f"{arguments.key} is empty")
@@ -87,11 +87,15 @@ async def _import_scrapy(arguments: argparse.Namespace, settings: Settings) -> i
     finally:
         await source.close()
     report = intake.report
-    if n := len(with_secrets):
+    if n := queue.with_secrets:
         had = counted(n, "request had cookies or Authorization", "requests had cookies or Authorization")
         warn(f"{had}, which were left out: set them with a session, or in [[sites]]")
-    counts = {"new": report.new, "seen": report.seen, "invalid": report.invalid_count, "without_secrets": n}
+    counts = {
+        "new": report.new, "seen": report.seen, "invalid": report.invalid_count, "without_secrets": n,
+        "urls": queue.urls,
+    }  # fmt: skip
     text = f"{counted(report.new, 'request')} added, {report.seen:,} known before, {report.invalid_count:,} unusable"
+    text += f"; {counted(queue.urls, 'plain URL')} among them" if queue.urls else ""
     show(counts, text, as_json=arguments.json)
     if report.total and not report.usable:
         raise UsageError(NO_SEED)

@@ -198,9 +198,10 @@ examples:
 ("imported"). Lines are URLs, CSV, CDX, CDXJ, or JSON with `url`; files may be packed. URLs that
 ended with a server error (5xx) there are left out. A rebuild does not know of them: import again.
 
-`scrapy-redis`: the requests of its queue (a sorted set or a list; pickled, or in JSON) are added
-with method, body, meta and priority; the queue stays as it is. Its dupefilter has fingerprints,
-which tell no URLs: import what the crawl has exported as `seen`.
+`scrapy-redis`: the requests of its queue (a sorted set, list or set; pickled, in JSON, or plain
+URLs like NAME:start_urls) are added with method, body, meta and priority; the queue stays as it
+is. Its dupefilter has fingerprints, which tell no URLs: import what the crawl has exported as
+`seen`.
 
 Lists of URLs to fetch, with priorities: 'crawler seed -i FILE' reads lines of JSON, like
 {"url": "https://a.example/", "priority": 3}.

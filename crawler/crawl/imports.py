@@ -4,17 +4,19 @@
     CDX            the index of web archives; its header names the columns (` CDX N b a m s ...`)
     CDXJ           a key, a time, and JSON with `url` and `status`
     JSON Lines     with `url`, like what exports of most crawlers have
-    scrapy-redis   a sorted set or a list of requests, pickled or in JSON
+    scrapy-redis   a sorted set, list or set of requests, pickled, in JSON, or as URLs
 
 A pickle may name any function, and a queue may hold what somebody else has put there: what names one is not read.
 """
 
 import io
 import pickle
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.crawl.url_files import ListRow
 from crawler.crawl.url_input import COMPLAINTS_MAX, GivenUrl, shown_url
@@ -27,6 +29,7 @@ from crawler.model import RefusalReason
 from crawler.rules.requests import request_of
 from crawler.rules.scope import SECRET_HEADERS
 from crawler.rules.url_list import listed
+from crawler.rules.url_table import is_url
 from crawler.rules.urls import Fingerprints, canonicalize
 from crawler.settings.load import OWN_HEADERS
 
@@ -37,6 +40,7 @@ META_MAX = 8192  # characters, before it is refused as longer than may travel
 # Of a request of Scrapy: what the crawler sets itself, what would be stored in the clear, and what each has there.
 LEFT_OUT = SECRET_HEADERS | OWN_HEADERS.keys() | {"referer", "user-agent"}
 SCRAPY_DEFAULTS = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "accept-language": "en"}
+_FINGERPRINT = re.compile(rb"[0-9a-f]{40}")  # SHA-1, in the set of a dupefilter
 JSON_META = (str, int, float, bool, type(None), list, dict)
 
 
@@ -198,6 +202,17 @@ def scrapy_request(
         return GivenUrl(where, "...", flaw=f"not a request that can be read: {error}"[:200])
 
 
+def _plain_url(where: str, data: bytes, score: float) -> GivenUrl | None:
+    """What is a URL as people push them (`start_urls`), bare or as a string of JSON; None if it is something else."""
+    try:
+        one = listed(data.decode())
+    except UnicodeDecodeError:
+        return None
+    if one is None or not is_url(one.url):
+        return None
+    return replace(GivenUrl.of_list(where, one), priority=-score or None)
+
+
 def _text(value: Any) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
@@ -237,17 +252,49 @@ def _size(value: Any, left: int) -> int:
     return left
 
 
-async def scrapy_requests(
-    engine: Engine, key: str, on_secrets: Callable[[str], None] = lambda _: None
-) -> AsyncGenerator[list[GivenUrl], None]:
+class QueueReport(msgspec.Struct):
+    """What a queue had: how many are plain URLs, and how many requests had cookies, or headers that are not stored."""
+
+    urls: int = 0
+    with_secrets: int = 0
+
+
+async def scrapy_requests(engine: Engine, key: str, report: QueueReport) -> AsyncGenerator[list[GivenUrl], None]:
     """All requests of a queue, which stays as it is, those with the highest priority first. Raises EngineError, and
     UsageError for a key that is no queue.
     """
+
+    def on_secrets(_: str) -> None:
+        report.with_secrets += 1
+
+    start = 0
+    async for pairs in _members(engine, key):
+        found = list[GivenUrl]()
+        for n, (data, score) in enumerate(pairs, start + 1):
+            plain = _plain_url(f"request {n}", data, float(score))
+            report.urls += plain is not None
+            found.append(plain or scrapy_request(f"request {n}", data, float(score), on_secrets=on_secrets))
+        yield found
+        start += len(pairs)
+
+
+async def _members(engine: Engine, key: str) -> AsyncGenerator[list[tuple[bytes, bytes]], None]:
+    """What a queue has, with scores, some at a time; of a set in no order, and some maybe twice."""
     kind = (await engine.command("TYPE", key)).decode()
+    if kind == "set":
+        cursor = 0
+        while True:
+            at, found = await engine.command("SSCAN", key, cursor, "COUNT", REQUESTS_AT_ONCE)
+            if not cursor and found and all(map(_FINGERPRINT.fullmatch, found)):
+                raise UsageError(f"{key} is a set of fingerprints (a dupefilter), which tell no URLs")
+            if found:
+                yield [(one, b"0") for one in found]
+            cursor = int(at)
+            if not cursor:
+                return
     if kind not in ("zset", "list"):
         said = "there is no such key" if kind == "none" else f"it is a {kind}"
-        hint = "; the fingerprints of a dupefilter tell no URLs" if kind == "set" else ""
-        raise UsageError(f"{key} is not a queue of scrapy-redis: {said}{hint}")
+        raise UsageError(f"{key} is not a queue of scrapy-redis: {said}, not a list, set or sorted set")
     start = 0
     while True:
         end = start + REQUESTS_AT_ONCE - 1
@@ -256,8 +303,5 @@ async def scrapy_requests(
         pairs = pairs_of(found) if kind == "zset" else [(one, b"0") for one in found]
         if not pairs:
             return
-        yield [
-            scrapy_request(f"request {start + n}", data, float(score), on_secrets=on_secrets)
-            for n, (data, score) in enumerate(pairs, 1)
-        ]
+        yield pairs
         start += len(pairs)

@@ -217,7 +217,7 @@ def _judged(rows: Sequence[list[str]], separator: str, wanted: str = "") -> Tabl
     first = [bare(cell) for cell in rows[0]]
     if wanted:
         return _wanted(first, separator, wanted)
-    has_names = not any(map(_is_url, first))
+    has_names = not any(map(is_url, first))
     folded = [name.casefold() for name in first]
     if has_names and (named := next((name for name in NAMES if name in folded), "")):
         column = folded.index(named)
@@ -237,7 +237,7 @@ def _wanted(first: list[str], separator: str, wanted: str) -> Table | None:
         return Table(separator, folded.index(name), first[folded.index(name)], has_names=True)
     if wanted.isdecimal() and 1 <= int(wanted[:9]) <= len(first):
         column = int(wanted[:9]) - 1
-        has_names = not _is_url(first[column])
+        has_names = not is_url(first[column])
         return Table(separator, column, first[column] if has_names else "", has_names=has_names)
     return None
 
@@ -248,7 +248,8 @@ def _likeness(rows: Sequence[list[str]], column: int, is_like: Callable[[str], o
     return len(cells) if all(map(is_like, cells)) else 0
 
 
-def _is_url(text: str) -> bool:
+def is_url(text: str) -> bool:
+    """Does it look like a URL, or like the name of a host?"""
     return bool(_SCHEME.match(text) or _HOST.fullmatch(text))
 
 

@@ -164,7 +164,7 @@ def test_a_queue_of_scrapy_redis_is_added_and_stays(engine: Engine, tmp_path: Pa
         client.zadd("q:requests", {pickle.dumps(stored(url=f"http://a.test/{n}")): -n for n in range(1200)})
         client.zadd("q:requests", {b"nonsense": 0})
         client.rpush("q:list", pickle.dumps(stored(url="http://b.test/", cookies={"a": "b"})))
-        client.sadd("q:dupefilter", "00")
+        client.sadd("q:dupefilter", "0" * 40, "f" * 40)
         assert main(["import", "scrapy-redis", engine.url, "q:requests", *where]) == 0
         assert "1,200 requests added, 0 known before, 1 unusable" in capsys.readouterr().out
         assert client.zcard("q:requests") == 1201
@@ -174,4 +174,44 @@ def test_a_queue_of_scrapy_redis_is_added_and_stays(engine: Engine, tmp_path: Pa
         said = capsys.readouterr().err
     assert "1 request had cookies or Authorization, which were left out" in said
     assert "there is no such key" in said
-    assert "the fingerprints of a dupefilter tell no URLs" in said
+    assert "q:dupefilter is a set of fingerprints (a dupefilter), which tell no URLs" in said
+
+
+@pytest.mark.parametrize("kind", ["list", "set", "zset"])
+def test_start_urls_of_scrapy_redis_are_taken_in_each_form(
+    kind: str, engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--dir", str(tmp_path / "c"), "--redis", engine.url)
+    plain = [
+        "http://a.test/1", " http://a.test/2\n", '"http://a.test/3"', "a.test", "http://a.test/4 # four",
+        "HTTP://a.test/5", "http://a.test/\u00e4",
+    ]  # fmt: skip
+    whole = [pickle.dumps(stored(url="http://a.test/6"), protocol=n) for n in (0, 2, 4)]
+    whole.append(b'{"url": "http://a.test/7", "meta": {"page": 1}}')
+    flawed = ["nonsense", "\ufeff", "http://a.test/ http://b.test/", b"http://a.test/\xff", "ftp://a.test/", "[]"]
+    key, members = "q:start_urls", [one.encode() if isinstance(one, str) else one for one in plain + whole + flawed]
+    with contextlib.closing(engine.client()) as client:
+        if kind == "list":
+            client.rpush(key, *members)
+        elif kind == "set":
+            client.sadd(key, *members)
+        else:
+            client.zadd(key, {one: -n for n, one in enumerate(members)})
+        assert main(["import", "scrapy-redis", engine.url, key, *where]) == 0
+        said = capsys.readouterr()
+        new, urls = len(plain) + 2, len(plain) + 1
+        assert f"{new} requests added, 2 known before, {len(flawed)} unusable; {urls} plain URLs among" in said.out
+        assert said.err.count("not a request that can be read") == 5, said.err
+        assert client.exists(key)
+
+
+@pytest.mark.parametrize("kind", ["set", "zset", "list"])
+def test_a_large_queue_is_read_in_parts(kind: str, engine: Engine, tmp_path: Path, capsys: Any) -> None:
+    with contextlib.closing(engine.client()) as client:
+        urls = [f"http://a.test/{n}" for n in range(1300)]
+        if kind == "zset":
+            client.zadd("q", dict.fromkeys(urls, 0))
+        else:
+            getattr(client, "sadd" if kind == "set" else "rpush")("q", *urls)
+        assert main(["import", "scrapy-redis", engine.url, "q", "--dir", str(tmp_path), "--redis", engine.url]) == 0
+    assert "1,300 requests added, 0 known before, 0 unusable; 1,300 plain URLs among" in capsys.readouterr().out
