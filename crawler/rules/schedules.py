@@ -110,6 +110,7 @@ def shown(text: str) -> str:
 
 DAY_S = 86_400
 CACHE_DAYS = 16_384  # of all zones, about 200 bytes each; a miss costs 2 us, or 15 us where the clock changes
+CLOSE_MIN, ABBREVIATION_CHARS = 0.75, 4
 CLOSE_CHARS_MAX = 64  # longer names get no suggestion; the longest zone has 32
 
 
@@ -138,8 +139,7 @@ class ZoneDay(NamedTuple):
 def zone_of(name: str) -> ZoneInfo:
     """The zone of that name, like "Europe/Paris". Raises UsageError, with the name that was probably meant."""
     if name not in _names():
-        close = _close_name(name)
-        raise UsageError(f"timezone {shown(name)} is unknown{f'; did you mean {close}?' if close else ''}")
+        raise UsageError(f"timezone {shown(name)} is unknown; {_what_was_meant(name)}")
     data = pkgutil.get_data("tzdata", f"zoneinfo/{name}")
     assert data is not None  # it is part of the package
     return ZoneInfo.from_file(io.BytesIO(data), key=name)
@@ -191,13 +191,35 @@ def _names() -> frozenset[str]:
     return frozenset(data.decode().split())
 
 
+_OFFSET = re.compile(r"(?:etc/)?(?:gmt|utc|z)?\s*([+-])\s*(\d{1,2})(?::?(\d\d))?", re.IGNORECASE)
+_HOURS_EAST_MAX, _HOURS_WEST_MAX = 14, 12  # of the zones below Etc/
+
+
+def _what_was_meant(name: str) -> str:
+    """What to use instead. The sign of zones like Etc/GMT-1 is not that of UTC+1."""
+    text = name.strip()[: CLOSE_CHARS_MAX + 1]
+    if text.casefold() in ("z", "utc", "gmt"):
+        return "did you mean UTC?"
+    if offset := _OFFSET.fullmatch(text):
+        sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
+        hint = "use a place, like Europe/Paris, whose clocks may change in summer"
+        if hours == minutes == 0:
+            return "did you mean UTC?"
+        if minutes or hours > (_HOURS_EAST_MAX if sign == "+" else _HOURS_WEST_MAX):
+            return hint
+        return f"{hint}, or Etc/GMT{'-' if sign == '+' else '+'}{hours}, which is always UTC{sign}{hours}"
+    close = _close_name(text)
+    return f"did you mean {close}?" if close else "use UTC, or a place like Europe/Paris"
+
+
 def _close_name(name: str) -> str:
     if len(name) > CLOSE_CHARS_MAX:
         return ""
+    cutoff = 1.0 if len(name) <= ABBREVIATION_CHARS else CLOSE_MIN  # one abbreviation is of several zones: CST
     by_folded = {known.casefold(): known for known in sorted(_names())}
     by_folded |= {known.rpartition("/")[2].casefold(): known for known in sorted(_names())}
     folded = name.strip().casefold().replace(" ", "_")
-    close = difflib.get_close_matches(folded, by_folded, n=1)
+    close = difflib.get_close_matches(folded, by_folded, n=1, cutoff=cutoff)
     return by_folded[close[0]] if close else ""
 
 
@@ -356,6 +378,27 @@ def _parsed(text: str) -> CronSim:
     raise UsageError(f"cron {shown(text)}: invalid {_ALLOWED.get(wrong, wrong)}")
 
 
+_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
+_STEP = re.compile(r"(?:\*|(\d{1,2})-(\d{1,2}))/(\d+)")
+
+
+def _check_steps(text: str) -> None:
+    """Raises UsageError for a step that is longer than its range: it fires once in it, and not every so often."""
+    for (name, low, high), field in zip(_FIELDS, text.split(), strict=True):
+        for part in field.split(","):
+            if (found := _STEP.fullmatch(part)) is None:
+                continue
+            first, last = (int(found[1]), int(found[2])) if found[1] else (low, high)
+            if int(found[3]) > last - first:
+                plural = name.replace("day", "days") if " " in name else f"{name}s"
+                unit = {"minute": "m", "hour": "h", "day of the month": "d"}.get(name, "")
+                use = f"; for every {found[3]}{unit} use 'every' instead of cron" if unit and not found[1] else ""
+                raise UsageError(
+                    f"cron {shown(text)}: the step of {shown(part)} leaves the {plural} {first}-{last}, so only "
+                    f"{first} would count{use}"
+                )
+
+
 def _is_valid(text: str) -> bool:
     try:
         CronSim(text, datetime(1970, 1, 1))  # noqa: DTZ001 - see above
@@ -451,6 +494,7 @@ def schedule_of(
         gap = found.every_s
     elif cron:
         parsed = cron_of(cron)
+        _check_steps(cron)
         found = Schedule(cron=" ".join(cron.split()), timezone=timezone)
         gap = parsed.shortest_gap_s
     else:

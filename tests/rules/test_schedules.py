@@ -182,6 +182,18 @@ def test_other_intervals_are_refused(text: str, message: str) -> None:
         ({}, "exactly one of every"),
         ({"every": "1h", "cron": "0 * * * *"}, "exactly one of every"),
         ({"cron": "0 * * *"}, "cron .*five fields"),
+        (
+            {"cron": "*/90 * * * *"},
+            "step of '\\*/90' leaves the minutes 0-59, so only 0 would count; for every 90m use",
+        ),
+        ({"cron": "*/60 * * * *"}, "leaves the minutes 0-59"),
+        ({"cron": "0 */25 * * *"}, "leaves the hours 0-23, so only 0 would count; for every 25h use 'every'"),
+        ({"cron": "0 */24 * * *"}, "leaves the hours 0-23"),
+        ({"cron": "0 0 */31 * *"}, "leaves the days of the month 1-31, so only 1 would count"),
+        ({"cron": "0 0 1 */12 *"}, "leaves the months 1-12, so only 1 would count$"),
+        ({"cron": "0 0 * * */7"}, "leaves the weekdays 0-6"),
+        ({"cron": "10-20/15 * * * *"}, "leaves the minutes 10-20, so only 10 would count$"),
+        ({"cron": "5,*/90 * * * *"}, "step of '\\*/90'"),
         ({"every": "1h", "timezone": "Europe/Pars"}, "timezone .*did you mean Europe/Paris"),
         ({"at": "2026-11-26T10:00Z"}, "at .* has passed: it is 2026-11-26T10:00:00Z"),
         ({"every": "10s", "jitter_s": 10}, "jitter 10: expected seconds from 0 to below 10"),
@@ -195,6 +207,12 @@ def test_other_intervals_are_refused(text: str, message: str) -> None:
 def test_a_schedule_that_can_not_be_used_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         schedule_of(**given, now_s=NOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cron", ["*/59 * * * *", "0 */23 * * *", "0 0 */30 * *", "0 0 1 */11 *", "0-50/25 * * * *",
+                                  "*/7 * * * *", "5/10 * * * *", "0 0 * JAN-DEC/2 MON-FRI/2"])  # fmt: skip
+def test_a_step_within_its_range_is_taken(cron: str) -> None:
+    assert schedule_of(cron=cron, now_s=NOW).cron == cron
 
 
 def test_what_was_described_is_what_is_kept() -> None:

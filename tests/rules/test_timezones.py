@@ -68,9 +68,45 @@ def test_a_wrong_name_gets_the_one_that_was_meant(name: str, meant: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("GMT+1", "Etc/GMT-1, which is always UTC+1"),
+        ("UTC+2", "Etc/GMT-2, which is always UTC+2"),
+        ("utc -5", "Etc/GMT+5, which is always UTC-5"),
+        ("Etc/UTC+1", "Etc/GMT-1, which is always UTC+1"),
+        ("+02:00", "Etc/GMT-2, which is always UTC+2"),
+        ("-0300", "Etc/GMT+3, which is always UTC-3"),
+        ("Z+1", "Etc/GMT-1, which is always UTC+1"),
+        ("+14", "Etc/GMT-14, which is always UTC+14"),
+        ("UTC+15", "like Europe/Paris, whose clocks may change in summer"),
+        ("GMT-13", "like Europe/Paris, whose clocks may change in summer"),
+        ("+05:30", "like Europe/Paris, whose clocks may change in summer"),
+        ("UTC+0", "did you mean UTC?"),
+        ("+00:00", "did you mean UTC?"),
+        ("Z", "did you mean UTC?"),
+        ("z", "did you mean UTC?"),
+        ("gmt", "did you mean UTC?"),
+        ("local", "use UTC, or a place like Europe/Paris"),
+        ("localtime", "use UTC, or a place like Europe/Paris"),
+        ("system", "use UTC, or a place like Europe/Paris"),
+        ("CEST", "use UTC, or a place like Europe/Paris"),
+        ("PST", "use UTC, or a place like Europe/Paris"),
+        ("IST", "use UTC, or a place like Europe/Paris"),
+        ("UTC+" + "1" * 5000, "use UTC, or a place like Europe/Paris"),
+    ],
+)
+def test_an_offset_is_no_zone_and_gets_the_one_with_the_right_sign(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match="is unknown; ") as error:
+        zone_of(name)
+    assert str(error.value).endswith(said)
+    for zone in ("Etc/GMT-1", "Etc/GMT+5"):
+        assert offset_at(zone, 1_800_000_000) == {"Etc/GMT-1": 3600, "Etc/GMT+5": -18_000}[zone]
+
+
+@pytest.mark.parametrize(
     "name", ["", "x", "../zones", "/etc/localtime", "Europe", "Europe/", "\x00", "x" * 10**6, "+02:00"]
 )
 def test_what_is_no_zone_is_refused_without_reading_a_file(name: str) -> None:
     with pytest.raises(UsageError, match=r"^timezone .* is unknown") as error:
         zone_of(name)
-    assert len(str(error.value)) < 120
+    assert len(str(error.value)) < 180
