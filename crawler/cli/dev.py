@@ -329,8 +329,8 @@ async def _checks(settings: Settings) -> "list[Check]":
     except CrawlerError as error:
         return [*machine, Check("engine", Level.FAIL, str(error), "see the engine's log, or use --redis")]
     try:
-        timeout_s = settings.frontier.call_timeout_s
-        return [*machine, *await check_engine(lambda: Engine(url, library(), call_timeout_s=timeout_s))]
+        timeout_s, name = settings.frontier.call_timeout_s, settings.crawl.name
+        return [*machine, *await check_engine(lambda: Engine(url, library(), call_timeout_s=timeout_s), name)]
     finally:
         await asyncio.to_thread(serving.__exit__, None, None, None)
 

@@ -54,6 +54,7 @@ from crawler.frontier.owner import Frontier, Leases
 from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
 from crawler.frontier.record import CrawlRecord, Crawls, Keys, Placement, record_of
 from crawler.frontier.restore import DeadLetters, Seeds
+from crawler.frontier.rights import check_rights
 from crawler.frontier.scripts import library
 from crawler.membership.peers import Slots, host_id
 from crawler.rules.scope import is_limited
@@ -342,6 +343,8 @@ async def connected(
 ) -> AsyncIterator[OpenCrawl]:
     """The crawl of an open folder in the engine at this URL. `open_crawl` lists what may be raised."""
     async with connected_engine(settings, url) as (engine, info):
+        if create and settings.frontier.redis:
+            await check_rights(engine, settings.crawl.name)
         crawls = Crawls(engine, Keys(settings.crawl.name))
         record, roots = await (enter or admit)(folder, crawls, settings, create=create)
         yield _opened(settings, folder, lock, session, engine, info, record, roots)

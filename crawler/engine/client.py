@@ -137,6 +137,7 @@ ANSWERS: dict[str, tuple[type[EngineError], str]] = {
     "TRYAGAIN": (EngineDown, "a part of the cluster is being moved (TRYAGAIN)"),
     "NOPERM": (EngineUnfit, "the user of the engine lacks a right (NOPERM): {text}"),
 }
+IN_SCRIPT = "ACL failure in script: "  # before what the script's user may not do
 _WORDS: dict[type[BaseException | None], str] = {
     rex.OutOfMemoryError: "OOM", rex.ReadOnlyError: "READONLY", rex.MasterDownError: "MASTERDOWN",
     rex.BusyLoadingError: "LOADING", rex.ClusterDownError: "CLUSTERDOWN", rex.TryAgainError: "TRYAGAIN",
@@ -149,6 +150,8 @@ def translate(error: Exception) -> EngineError:
     text = str(error).strip() or type(error).__name__
     hidden = type(error.__context__)  # the library may raise another one when a connection ends with it
     word = _WORDS.get(hidden) or _WORDS.get(type(error)) or text.partition(" ")[0]
+    if text.startswith(IN_SCRIPT):
+        word, text = "NOPERM", text.removeprefix(IN_SCRIPT).partition(" script: ")[0]
     kind, said = ANSWERS.get(word, (None, ""))
     if kind is not None:
         return kind(said.format(text=text))

@@ -71,6 +71,7 @@ def options_of(timeout_s: float) -> dict[str, Any]:
         "socket_connect_timeout": timeout_s,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
+        "driver_info": None,  # tells the engine its name, by a command that some users may not give
     }
 
 

@@ -20,6 +20,7 @@ from crawler.archive.told_log import FILE_MS, FILES
 from crawler.engine.address import read_url
 from crawler.engine.client import REDIS_MIN, VALKEY_MIN, Engine, EngineInfo, ShardInfo
 from crawler.errors import CrawlerError
+from crawler.frontier.rights import lacking_text, missing_rights
 from crawler.settings import Settings
 from crawler.settings.proxies import Proxy, proxies_of, unresolved_proxy
 from crawler.terminal.text import duration, number, size, table
@@ -154,10 +155,11 @@ def check_password_files(url: str) -> list[Check]:
     return [Check("password", Level.WARN, f"other users can read {file}", f"chmod 600 {file}") for file in open_ones]
 
 
-async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
-    """All that an engine can tell; one FAIL when it does not answer."""
+async def check_engine(open_engine: Callable[[], Engine], crawl: str) -> list[Check]:
+    """All that an engine can tell, and what its user may do with this crawl; one FAIL when it does not answer."""
     engine = open_engine()
     try:
+        rights = _rights(await missing_rights(engine, crawl))
         info = await engine.info()
         before = time.time()
         shards = await engine.shards()
@@ -169,7 +171,14 @@ async def check_engine(open_engine: Callable[[], Engine]) -> list[Check]:
     finally:
         await engine.close()
     kept = cluster_checks(shards) if shards else [_policy(info), _persistence(info), _replicas(info)]
-    return [_version(info), *kept, _intset(info), _memory(info), _clock(skew_s)]
+    return [_version(info), rights, *kept, _intset(info), _memory(info), _clock(skew_s)]
+
+
+def _rights(missing: list[str]) -> Check:
+    if not missing:
+        return ok("rights", "all that are needed")
+    mend = "give them with ACL SETUSER: docs/operate/deploy.md has the line"
+    return Check("rights", Level.FAIL, lacking_text(missing), mend)
 
 
 def cluster_checks(shards: Sequence[ShardInfo]) -> list[Check]:

@@ -61,7 +61,7 @@ def test_a_healthy_cluster_and_one_that_forbids_config_pass(changed: dict[str, A
 
 @pytest.mark.cluster
 async def test_a_real_cluster_is_checked_on_all_its_primaries(cluster: Any) -> None:
-    checks = {check.name: check for check in await check_engine(lambda: Engine(cluster.url, library()))}
+    checks = {check.name: check for check in await check_engine(lambda: Engine(cluster.url, library()), "news")}
     assert checks["shards"].level is Level.WARN
     assert all(f"127.0.0.1:{node.port}" in checks["shards"].found for node in cluster.nodes)
 
