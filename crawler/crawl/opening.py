@@ -492,7 +492,9 @@ async def _session(
         embedded = None if settings.frontier.redis else EmbeddedEngine(folder.engine, binary=settings.frontier.engine)
         waiting = _Waiting(folder.engine)
         try:
-            running = asyncio.get_running_loop().run_in_executor(None, ensure_engine, folder, embedded, waiting)
+            running = asyncio.get_running_loop().run_in_executor(
+                None, ensure_engine, folder, embedded, waiting, waiting.start
+            )
             url = embedded.url if embedded else settings.frontier.redis
             yield folder, lock, session, url, running
         except UsageError:
@@ -514,7 +516,7 @@ def _folder_of(settings: Settings, *, create: bool) -> contextlib.AbstractContex
 
 ENGINE_LOCK_TIMEOUT_S = 60.0
 LOADING_LOOK_S = 0.2
-TELL_LOADING_S = 1.0
+TELL_LOADING_S, TELL_STARTING_S = 1.0, 5.0
 
 
 class _Waiting:
@@ -533,9 +535,20 @@ class _Waiting:
             self._is_told = True
             say(f"the engine reads {size(file_bytes(self._folder))} from {self._folder}: waiting until it has")
 
+    def start(self) -> None:
+        """The same for one that runs and does not answer yet, as on a busy machine."""
+        if self.is_over:
+            raise EngineDown("the embedded engine was just starting")
+        if not self._is_told and time.monotonic() - self._began >= TELL_STARTING_S:
+            self._is_told = True
+            say("the engine was started and does not answer yet: waiting for at most a minute (is the machine busy?)")
+
 
 def ensure_engine(
-    folder: CrawlFolder, embedded: EmbeddedEngine | None, while_loading: Callable[[], None] = lambda: None
+    folder: CrawlFolder,
+    embedded: EmbeddedEngine | None,
+    while_loading: Callable[[], None] = lambda: None,
+    while_starting: Callable[[], None] = lambda: None,
 ) -> None:
     """Start the folder's embedded engine if it does not run, under its lock. Raises EngineDown and UsageError."""
     if embedded is None:
@@ -544,7 +557,7 @@ def ensure_engine(
     while True:
         try:
             with folder.exclusive("engine", timeout_s=LOADING_LOOK_S):
-                embedded.ensure(while_loading)
+                embedded.ensure(while_loading, while_starting)
                 return
         except ConflictError:
             if embedded.is_loading:  # whoever has the lock waits for it as well

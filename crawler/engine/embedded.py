@@ -6,6 +6,7 @@ left running by a kill -9 is found by its socket and adopted; there is never a s
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -22,7 +23,6 @@ from crawler import process_table
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # without an answer; a server that reads a large append-only file says so
-PIDFILE_GRACE_S = 5.0  # the server writes its pid file after it has gone into the background: late on a busy machine
 ALLOCATOR = ("libtbbmalloc.so.2", "libtbbmalloc_proxy.so.2")
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 ANSWER_TIMEOUT_S = 1.0
@@ -118,24 +118,42 @@ class EmbeddedEngine:
         names = (b"valkey", b"redis", os.fsencode(self._binary or "valkey"))
         return process_table.runs_in(pid, self.folder, names, argument=str(self.socket))
 
-    def ensure(self, while_loading: Callable[[], None] = lambda: None) -> bool:
+    def ensure(
+        self, while_loading: Callable[[], None] = lambda: None, while_starting: Callable[[], None] = lambda: None
+    ) -> bool:
         """Make sure that a server answers; True when it was started now, False when it was running.
 
-        `while_loading` is called again and again while the server reads its files; what it raises ends the waiting.
+        `while_loading` is called again and again while the server reads its files, `while_starting` while it runs and
+        does not answer yet; what they raise ends the waiting.
         Raises EngineDown (it does not start; with the last line of its log) and UsageError (no such binary).
         """
         if self._answers():
             return False
-        if self.pid() and self._comes_up(while_loading):
+        if self.pid() and self._comes_up(lambda: not self.pid(), while_loading, while_starting):
             return False
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
-        self._start()
-        if not self._comes_up(while_loading):
+        if not self._started(while_loading, while_starting):
             raise EngineDown(f"the embedded engine stopped at once: {self._last_line()} (see {self.log})")
         return True
 
-    def _start(self) -> None:
+    def _started(self, while_loading: Callable[[], None], while_starting: Callable[[], None]) -> bool:
+        """Start the server, and wait until it answers; False when it has ended.
+
+        It gets one end of a pipe, which is closed when its process is gone. Its pid file can't tell: on a busy machine
+        it comes late.
+        """
+        ours, its = os.pipe()
+        try:
+            try:
+                self._start(its)
+            finally:
+                os.close(its)
+            return self._comes_up(lambda: bool(select.select([ours], [], [], 0)[0]), while_loading, while_starting)
+        finally:
+            os.close(ours)
+
+    def _start(self, lifeline: int) -> None:
         """Start the server in the background: it must outlive this process, which then need not reap it."""
         command = [
             self._server_binary(), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
@@ -150,7 +168,8 @@ class EmbeddedEngine:
         try:
             started = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder,
-                env=os.environ | ({} if self._binary else allocator()), umask=0o077,  # its files contain secrets
+                env=os.environ | ({} if self._binary else allocator()), pass_fds=(lifeline,),
+                umask=0o077,  # its files contain secrets
             )  # fmt: skip
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
@@ -171,7 +190,9 @@ class EmbeddedEngine:
         """Does the server run, and read its files?"""
         return self._ask(b"PING").startswith(b"-LOADING")
 
-    def _comes_up(self, while_loading: Callable[[], None]) -> bool:
+    def _comes_up(
+        self, is_gone: Callable[[], bool], while_loading: Callable[[], None], while_starting: Callable[[], None]
+    ) -> bool:
         """Wait until the server answers, as long as it says that it reads its files; False when its process is gone.
         EngineDown when it runs but never answers.
         """
@@ -183,8 +204,10 @@ class EmbeddedEngine:
             if reply.startswith(b"-LOADING"):
                 began = time.monotonic()
                 while_loading()
-            if time.monotonic() - began > PIDFILE_GRACE_S and not self.pid():
+            elif is_gone():
                 return False
+            else:
+                while_starting()
             time.sleep(pause)
             pause = min(pause * 1.2, 0.1)
         raise EngineDown(f"the embedded engine does not answer after {START_TIMEOUT_S:.0f} s: see {self.log}")

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiodns
@@ -41,6 +42,8 @@ ALONE_MAX = 16  # concurrent look-ups with a socket of their own; each also need
 CNAMES_MAX = 8
 # c-ares caches all answers for their TTLs, up to an hour and without a limit, 2 KB each and more.
 FLUSH_AFTER = 1_000  # look-ups
+SYSTEM_FILE = Path("/etc/resolv.conf")  # where c-ares finds the name servers if the settings name none
+LOOK_S = 1.0  # at most so often it is looked whether that file has changed
 TTL_MAX_S = 3600.0  # answers are kept for no longer: hosts move
 _ERROR_TTL_S = 5.0  # a server that failed is queried again soon, but not for every queued URL
 _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
@@ -53,6 +56,14 @@ class LookupFailedError(Exception):
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
+
+
+def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+    """What another content has another of; None for a file that is away, as while it is replaced."""
+    with contextlib.suppress(OSError):
+        status = file.stat()
+        return status.st_mtime_ns, status.st_ino, status.st_size
+    return None
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -118,6 +129,7 @@ class CachingResolver:
         self._idle_alone: list[aiodns.DNSResolver] = []
         self._opened_alone: list[aiodns.DNSResolver] = []
         self._looked_up = 0
+        self._system, self._looked_at = _stamp_of(SYSTEM_FILE), clock()
         self.answers = 0  # of DNS servers, also that a name does not exist
 
     def cached(self, host: str) -> tuple[str, ...] | None:
@@ -296,8 +308,16 @@ class CachingResolver:
 
     def _count(self) -> None:
         self._looked_up += 1
-        if self._looked_up % FLUSH_AFTER == 0:
+        if self._looked_up % FLUSH_AFTER == 0 or self._has_changed():
             self.renew()
+
+    def _has_changed(self) -> bool:
+        """Has the system other name servers than at the last look?"""
+        now_s = self._clock()
+        if self._settings.nameservers or now_s - self._looked_at < LOOK_S:
+            return False
+        before, self._system, self._looked_at = self._system, _stamp_of(SYSTEM_FILE), now_s
+        return self._system not in (before, None)
 
     async def _look_up(self, host: str) -> _Entry:
         self._count()

@@ -2,6 +2,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +100,34 @@ async def test_no_other_cache_keeps_answers_for_ever(monkeypatch: pytest.MonkeyP
                 clock.now += 3601
                 await resolver.lookup("a.test")
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("named", [(), ("127.0.0.1:1",)])
+async def test_name_servers_of_the_system_are_read_again_when_their_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
+) -> None:
+    """Looked at once a second at most; one that is away for a moment is being replaced."""
+    file, renewed, clock = tmp_path / "resolv.conf", list[float](), Clock()
+    monkeypatch.setattr(of_names, "SYSTEM_FILE", file)
+    monkeypatch.setattr(CachingResolver, "renew", lambda self: renewed.append(clock.now))
+    file.write_text("nameserver 127.0.0.1\n")
+    resolver = CachingResolver(DnsSettings(nameservers=named), allow_private=True, clock=clock)
+
+    def look(after_s: float) -> int:
+        clock.now += after_s
+        resolver._count()
+        return len(renewed)
+
+    assert [look(1), look(1)] == [0, 0]
+    file.write_text("nameserver 127.0.0.53\n")
+    assert look(0.5) == 0
+    assert [look(0.5), look(1)] == [int(not named)] * 2
+    file.unlink()
+    assert look(1) == int(not named)
+    (tmp_path / "new").write_text("nameserver 127.0.0.54\n")
+    (tmp_path / "new").rename(file)
+    assert [look(1), look(1)] == [2 * (not named)] * 2
+    await resolver.close()
 
 
 @pytest.mark.parametrize("rule", [DnsAnswer(rcode=NXDOMAIN), DnsAnswer(), DnsAnswer(cname="loop.test")])
