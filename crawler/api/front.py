@@ -77,10 +77,10 @@ def listen(address: str, port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def listening_at(path: Path) -> Iterator[socket.socket]:
-    """A Unix socket for connections, which only our user can make; at the end its file is removed.
+    """A Unix socket for connections, which only our user can make, and the group of a folder with the setgid bit.
 
-    One that nobody listens on any more is replaced. Raises ConflictError when somebody does, UsageError when there
-    can be no socket.
+    At its end the file goes. One that nobody listens on any more is replaced. Raises ConflictError when somebody
+    listens, UsageError when there can be no socket.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -140,8 +140,12 @@ def _remove_stale(path: Path) -> None:
 
 
 def _bind(sock: socket.socket, path: Path) -> None:
-    """By the umask, not by a change afterwards: at no moment others can connect, and a folder's default ACL counts."""
-    before = os.umask(0o177)
+    """By the umask, not by a change afterwards: at no moment others can connect.
+
+    A folder with the setgid bit gives the socket its group, which is there to connect: that of a proxy.
+    """
+    has_group = path.parent.stat().st_mode & stat.S_ISGID
+    before = os.umask(0o117 if has_group else 0o177)
     try:
         sock.bind(str(path))
     finally:

@@ -333,3 +333,12 @@ def test_of_many_that_begin_at_once_one_has_the_socket(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert (sorted(results), is_reached) == ([*["ConflictError"] * 7, "listens"], True)
+
+
+def test_a_folder_with_the_setgid_bit_adds_its_group(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2750)
+    if not tmp_path.stat().st_mode & stat.S_ISGID:
+        pytest.skip("not on this file system")
+    with listening_at(tmp_path / "s"):
+        made = (tmp_path / "s").stat()
+        assert (stat.S_IMODE(made.st_mode), made.st_gid) == (0o660, tmp_path.stat().st_gid)
