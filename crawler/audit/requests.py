@@ -6,8 +6,8 @@ host in front or given next to the file.
 
 Behind the User-Agent may stand when the request began (seconds with decimals, milliseconds or microseconds since
 1970), or two numbers: nginx's $msec and $request_time (when it ended, and how long it took), Apache's %{usec}t and %D
-(when it began, and how long it took). Without them times are known to the second. Knows nothing of what is judged by
-it.
+(when it began, and how long it took). Without them times are known to the second. Other fields may follow, or stand
+there instead. Knows nothing of what is judged by it.
 """
 
 import gzip
@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,13 +32,15 @@ from crawler.worker.router import Router
 
 _COMBINED = re.compile(
     r'(?:(?P<host>\S+) )?\S+ \S+ \S+ \[(?P<time>[^\]]+)\] "(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) \S+'
-    r'(?: "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)")?(?P<numbers>(?: [\d.]+)*)\s*'
+    r'(?: "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)")?(?P<more>(?: (?:"(?:[^"\\]|\\.)*"|[^"\s]\S*))*)\s*'
 )
 _AUTHORITY = re.compile(r"(\[[0-9a-f:.]+\]|[^:/\s]+)(?::(\d+))?")
 LOOKED_AT = 10_000  # lines, for one that has the format: logs may begin with others
 PULSE = 256  # lines between two reports of progress
 _TIME = "%d/%b/%Y:%H:%M:%S %z"
 _MICROSECONDS, _MILLISECONDS = 1e14, 1e11  # since 1970: numbers above these count in such units
+_NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?", re.ASCII)
+_NEAR_S = 86_400.0  # from the time in brackets: a number that is further away means something else
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ def _from_json(fields: dict[str, Any]) -> LogLine:
 
 def _from_combined(match: re.Match[str], host: str) -> LogLine:
     _, target, *_ = match["request"].split(" ")
-    started, ended, blur_s = _times(match["time"], match["numbers"].split())
+    started, ended, blur_s = _times(match["time"], match["more"].split())
     return LogLine(
         host=match["host"] or host,
         port=0,
@@ -144,19 +146,22 @@ def _from_combined(match: re.Match[str], host: str) -> LogLine:
     )
 
 
-def _times(stamp: str, numbers: list[str]) -> tuple[float, float, float]:
-    """(start, end, resolution) in seconds."""
-    if not numbers:
-        at = datetime.strptime(stamp, _TIME).astimezone().timestamp()
-        return at, at, 1.0
-    first = float(numbers[0])
+def _times(stamp: str, more: list[str]) -> tuple[float, float, float]:
+    """(start, end, resolution) in seconds. `more`: fields behind the User-Agent; whatever else a server writes there
+    is passed over.
+    """
+    at = datetime.strptime(stamp, _TIME).astimezone().timestamp()
+    numbers = [float(text) for text in takewhile(_NUMBER.fullmatch, more[:2])]
+    first = numbers[0] if numbers else 0.0
     unit = 1e-6 if first > _MICROSECONDS else 1e-3 if first > _MILLISECONDS else 1.0
-    blur_s = 1e-3 if unit == 1.0 and "." in numbers[0] else unit
+    if abs(first * unit - at) > _NEAR_S:
+        return at, at, 1.0
+    blur_s = 1e-3 if unit == 1.0 and "." in more[0] else unit
     if len(numbers) == 1:
         return first * unit, first * unit, blur_s
     if unit == 1.0:  # nginx: when it ended, and how long it took, each to the millisecond
-        return first - float(numbers[1]), first, 2 * blur_s
-    return first * unit, first * unit + float(numbers[1]) * 1e-6, blur_s
+        return first - numbers[1], first, 2 * blur_s
+    return first * unit, first * unit + numbers[1] * 1e-6, blur_s
 
 
 def _placed(line: LogLine) -> LogLine:

@@ -213,7 +213,7 @@ A web log has JSON lines with start, end (seconds), host, target, agent and stat
 common or combined format, as nginx and Apache write it unless told otherwise; name its host
 then: --web-log docs.example=access.log. Times in whole seconds are too coarse for short
 delays, which are "not judged" then. Write the host in front, and times to the millisecond
-or finer behind the User-Agent:
+or finer behind the User-Agent; other fields may follow:
   nginx   '$http_host $remote_addr - $remote_user [$time_local] "$request" $status
            $bytes_sent "$http_referer" "$http_user_agent" $msec $request_time'
   Apache  "%{Host}i %h %l %u %t \\"%r\\" %>s %b \\"%{Referer}i\\" \\"%{User-Agent}i\\" %{usec}t %D"

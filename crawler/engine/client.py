@@ -162,6 +162,8 @@ def translate(error: Exception) -> EngineError:
     refused = any(word in text for word in REFUSED)
     if refused or isinstance(error, rex.AuthenticationError | rex.AuthorizationError):
         return EngineUnfit(f"the engine refused the login: {text.rstrip('.')}; {HOW_TO_LOG_IN}")
+    if found := re.match(r"unknown command [`'](\w+)", text):
+        return EngineUnfit(f"the engine has no command {found[1]}: it was renamed or switched off (rename-command)")
     if "DB index is out of range" in text:
         return EngineUnfit(
             "the engine has fewer databases than its URL names (DB index is out of range): name a lower one"
@@ -366,12 +368,11 @@ class Engine:
             alone = await self._servers.confirm(keys, REPLICA_PATIENCE_S)
         return [shown_server(self.url) if name == ONLY else name for name in alone]
 
-    async def _load_scripts(self) -> None:
+    async def _load_scripts(self) -> Exception | None:
+        """Why a server refuses them: no memory, or no right. The call would only say that it is not known."""
         with _translated():
             replies = await self._servers.each("FUNCTION", "LOAD", "REPLACE", self._library.text)
-        for reply in replies:
-            if isinstance(reply, Exception):  # no memory, or no right: the call would only say that it is not known
-                raise translate(reply) from None
+        return next((reply for reply in replies if isinstance(reply, Exception)), None)
 
     async def run(self, name: str, keys: tuple[str, ...], *args: Any) -> Any:
         """Run one script; raises EngineError."""
@@ -458,9 +459,9 @@ class Engine:
             unknown = [i for i, reply in enumerate(replies) if _is_unknown(reply)]
             if not unknown:
                 break
-            await self._load_scripts()
+            refusal = await self._load_scripts()
             for i, reply in zip(unknown, await self._pipeline([commands[i] for i in unknown]), strict=True):
-                replies[i] = reply
+                replies[i] = refusal if refusal is not None and _is_unknown(reply) else reply
         return self._judged(commands, replies)
 
     def _keys_of(self, call: Call) -> tuple[Any, ...]:

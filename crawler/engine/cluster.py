@@ -291,12 +291,14 @@ class Cluster:
         return replies
 
     async def each(self, *command: Any) -> list[Any]:
-        """The replies of those primaries that answer; raises the library's errors when none does."""
+        """The replies of those primaries that answer, refusals as errors; raises the library's errors when none does."""
         await self._ready()
         parts = await asyncio.gather(*(self._ask(node, [command]) for node in self._primaries))
-        replies = [reply for (reply,) in parts if not isinstance(reply, Exception)]
+        replies = [
+            reply for (reply,) in parts if not isinstance(reply, Exception) or isinstance(reply, rex.ResponseError)
+        ]
         if not replies:
-            raise parts[0][0]
+            raise said[0]
         return replies
 
     async def of_each(self, commands: Sequence[Command]) -> list[tuple[str, bool, int, list[Any]]]:

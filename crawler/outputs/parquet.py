@@ -75,8 +75,8 @@ class ParquetSink:
             for name, kind in grown(self._columns, self._records).items()
         }
         self._inexact |= {name for record in self._records for name, value in record.items() if is_inexact(value)}
-        if self._records and not columns:
-            columns["_"] = None  # a file without columns has no rows
+        if not columns:
+            columns["_"] = None  # a file without columns has no rows, and programs such as DuckDB refuse it
         columns |= {name: ColumnType.TEXT for name in self._inexact if columns[name] is ColumnType.FLOAT}
         if self._writer is not None and columns != self._columns:
             self._rewrite(columns)

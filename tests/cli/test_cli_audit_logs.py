@@ -100,6 +100,40 @@ def test_lines_without_a_host_are_of_the_host_that_is_given(text: str) -> None:
     assert parse_line(NGINX, "other.test") == parse_line(NGINX)
 
 
+BEHIND = [  # fields behind the User-Agent, when the request began and ended (s after the time in brackets), resolution
+    ("", 0, 0, 1.0),
+    (' "-"', 0, 0, 1.0),  # nginx's usual $http_x_forwarded_for
+    (' "10.0.0.9, 10.0.0.8" "say \\"hi\\""', 0, 0, 1.0),
+    (" rt=0.003 uct=- TLSv1.3", 0, 0, 1.0),
+    (" 543 0.012 [up-80] [] 10.0.0.5:80 1 0.012 200 3f2a", 0, 0, 1.0),  # an ingress: a length comes first
+    (" 0.012", 0, 0, 1.0),
+    (" -", 0, 0, 1.0),
+    (f" {AT + 0.25:.3f} 0.050", 0.2, 0.25, 2e-3),
+    (f" {AT + 0.25:.3f} 0.050 \"-\" x", 0.2, 0.25, 2e-3),
+    (f' {AT + 0.25:.3f} "-" 0.050', 0.25, 0.25, 1e-3),
+    (f" {(AT + 0.25) * 1e6:.0f} 50000 more", 0.25, 0.3, 1e-6),
+    (f" {(AT + 0.25) * 1e3:.0f}", 0.25, 0.25, 1e-3),
+    (f" {AT - 90_000:.3f}", 0, 0, 1.0),
+    (" " + "9" * 400, 0, 0, 1.0),
+    (" 1.2.3", 0, 0, 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("behind", "began", "ended", "blur_s"), BEHIND, ids=[one[0] or "none" for one in BEHIND])
+def test_fields_behind_the_agent_are_times_or_are_passed_over(
+    behind: str, began: float, ended: float, blur_s: float
+) -> None:
+    line = parse_line(f'a.test 10.0.0.1 - - {STAMP} "GET /p HTTP/1.1" 200 1 "-" "shardcrawl/1"{behind}\n')
+    assert line is not None
+    assert (line.agent, line.blur_s) == ("shardcrawl/1", blur_s)
+    assert (line.started - AT, line.ended - AT) == pytest.approx((began, ended), abs=1e-5)
+
+
+@pytest.mark.parametrize("behind", [' "', ' "x', "  x", ' "x"y'])
+def test_a_line_whose_end_is_cut_off_is_none(behind: str) -> None:
+    assert parse_line(f'a.test 10.0.0.1 - - {STAMP} "GET /p HTTP/1.1" 200 1 "-" "shardcrawl/1"{behind}') is None
+
+
 def test_a_log_without_hosts_is_known_by_its_first_line(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     for text, is_lacking in [(one, True) for one in DEFAULTS] + [(NGINX, False), ("{}", False), ("", False)]:

@@ -81,14 +81,18 @@ def test_a_connection_that_is_cut_as_a_call_is_written_to_it_is_an_engine_that_i
     [
         (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", EngineFull),
         (b"-NOPERM this user has no permissions to run the 'function|load' command\r\n", EngineUnfit),
+        (b"-ERR unknown command 'FUNCTION', with args beginning with: 'LOAD' '#!lua'\r\n", EngineUnfit),
+        (b"-READONLY You can't write against a read only replica.\r\n", EngineUnfit),
+        (b"-ERR Error registering functions: @user_function: 1: nonsense\r\n", EngineError),
     ],
 )
 async def test_an_engine_that_does_not_take_our_scripts_says_why(refusal: bytes, kind: type[EngineError]) -> None:
     said = {b"FCALL": b"-ERR Function not found\r\n", b"FUNCTION": refusal}
     honest = engine_like()
     async with serving(lambda command: said.get(command[0].upper()) or honest(command)) as url, opened(url) as engine:
-        with pytest.raises(kind):
+        with pytest.raises(kind) as refused:
             await engine.run("heartbeat", ("k",), "s", "b")
+        assert "Function not found" not in str(refused.value)
 
 
 async def test_connecting_to_a_silent_server_ends_in_time() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.engine.client import PIPELINE_MAX, Call, Engine, Gathering
 from crawler.engine.cluster import MAP_AGE_S, slot_of
-from crawler.errors import EngineDown, EngineError, EngineUnfit
+from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
 from crawler.frontier.scripts import library
 from tests.frontier.resp_server import bulk, command_from, serving
 from tests.support.patience import others_run
@@ -530,3 +530,14 @@ async def test_an_error_of_one_script_stands_in_its_place() -> None:
         fake.node_of(KEYS[1]).answers["FCALL"] = b"-ERR wrong\r\n"
         replies = await engine.run_many([Call(SCRIPT, (key,), ()) for key in KEYS])
         assert [isinstance(reply, EngineError) for reply in replies] == [False, True, False]
+
+
+async def test_a_shard_that_does_not_take_our_scripts_says_why_and_others_go_on() -> None:
+    async with opened() as (fake, engine, _):
+        fake.node_of(KEYS[1]).answers |= {
+            "FCALL": b"-ERR Function not found\r\n",
+            "FUNCTION": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+        }
+        replies = await engine.run_many([Call(SCRIPT, (key,), ()) for key in KEYS])
+        assert [isinstance(reply, EngineError) for reply in replies] == [False, True, False]
+        assert isinstance(replies[1], EngineFull)

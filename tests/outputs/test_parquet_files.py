@@ -66,6 +66,10 @@ def test_times_are_times_and_an_empty_crawl_is_a_file_with_columns(tmp_path: Pat
     assert table["at"].to_pylist() == [datetime(2024, 5, 1, 12, 0, 0, 250_000, UTC), None]
     empty = written(tmp_path / "b.parquet", [], at=ColumnType.TIME, url=ColumnType.TEXT)
     assert (empty.num_rows, empty.column_names) == (0, ["at", "url"])
+    nothing_known = written(tmp_path / "c.parquet", [])
+    assert (nothing_known.num_rows, nothing_known.column_names) == (0, ["_"]), (
+        "some programs refuse one without columns"
+    )
 
 
 def test_a_time_survives_a_draft_that_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
