@@ -291,12 +291,11 @@ class Cluster:
         return replies
 
     async def each(self, *command: Any) -> list[Any]:
-        """The replies of those primaries that answer, refusals as errors; raises the library's errors when none does."""
+        """The replies of those primaries that answer, also refusals; raises the library's errors when none does."""
         await self._ready()
         parts = await asyncio.gather(*(self._ask(node, [command]) for node in self._primaries))
-        replies = [
-            reply for (reply,) in parts if not isinstance(reply, Exception) or isinstance(reply, rex.ResponseError)
-        ]
+        said = [reply for (reply,) in parts]
+        replies = [one for one in said if not isinstance(one, Exception) or isinstance(one, rex.ResponseError)]
         if not replies:
             raise said[0]
         return replies
