@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import logging
 import os
 import runpy
 import signal
@@ -133,6 +134,14 @@ def _signals_as_before() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command keeps its log events from the root logger, where later tests look for them."""
+    before = logging.lastResort
+    yield
+    logging.getLogger("crawler").propagate, logging.lastResort = True, before
 
 
 @pytest.fixture(autouse=True)

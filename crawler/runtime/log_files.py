@@ -1,5 +1,7 @@
 """Where log events go: JSON lines to a file of the crawl folder, and optionally readable lines to a stream.
 
+Our events are those of the logger `crawler` and of those below it. The root logger belongs to the app.
+
 Events are constant dotted names plus fields (`extra`). `url_log` is apart: its messages are the lines that -v prints
 for each URL, and they go to the stream only.
 """
@@ -21,6 +23,7 @@ from crawler.rules.text import one_line, printable, printable_json
 
 url_log = logging.getLogger("crawler.urls")  # info: one line a URL, debug: what was decided about it
 
+_OURS: set[logging.Handler] = set()  # on loggers now
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -118,34 +121,50 @@ def show_urls(stream: IO[str] | None, *, decisions: bool = False) -> None:
         return
     handler = logging.StreamHandler(stream)
     handler.setFormatter(UrlLine())
-    url_log.addHandler(handler)
+    _add(url_log, handler)
     url_log.setLevel(logging.DEBUG if decisions else logging.INFO)
 
 
 def _remove_handlers(logger: logging.Logger) -> None:
-    for handler in list(logger.handlers):
+    """Those that this module made; the app may have added its own."""
+    for handler in [one for one in logger.handlers if one in _OURS]:
         logger.removeHandler(handler)
+        _OURS.discard(handler)
         handler.close()
 
 
-def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
-    """Replace the handlers of the root logger. The file is created with the first event; its lines name the node.
+def _add(logger: logging.Logger, handler: logging.Handler) -> None:
+    _OURS.add(handler)
+    logger.addHandler(handler)
 
-    A log that can't be written never stops a crawl: its events are lost.
+
+def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | None = None, node: str = "") -> None:
+    """Replace our handlers of the logger `crawler`, whose events go nowhere else. The file is created with the first
+    event; its lines name the node.
+
+    The root logger is the app's: it gets handlers and a level only if it has no handlers of its own. A log that can't
+    be written never stops a crawl: its events are lost.
     """
     logging.raiseExceptions = False
-    root = logging.getLogger()
-    _remove_handlers(root)
-    if file is not None:
-        to_file = _PrivateFile(file, encoding="utf-8", delay=True)
-        to_file.setFormatter(JsonLogHandler(node))
-        to_file.addFilter(EngineErrorsSeldom())
-        root.addHandler(to_file)
-    if stream is not None:
-        to_stream = logging.StreamHandler(stream)
-        to_stream.setFormatter(Readable())
-        to_stream.addFilter(EngineErrorsSeldom())
-        root.addHandler(to_stream)
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())
-    root.setLevel(level.upper())
+    logging.lastResort = (
+        None  # what libraries warn of belongs to no terminal; and basicConfig does nothing beside handlers
+    )
+    ours, root = logging.getLogger("crawler"), logging.getLogger()
+    ours.propagate = False
+    for name, logger in list(logging.Logger.manager.loggerDict.items()):
+        if name.partition(".")[0] == ours.name and isinstance(logger, logging.Logger):
+            logger.disabled = False  # as dictConfig of the app leaves loggers that it does not name
+    for logger in (ours, root):
+        _remove_handlers(logger)
+    for logger in (ours,) if root.handlers else (ours, root):
+        if file is not None:
+            to_file = _PrivateFile(file, encoding="utf-8", delay=True)
+            to_file.setFormatter(JsonLogHandler(node))
+            to_file.addFilter(EngineErrorsSeldom())
+            _add(logger, to_file)
+        if stream is not None:
+            to_stream = logging.StreamHandler(stream)
+            to_stream.setFormatter(Readable())
+            to_stream.addFilter(EngineErrorsSeldom())
+            _add(logger, to_stream)
+        logger.setLevel(level.upper())

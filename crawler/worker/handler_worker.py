@@ -4,7 +4,6 @@ A handler can't hold up the instance or end it there. The instance kills the pro
 """
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -59,8 +58,7 @@ def main() -> None:
     keep_freed_memory()
     stdin, stdout = _own_stdin(), _own_stdout()
     app = load_app(sys.argv[1])
-    if not logging.getLogger().handlers:  # the app may have its own
-        start_logging("warning", stream=sys.stderr)
+    start_logging("warning", stream=sys.stderr)
     with asyncio.Runner() as runner:
         guard_tasks(runner.get_loop())
         threads = Threads(1)
