@@ -16,7 +16,7 @@ CrawlerError                     has a one-line message and an exit code
 |- Stopped             (10)      a signal stopped the crawl; it can be resumed
 |- Killed              (11)      a second signal forced it
 |- OutputError         (12)      a results database is not available, or rejects them
-|- HandlersFailed      (13)      the user's own function failed on pages that were handled again
+|- HandlersFailed      (13)      the user's own function failed: on pages handled again, or on each page
 `- OutageError         (14)      our own network, or a proxy, failed for a long time
 
 InvariantError                   a rule of ours about ownership or commits is broken: no URL is blamed for it
@@ -152,7 +152,7 @@ class OutputError(CrawlerError):
 
 
 class HandlersFailed(CrawlerError):
-    """Handlers failed on pages that were handled again; these keep the items that they have."""
+    """Handlers failed on pages that were handled again, which keep their items; or one on each page of a crawl."""
 
     exit_code = 13
 

@@ -29,7 +29,7 @@ def check_app(settings: "Settings") -> None:
         app = load_app(settings.handlers.app)
     for complaint in app_complaints(settings, app):
         raise UsageError(complaint)
-    for note in _notes(settings):
+    for note in (*_notes(settings), *(_unknown_labels(app) if app else ())):
         warn(note)
 
 
@@ -107,8 +107,18 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
         app = load_app(settings.handlers.app) if settings.handlers.app else None
     except UsageError as error:
         wrong.append(str(error))
+    if app is not None:
+        wrong += _unknown_labels(app)
     of_file = [*complaints(settings), *scope.complaints(settings), *app_complaints(settings, app)]
     return settings, app, [f"{file}: {one}" if file else one for one in of_file] + wrong
+
+
+def _unknown_labels(app: "Crawler") -> Iterator[str]:
+    from crawler.handlers.used_labels import unknown_labels
+
+    known = ", ".join(sorted(app.labels)) or "none"
+    for used in unknown_labels(app):
+        yield f"{used.file}:{used.line}: no handler has the label {used.label!r} (there are: {known})"
 
 
 def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: list[str]) -> None:

@@ -32,7 +32,7 @@ exit codes:
   4   folder, node or crawl is taken      10  stopped by a signal; the same command resumes
   5   the disk is full or not writable    11  forced by a second signal; the same command resumes
                                           12  a database of -o is not available, or rejects the results
-                                          13  `rehandle`: the handler failed on pages
+                                          13  a handler failed on each of its pages; `rehandle`: on some
                                           14  your network or proxy failed for long; the same command resumes
 """
 

@@ -48,7 +48,7 @@ stored with the crawl and need not be given again; 'crawler settings' shows and 
 
 exit codes: 0 done or limit reached, 2 bad input, 3 engine, 4 folder or node taken, 5 disk,
 6 not one seed could be fetched, 10 stopped by a signal, 11 forced by a second one, 12 a
-database of -o is away
+database of -o is away, 13 a handler failed on each of its pages, 14 your network failed for long
 """
 
 

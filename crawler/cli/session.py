@@ -30,7 +30,7 @@ from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_files import AS_FOUND, ListForm, is_plain_file
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, out_of_scope_lines, read_given
-from crawler.errors import ConflictError, CrawlerError, EngineError, OutageError, Stopped, UsageError
+from crawler.errors import ConflictError, CrawlerError, EngineError, HandlersFailed, OutageError, Stopped, UsageError
 from crawler.handlers.load_app import load_app
 from crawler.handlers.run import started
 from crawler.handlers.tasks import Threads
@@ -46,6 +46,7 @@ from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, duration, out, program, say, warn
 from crawler.views.figures import DomainRows, Snapshot
+from crawler.views.handler_failures import handler_failures
 from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, Shown, View, view_for
@@ -480,6 +481,7 @@ class CrawlSession:
             raise nothing
         for line in await failed_seeds(crawl, self._plain, totals, others=bool(self._files)):
             self._warn(line)
+        failures = await handler_failures(crawl, totals)
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]
@@ -487,17 +489,10 @@ class CrawlSession:
             hints = [one_shape_text(one_shape)] if one_shape else []
             text = await summary(
                 crawl, totals, losses, new=found.fetched, seconds=seconds, why=self._why,
-                outputs=shown, notes=[*ended.notes, *hints, *await going_on(crawl)],
+                outputs=shown, failures=failures.lines, notes=[*ended.notes, *hints, *await going_on(crawl)],
             )  # fmt: skip
             out(text, stream=self._out)
-        if self._why == "evicted":
-            raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
-        if self._why == OUTAGE:
-            raise OutageError(f"{outage_text(self._settings.hosts.give_up_s)}; {self._how_to_resume()}")
-        if self._why == "signal":
-            for problem in ended.problems:
-                self._warn(str(problem))
-            raise Stopped(f"stopped; {self._how_to_resume()}")
+        self._raise_if_stopped(ended)
         if self._why in ("pages", "time") and totals.pending:
             left = counted(totals.pending, "URL is", "URLs are")
             self._say(f"{left} left: run the same command with a higher limit to continue.")
@@ -506,6 +501,18 @@ class CrawlSession:
                 self._warn(str(problem))
             raise nothing
         raise_first(ended.problems, self._warn)
+        if failures.of_all:
+            raise HandlersFailed(failures.of_all)
+
+    def _raise_if_stopped(self, ended: Ended) -> None:
+        if self._why == "evicted":
+            raise Stopped(f"this instance was evicted by an operator; {self._how_to_resume()}")
+        if self._why == OUTAGE:
+            raise OutageError(f"{outage_text(self._settings.hosts.give_up_s)}; {self._how_to_resume()}")
+        if self._why == "signal":
+            for problem in ended.problems:
+                self._warn(str(problem))
+            raise Stopped(f"stopped; {self._how_to_resume()}")
 
     def _how_to_resume(self) -> str:
         return f"the same command resumes: {program()} {shlex.join(shown_words(sys.argv[1:]))}"

@@ -36,6 +36,7 @@ LOOKED_AT = 50  # dead letters, or rows of deferred URLs, of one partition: for 
 # Totals by reason, of which the scripts keep an example (lua/_losses.lua).
 DEAD, REFUSED, DEFERRED, LOST = "dead:", "refused:", "deferred:", "lost:"
 ITEMS_INVALID = "items_invalid"
+HANDLED = "handled:"  # and the name of the handler that took a committed page
 UNCHANGED = "unchanged"
 # Of LOST; behind the first one follows a value of WARC-Truncated.
 CUT_BODY, LINKS, NOT_DECODED, OF_SITEMAP = "body:", "links", "decode_error", "sitemap"
@@ -79,6 +80,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     dead_by: Mapping[str, int] = msgspec.field(default_factory=dict)  # dead letters by reason
     deferred_by: Mapping[str, int] = msgspec.field(default_factory=dict)
     lost: Mapping[str, int] = msgspec.field(default_factory=dict)  # parts of committed pages, by reason
+    handled: Mapping[str, int] = msgspec.field(default_factory=dict)  # committed pages by the name of their handler
 
     @property
     def pending(self) -> int:
@@ -176,6 +178,7 @@ class Stats:
             fetched=sum(_by(sums, "s").values()), status=_by(sums, "s"),
             errors=_by(sums, "e:"), refused=_by(sums, REFUSED),
             dead_by=_by(sums, DEAD), deferred_by=_by(sums, DEFERRED), lost=_by(sums, LOST),
+            handled=_by(sums, HANDLED),
         )  # fmt: skip
 
     async def _examples(self, counted: Sequence[Mapping[str, int]]) -> dict[str, str]:
@@ -286,7 +289,7 @@ def _counters(flat: object) -> dict[str, int]:
 def _counter(field: bytes) -> str:
     """The name of a total; "" for other fields of the meta hash."""
     name = field.decode()
-    is_total = name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST))
+    is_total = name in TOTAL_FIELDS or name.startswith(("e:", DEAD, REFUSED, DEFERRED, LOST, HANDLED))
     return name if is_total else ""
 
 

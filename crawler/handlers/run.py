@@ -399,6 +399,7 @@ class Handled(msgspec.Struct):
     invalid_count: int = 0
     retry_s: float | None = None  # the handler wants the page again, not before: nothing of the rest counts
     dropped_count: int = 0  # by functions of `@app.item`
+    handler: str = ""  # its name
 
 
 NOTHING_HANDLED = Handled()
@@ -443,7 +444,7 @@ class _Taking:
     """Takes in what a page yields."""
 
     def __init__(self, handler: Handler, limits: Limits) -> None:
-        self.handled = Handled()
+        self.handled = Handled(handler=handler.name)
         self.count = 0
         self._bytes = 0
         self._handler = handler

@@ -44,9 +44,10 @@ async def summary(
     seconds: float,
     why: str,
     outputs: Sequence[str],
+    failures: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> str:
-    """The whole text, without a line end."""
+    """The whole text, without a line end. `failures`: of handlers."""
     stats = crawl.stats
     found, overrides = await stats.domains(await stats.top_domains(DOMAINS_SHOWN)), await crawl.operator.overrides()
     shown = [domain_view(one, None, overrides, wall_s()) for one in found]
@@ -65,7 +66,7 @@ async def summary(
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
     lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins) else []
-    lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others)]
+    lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others), *failures]
     lines += [
         f"{site}: {_not_in(crawl, site, why)}" for site, why in sorted(overrides.login_failures.items())[:SEEDS_SHOWN]
     ]

@@ -19,7 +19,17 @@ from crawler.errors import EngineDown, EngineError, InvariantError, may_be_of_co
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
-from crawler.frontier.reads import ITEMS_INVALID, LINKS, LOST, OF_SITEMAP, SCRIPTED, SEED_LED_AWAY, UNCHANGED, lost_of
+from crawler.frontier.reads import (
+    HANDLED,
+    ITEMS_INVALID,
+    LINKS,
+    LOST,
+    OF_SITEMAP,
+    SCRIPTED,
+    SEED_LED_AWAY,
+    UNCHANGED,
+    lost_of,
+)
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import (
     ITEMS_DROPPED,
@@ -544,6 +554,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
     lost[SEED_LED_AWAY] = int(outcome.leads_away)
     lost[ITEMS_DROPPED] = outcome.handled.dropped_count
     found = {"items": len(outcome.handled.items), ITEMS_INVALID: outcome.handled.invalid_count}
+    found[f"{HANDLED}{outcome.handled.handler}"] = int(bool(outcome.handled.handler))
     found[UNCHANGED] = int(outcome.original is not None)
     found |= {f"{LOST}{reason}": n for reason, n in lost.items()}
     return {name: n for name, n in found.items() if n}

@@ -127,6 +127,29 @@ def pages(item):
     assert "  items go through pages\n" in in_process(programs, "check", "shop.py", cwd=tmp_path).out
 
 
+@pytest.mark.parametrize(
+    ("body", "code", "line"),
+    [
+        ("    1 / 0", 13, "Handler product: failed on 12 pages, all that it got: 12 times ZeroDivisionError"),
+        (
+            "    page.follow('/', label='none')",
+            13,
+            "12 times ValueError: no handler has the label 'none' (there are: none)",
+        ),
+        ("    1 / (page.url[-1] != '3')", 0, "Handler product: failed on 1 of 12 pages: ZeroDivisionError"),
+    ],
+)
+def test_a_handler_that_failed_has_a_line_and_one_that_failed_on_each_page_a_code(
+    programs: Nursery, tmp_path: Path, body: str, code: int, line: str
+) -> None:
+    (tmp_path / "shop.py").write_text(APP.replace('    yield "no item"\n', f"{body}\n"))
+    with small() as site:
+        ran = in_process(programs, "crawl", site.url(HOST), "--app", "shop:app", *QUICK, cwd=tmp_path)
+    assert line in ran.out
+    assert ran.code == code, ran.err
+    assert ("handler product failed on each of its pages; mend it, then" in ran.err) is bool(code)
+
+
 def test_a_crawl_whose_app_has_no_handler_for_its_pages_says_how_to_find_out(programs: Nursery, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.replace('"*/', '"elsewhere.test/'))
     with small() as site:
@@ -179,7 +202,7 @@ def test_a_handler_that_hangs_in_its_thread_holds_up_no_end_of_the_process(progr
     with small(4) as site:
         again = ("--set", "retry.handler.attempts=1")
         ran = crawler(programs, "crawl", site.url(HOST), "--app", "shop.py", *QUICK, *again, cwd=tmp_path)
-    assert ran.code == 0, ran.err
+    assert ran.code == 13, ran.err
     assert "Given up: handler 4 (http://127.0.0.1:" in ran.out
 
 

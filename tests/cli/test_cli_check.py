@@ -214,3 +214,41 @@ def test_a_crawl_does_not_begin_with_tables_that_can_not_be_followed(
         assert said in err
         assert err.count("\n") == 1
     assert not (folder / "crawl-data").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "unknown"),
+    [
+        ("page.follow('a', label='chart')", ["chart"]),
+        ("page.follow('a', label='cart')", []),
+        ("page.follow('a', label='')", []),
+        ("page.follow('a', label=page.url)", []),
+        ("page.follow('a', label='chart' if page.url == 'cart' else 'card')", ["chart", "card"]),
+        ("page.follow('a', label='cart' if page.url else 'card')", ["card"]),
+        ("page.submit('form', label='chart')", ["chart"]),
+        ("app.request('https://a.test/', label='chart')", ["chart"]),
+        ("other(label='chart')", []),
+    ],
+)
+def test_a_label_that_no_handler_has_is_told_with_its_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], call: str, unknown: list[str]
+) -> None:
+    (folder / "shop.py").write_text(APP.replace("def cart(page):\n", f"def cart(page):\n    {call}\n"))
+    code, _, err = check(capsys, "shop.py")
+    assert code == (2 if unknown else 0)
+    line = APP.splitlines().index("async def cart(page):") + 2
+    said = [
+        f"crawler: {folder / 'shop.py'}:{line}: no handler has the label {one!r} (there are: cart)" for one in unknown
+    ]
+    assert err.splitlines() == said
+
+
+def test_labels_are_found_in_the_modules_of_the_functions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "handlers_of_shop.py").write_text("def cart(page):\n    page.follow('a', label='chart')\n")
+    (folder / "shop.py").write_text(
+        "from crawler import Crawler\nimport handlers_of_shop\n\n"
+        "app = Crawler()\napp.page(label='cart')(handlers_of_shop.cart)\n"
+    )
+    code, _, err = check(capsys, "shop.py")
+    assert code == 2
+    assert "handlers_of_shop.py:2: no handler has the label 'chart'" in err

@@ -24,7 +24,8 @@ local function book(one, quota)
   r[BYTES], r[FETCH_MS], r.has_pages = r[BYTES] + bytes, r[FETCH_MS] + one[AckItem.fetch_ms], true
   for i = AckItem.size + 1, items_of(one) - 1, 2 do
     local reason, n = one[i], one[i + 1]
-    ctx.total[reason], more[reason] = (ctx.total[reason] or 0) + n, (more[reason] or 0) + n
+    ctx.total[reason] = (ctx.total[reason] or 0) + n
+    if string.sub(reason, 1, 8) ~= 'handled:' then more[reason] = (more[reason] or 0) + n end
     Losses.of_page(reason, one[AckItem.entry])
   end
   count_seed(one[AckItem.seed], DONE, 1)
