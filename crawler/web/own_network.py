@@ -31,7 +31,8 @@ class OwnNetwork:
         self._checks: dict[Way, asyncio.Task[bool]] = {}
         self._running: set[asyncio.Task[bool]] = set()
         self._heard_before: dict[Way, int] = {}  # answers until it failed
-        self._details: dict[Way, str] = {}  # of the failures by which it was noticed
+        self._refused = frozenset[str]()  # to which the last name led that may not be connected to
+        self._details: dict[Way, str] = {}  # what is wrong, by the failures by which it was noticed
 
     def answered(self, domain: str, origin: str, *, is_name: bool, delay_ms: int) -> None:
         """A host answered a request that no proxy carried. `delay_ms`: between two requests to it."""
@@ -63,20 +64,26 @@ class OwnNetwork:
         try:
             return await self._resolver.lookup(host)
         except LookupFailedError as error:
-            ours = await self.failure(Way.NAMES, error.detail) if error.kind is FailureKind.DNS_ERROR else None
+            ours = None
+            if error.kind is FailureKind.DNS_ERROR:
+                ours = await self.failure(Way.NAMES, error.detail)
+            elif error.kind is FailureKind.ADDRESS_REFUSED:
+                self._refused = frozenset(error.refused)
+                where = f"all names lead to {', '.join(sorted(self._refused))}, as before a login to a network"
+                ours = await self.failure(Way.NAMES, error.detail, said=where)
             if ours is None:
                 raise
             self._resolver.forget(host)
             raise LookupFailedError(ours.kind, ours.detail) from None
 
-    async def failure(self, way: Way, detail: str) -> Failure | None:
+    async def failure(self, way: Way, detail: str, *, said: str = "") -> Failure | None:
         """That of our own network, if it is why a request has just failed; None if that is its host's. `detail`: how it
-        failed.
+        failed. `said`: what is wrong then.
         """
         if not self._health.is_away(way):
             if self._health.check_wait_ms(way, now_ms=_now_ms()) is None:
                 return None
-            self._details[way] = detail
+            self._details[way] = said or f"{WHAT_FAILS[way]} ({detail})"
             doubt = self._doubts.get(way)
             if doubt is None:
                 doubt = self._doubts[way] = self._begun(self._resolved(way))
@@ -157,13 +164,15 @@ class OwnNetwork:
         """The witness, if it answers."""
         witness.asked_ms, url = _now_ms(), f"{witness.origin}/"
         if way is Way.NAMES:
-            return witness if await self._resolver.answers_anew(host_of(url)) else None
+            found = await self._resolver.ask_again(host_of(url))
+            is_portal = found and self._refused.issuperset(found)  # it had another address when it answered
+            return None if found is None or is_portal else witness
         with contextlib.suppress(LookupFailedError):
             return witness if await self._reach(url) is None else None
         return None
 
     def _said(self, way: Way) -> str:
-        return f"{WHAT_FAILS[way]} ({self._details.get(way, '')})"
+        return self._details.get(way, WHAT_FAILS[way])
 
 
 def _now_ms() -> int:

@@ -11,7 +11,7 @@ import math
 import socket
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,15 @@ _NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA
 
 
 class LookupFailedError(Exception):
-    """No address to connect to; `kind` is DNS_NOT_FOUND, DNS_ERROR, ADDRESS_REFUSED or NETWORK."""
+    """No address to connect to; `kind` is DNS_NOT_FOUND, DNS_ERROR, ADDRESS_REFUSED or NETWORK. `refused`: addresses
+    that may not be connected to.
+    """
 
-    def __init__(self, kind: FailureKind, detail: str) -> None:
+    def __init__(self, kind: FailureKind, detail: str, refused: Collection[str] = ()) -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
+        self.refused = refused
 
 
 def _stamp_of(file: Path) -> tuple[int, int, int] | None:
@@ -130,7 +133,7 @@ class CachingResolver:
         self._opened_alone: list[aiodns.DNSResolver] = []
         self._looked_up = 0
         self._system, self._looked_at = _stamp_of(SYSTEM_FILE), clock()
-        self.answers = 0  # of DNS servers, also that a name does not exist
+        self.answers = 0  # of DNS servers, also that a name does not exist; not those with refused addresses alone
 
     def cached(self, host: str) -> tuple[str, ...] | None:
         """Cached addresses; None when a look-up is needed. Raises LookupFailedError for a cached failure."""
@@ -139,7 +142,7 @@ class CachingResolver:
             return None
         self._cache.move_to_end(host)
         if entry.failure is not None:
-            raise LookupFailedError(entry.failure.kind, entry.failure.detail)
+            raise LookupFailedError(entry.failure.kind, entry.failure.detail, entry.failure.refused)
         return entry.addresses
 
     async def lookup(self, host: str) -> tuple[str, ...]:
@@ -155,29 +158,28 @@ class CachingResolver:
         # Shielded: a waiter that is cancelled must not cancel the look-up of the others.
         entry = await asyncio.shield(task)
         if entry.failure is not None:
-            raise LookupFailedError(entry.failure.kind, entry.failure.detail)
+            raise LookupFailedError(entry.failure.kind, entry.failure.detail, entry.failure.refused)
         return entry.addresses
 
     def forget(self, host: str) -> None:
         """Look this name up again when it is needed next."""
         self._cache.pop(host, None)
 
-    async def answers_anew(self, host: str) -> bool:
-        """Does a DNS server answer now for this name? What is cached does not count, here or in c-ares. The system's
-        settings are read again: they may have changed since.
+    async def ask_again(self, host: str) -> list[str] | None:
+        """IPv4 addresses that a DNS server has for this name now; None: no server answers. What is cached does not
+        count, here or in c-ares. The system's settings are read again: they may have changed since.
         """
         channel = self._new_channel(self._settings.tries)
         try:
             async with asyncio.timeout(self._settings.timeout_s * self._settings.tries):
-                await channel.getaddrinfo(host, socket.AF_INET)
+                found = await channel.getaddrinfo(host, socket.AF_INET)
         except aiodns.error.DNSError as error:
-            if error.args[0] not in _NOT_FOUND:
-                return False
+            return [] if error.args[0] in _NOT_FOUND else None
         except TimeoutError:
-            return False
+            return None
         finally:
             await channel.close()
-        return True
+        return [node.addr[0].decode("ascii") for node in found.nodes]
 
     def renew(self) -> None:
         """Read the system's settings again, and drop all answers."""
@@ -329,7 +331,7 @@ class CachingResolver:
             entry = self._failed(pycares.errno.ARES_ETIMEOUT, "no answer from the DNS servers in time")
         else:
             entry = self._answered(host, result)
-        self.answers += entry.failure is None or entry.failure.kind is not FailureKind.DNS_ERROR
+        self.answers += entry.failure is None or entry.failure.kind is FailureKind.DNS_NOT_FOUND
         self._cache[host] = entry
         self._cache.move_to_end(host)
         while len(self._cache) > self._settings.cache_size:
@@ -349,7 +351,7 @@ class CachingResolver:
             return _Entry((), LookupFailedError(FailureKind.DNS_NOT_FOUND, f"{host} has no address"), expires_at)
         if not allowed:
             refused = refused_text(*addresses[:ADDRESSES_MAX])
-            return _Entry((), LookupFailedError(FailureKind.ADDRESS_REFUSED, refused), expires_at)
+            return _Entry((), LookupFailedError(FailureKind.ADDRESS_REFUSED, refused, addresses), expires_at)
         return _Entry(_in_turns(allowed), None, expires_at)
 
     def _failed(self, code: int, detail: str) -> _Entry:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from crawler.model import FailureKind
 from crawler.rules import outage
 from crawler.settings import load
+from crawler.web import fetcher as fetcher_module
+from crawler.web import resolver as resolver_module
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer
@@ -121,6 +123,75 @@ async def test_whose_fault_it_is_that_a_name_can_not_be_resolved(case: str, net:
     assert (net.fetcher.own_wait_ms(net.url("other.test")) > 0) == (kind is OURS), "names that are not known wait"
     for name in known:
         assert net.fetcher.own_wait_ms(net.url(name)) == 0, "a name that is known needs no DNS server"
+
+
+PORTAL, OTHER = "10.0.0.1", "10.0.0.2"
+REFUSED_KIND = FailureKind.ADDRESS_REFUSED
+# As above, of a resolver whose network wants a login first: it sends every name to one address of its own.
+PORTALS: dict[str, tuple[dict[str, Sequence[str]], tuple[str, ...], FailureKind | None]] = {
+    "every name": ({"*": [PORTAL]}, KNOWN, OURS),
+    "every name, with two addresses": ({"*": [PORTAL, "fd00::1"]}, KNOWN, OURS),
+    "every name, and two known": ({"*": [PORTAL]}, KNOWN[:2], REFUSED_KIND),
+    "every name, and none known: at the very start": ({"*": [PORTAL]}, (), REFUSED_KIND),
+    "this name alone": ({"new.test": [PORTAL], "*": HERE}, KNOWN, REFUSED_KIND),
+    "all but one of those known": ({"*": [PORTAL], "b.test": HERE}, KNOWN, REFUSED_KIND),
+    "each name another address": (
+        {"*": [PORTAL], "a.test": [OTHER], "b.test": ["10.0.0.3"], "c.test": ["10.0.0.4"]}, KNOWN, REFUSED_KIND,
+    ),
+    "one known name another private address": ({"*": [PORTAL], "a.test": [OTHER]}, KNOWN, REFUSED_KIND),
+    "no other name exists": ({"new.test": [PORTAL]}, KNOWN, REFUSED_KIND),
+    "a public address for every name: a search page": ({"*": HERE}, KNOWN, None),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def guarded(net: Net, monkeypatch: pytest.MonkeyPatch) -> Net:
+    """The servers are at a public address, as far as the guard knows."""
+    for module in (resolver_module, fetcher_module):
+        monkeypatch.setattr(module, "is_public", lambda address: address in HERE)
+    net.fetcher._resolver._allow_private = False
+    return net
+
+
+@pytest.mark.parametrize("case", PORTALS)
+async def test_whose_fault_it_is_that_a_name_leads_to_a_private_address(case: str, guarded: Net) -> None:
+    table, known, kind = PORTALS[case]
+    await guarded.fetched(*known)
+    guarded.dns.table = {name: DnsAnswer(addresses=addresses) for name, addresses in table.items()}
+    assert await guarded.kind_of("new.test") is kind
+    trouble = guarded.fetcher.network.trouble
+    assert trouble.startswith("all names lead to 10.0.0.1") == (kind is OURS), trouble
+    assert bool(trouble) == (kind is OURS)
+    assert [await guarded.kind_of(name) for name in ("other.test", "new.test")] == [
+        FailureKind.DNS_NOT_FOUND if "no other" in case else kind if "this name" not in case else None, kind,
+    ]  # fmt: skip
+
+
+async def test_after_the_login_names_lead_where_they_did(guarded: Net) -> None:
+    await guarded.fetched(*KNOWN)
+    before, guarded.dns.table = guarded.dns.table, {"*": DnsAnswer(addresses=[PORTAL])}
+    assert await guarded.kind_of("new.test") is OURS
+    await asyncio.sleep(0)
+    guarded.fetcher.network.look()
+    assert guarded.fetcher.network.is_away, "the answers with its address end nothing"
+    guarded.dns.table = before
+    await guarded.back()
+    assert await guarded.kind_of("new.test") is None
+
+
+async def test_a_resolver_that_is_silent_first_and_a_portal_then_is_one_outage(guarded: Net) -> None:
+    await guarded.fetched(*KNOWN)
+    before, guarded.dns.table = guarded.dns.table, {"*": BROKEN}
+    kinds = [await guarded.kind_of("new.test")]
+    guarded.dns.table = {"*": DnsAnswer(addresses=[PORTAL])}
+    for _ in range(20):
+        guarded.fetcher.network.look()
+        await asyncio.sleep(0.02)
+        kinds.append(await guarded.kind_of("new.test"))
+    assert set(kinds) == {OURS}
+    guarded.dns.table = before
+    await guarded.back()
+    assert await guarded.kind_of("new.test") is None
 
 
 async def test_names_are_looked_up_again_once_a_server_answers(net: Net) -> None:
