@@ -15,6 +15,8 @@ from crawler.rules.urls import host_of
 from crawler.web.resolver import CachingResolver, LookupFailedError
 
 FIRST_S = 1.0  # until the other witnesses are asked, too
+PANEL = {Way.NAMES: 3, Way.HOSTS: 1}  # who is asked first; a DNS server may answer now and then, a line does not
+LATELY_MS = 60_000  # a server that answered now and then, or not at all, may do so for this long
 WHAT_FAILS = {Way.NAMES: "no DNS server answers", Way.HOSTS: "no host answers"}
 
 
@@ -31,6 +33,8 @@ class OwnNetwork:
         self._checks: dict[Way, asyncio.Task[bool]] = {}
         self._running: set[asyncio.Task[bool]] = set()
         self._heard_before: dict[Way, int] = {}  # answers until it failed
+        self._away_ms: dict[Way, int] = {}  # when it was last found not to work
+        self._flapped_ms: int | None = None  # when the DNS servers were last seen to answer now and then
         self._refused = frozenset[str]()  # to which the last name led that may not be connected to
         self._details: dict[Way, str] = {}  # what is wrong, by the failures by which it was noticed
 
@@ -71,6 +75,9 @@ class OwnNetwork:
                 self._refused = frozenset(error.refused)
                 where = f"all names lead to {', '.join(sorted(self._refused))}, as before a login to a network"
                 ours = await self.failure(Way.NAMES, error.detail, said=where)
+            if ours is None and self._was_away_lately(Way.NAMES):  # it may have come back since this name failed
+                self._resolver.forget(host)
+                return await self._resolver.lookup(host)
             if ours is None:
                 raise
             self._resolver.forget(host)
@@ -93,7 +100,7 @@ class OwnNetwork:
 
     async def _resolved(self, way: Way) -> bool:
         """Is anybody answered from now on? Who fails before witnesses are asked waits for the same."""
-        heard = self._answers(way)
+        heard = self._heard_of(way)
         self._heard_again.clear()
         if (before := self._checks.get(way)) is not None:  # it may have had its answer earlier
             await asyncio.wait([before])
@@ -101,8 +108,10 @@ class OwnNetwork:
             async with asyncio.timeout((self._health.check_wait_ms(way, now_ms=_now_ms()) or 0) / 1000):
                 await self._heard_again.wait()
         del self._doubts[way]
-        if self._health.is_away(way) or self._answers(way) > heard:
-            return not self._health.is_away(way)
+        if self._health.is_away(way):
+            return False
+        if way is Way.HOSTS and self._is_proven(way, heard):
+            return True
         witnesses = self._health.to_check(way, now_ms=_now_ms())
         return await self._begin(way, witnesses) if witnesses else True
 
@@ -136,29 +145,68 @@ class OwnNetwork:
         check.add_done_callback(lambda _: self._checks.pop(way))
         return check
 
+    def _was_away_lately(self, way: Way) -> bool:
+        return way in self._away_ms and _now_ms() - self._away_ms[way] <= LATELY_MS
+
+    def _heard_of(self, way: Way) -> tuple[int, int]:
+        """Answers, and look-ups without one."""
+        return self._answers(way), self._resolver.unanswered if way is Way.NAMES else 0
+
+    def _is_proven(self, way: Way, before: tuple[int, int]) -> bool:
+        """Was there an answer since there were so many? One is not enough among many look-ups that had none."""
+        answers, unanswered = (now - then for now, then in zip(self._heard_of(way), before, strict=True))
+        return answers > 2 * unanswered
+
     async def _check(self, way: Way, witnesses: Sequence[Witness]) -> bool:
-        """Does anybody answer? The first witness is asked alone for a while, as one is enough where all is well."""
-        heard, was_away = self._answers(way), self._health.is_away(way)
-        asked = [asyncio.ensure_future(self._ask(way, witnesses[0]))]
+        """Does anybody answer? The first of them are asked alone for a while, enough where all is well."""
+        heard, was_away = self._heard_of(way), self._health.is_away(way)
+        panel = PANEL[way]
+        asked = [asyncio.ensure_future(self._ask(way, one)) for one in witnesses[:panel]]
         try:
-            await asyncio.wait(asked, timeout=FIRST_S)
-            answered = asked[0].result() if asked[0].done() else None
+            done, late = await asyncio.wait(asked, timeout=FIRST_S)
+            found = [task.result() for task in done]
+            answered = found[0] if not late and all(found) else None
             if answered is None:
-                asked += [asyncio.ensure_future(self._ask(way, one)) for one in witnesses[1:]]
-                for one in asyncio.as_completed(asked):
-                    if (answered := await one) is not None:
-                        break
+                asked += [asyncio.ensure_future(self._ask(way, one)) for one in witnesses[panel:]]
+                answered = await (self._any(asked) if way is Way.HOSTS else self._steady(witnesses, asked))
         finally:
             for task in asked:
                 task.cancel()
-        if answered is None and self._answers(way) > heard:
+        if answered is None and self._is_proven(way, heard):
             return True
         self._health.checked(way, answered=answered, now_ms=_now_ms())
+        if answered is None:
+            self._away_ms[way] = _now_ms()
         if answered is None and not was_away:
             self._heard_before[way] = self._answers(way)
         if was_away and answered is not None and way is Way.NAMES:
             self._resolver.renew()
         return answered is not None
+
+    async def _any(self, asked: Sequence[asyncio.Future[Witness | None]]) -> Witness | None:
+        """The first that answers."""
+        for one in asyncio.as_completed(asked):
+            if (answered := await one) is not None:
+                return answered
+        return None
+
+    async def _steady(
+        self, witnesses: Sequence[Witness], asked: Sequence[asyncio.Future[Witness | None]]
+    ) -> Witness | None:
+        """One that answers, of DNS servers that answer the same names again. Many names without an answer that then
+        have one, or had one, tell of servers that answer now and then.
+        """
+        first = await asyncio.gather(*asked)
+        answered = next((one for one in first if one is not None), None)
+        if answered is None or 3 * first.count(None) <= len(first):
+            return answered
+        if self._flapped_ms is None or _now_ms() - self._flapped_ms > LATELY_MS:
+            again = await asyncio.gather(*(self._ask(Way.NAMES, one) for one in witnesses))
+            if again == first:
+                return answered
+        self._flapped_ms = _now_ms()
+        self._details[Way.NAMES] = "the DNS servers answer only now and then"
+        return None
 
     async def _ask(self, way: Way, witness: Witness) -> Witness | None:
         """The witness, if it answers."""

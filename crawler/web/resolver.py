@@ -133,6 +133,7 @@ class CachingResolver:
         self._opened_alone: list[aiodns.DNSResolver] = []
         self._looked_up = 0
         self._system, self._looked_at = _stamp_of(SYSTEM_FILE), clock()
+        self.unanswered = 0  # look-ups
         self.answers = 0  # of DNS servers, also that a name does not exist; not those with refused addresses alone
 
     def cached(self, host: str) -> tuple[str, ...] | None:
@@ -331,7 +332,9 @@ class CachingResolver:
             entry = self._failed(pycares.errno.ARES_ETIMEOUT, "no answer from the DNS servers in time")
         else:
             entry = self._answered(host, result)
-        self.answers += entry.failure is None or entry.failure.kind is FailureKind.DNS_NOT_FOUND
+        is_answer = entry.failure is None or entry.failure.kind is FailureKind.DNS_NOT_FOUND
+        self.answers += is_answer
+        self.unanswered += not is_answer
         self._cache[host] = entry
         self._cache.move_to_end(host)
         while len(self._cache) > self._settings.cache_size:

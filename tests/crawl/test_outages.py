@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -309,3 +311,121 @@ async def test_who_dies_in_three_domains_before_anybody_else_was_asked_stops_nob
         assert done.instances[0].stopped_because == "finished"
         assert sum("evil" not in entry.url for entry in done.entries) == count * PAGES
         assert 0 < sum((await dead_in(settings)).values()) <= len(seeds)
+
+
+@pytest.mark.slow(seconds=30)
+async def test_a_resolver_that_flaps_costs_no_attempt(tmp_path: Path) -> None:
+    """It answers one in ten look-ups, of names that answered before and of new ones. Three attempts, as by default."""
+    async with world() as of:
+        luck = random.Random(7)
+        settings = settings_for(
+            tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=8, retry__dns_error__attempts=3
+        )
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            await until(lambda: instances[0].counters.committed >= 20)
+            answered = of.dns.answer_for
+
+            def flapping(name: str) -> DnsAnswer:
+                return answered(name) if luck.random() < 0.1 else BROKEN["*"]
+
+            of.dns.answer_for = flapping  # type: ignore[method-assign]
+            await until(lambda: len(of.dns.queries) > 600 or instances[0].counters.is_stopping)
+            of.dns.answer_for = answered  # type: ignore[method-assign]
+
+        done = await crawl(settings, of.seeds(0, 60), meanwhile=meanwhile)
+        assert await dead_in(settings) == {}
+        assert done.instances[0].counters.errors == 0
+        assert len(done.entries) == 60 * PAGES
+
+
+@pytest.mark.slow(seconds=10)
+async def test_a_resolver_that_comes_and_goes_costs_no_attempt(tmp_path: Path) -> None:
+    """Each time it is away as long as it takes to notice that, and there until some pages came."""
+    async with world() as of:
+        settings = settings_for(tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=4)
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            counters = instances[0].counters
+            for _ in range(4):
+                goal = counters.committed + 8
+                await until(lambda: counters.committed >= goal)  # noqa: B023 - awaited in this turn
+                await names_fail(of)
+                await until(lambda: counters.waits_for == "network")
+                await names_work(of)
+
+        done = await crawl(settings, of.seeds(0, 40), meanwhile=meanwhile)
+        assert await dead_in(settings) == {}
+        assert done.instances[0].counters.errors == 0
+        assert len(done.entries) == 40 * PAGES
+
+
+@pytest.mark.slow(seconds=6)
+@pytest.mark.parametrize("way", ["resolver", "uplink"])
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "for long"])
+async def test_who_takes_over_during_an_outage_charges_nobody(way: str, ends: bool, tmp_path: Path) -> None:
+    """One of two leaves while nothing works; the other gets its sites, and all that was set aside there."""
+    fails, works = WAYS[way]
+    async with world() as of:
+        settings = settings_for(
+            tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=4, hosts__give_up_s=3600.0 if ends else 2.0,
+        )  # fmt: skip
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            first, second = instances
+            await until(lambda: min(one.counters.committed for one in instances) >= 8)  # each has its witnesses
+            await fails(of)
+            await until(lambda: all(one.counters.waits_for == "network" for one in instances))
+            first.stop()
+            await until(lambda: len(second.work.held) == 64 or second.stopped_because)
+            if ends:
+                await works(of)
+
+        done = await crawl(settings, of.seeds(0, 40), instances=2, meanwhile=meanwhile)
+        assert done.errors == []
+        assert await dead_in(settings) == {}
+        assert sum(one.counters.errors for one in done.instances) == 0
+        if not ends:
+            assert done.instances[1].stopped_because == OUTAGE
+            await works(of)
+            done = await crawl(settings, [])
+            assert await dead_in(settings) == {}
+        assert done.twice == []
+        assert len(done.entries) == 40 * PAGES
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "for long"])
+async def test_a_clock_that_jumps_during_an_outage_changes_nothing(
+    jump_s: float, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour less a bit is what an outage may take here: a jump is not time that passed, and stops no time."""
+    real, jumped = time.time, 0.0
+    monkeypatch.setattr(time, "time", lambda: real() + jumped)
+    async with world() as of:
+        settings = settings_for(
+            tmp_path, of, politeness__delay_s=0.05, fetch__concurrency=2, hosts__give_up_s=3500.0 if ends else 0.5
+        )
+
+        async def meanwhile(instances: list[Instance]) -> None:
+            nonlocal jumped
+            counters = instances[0].counters
+            await until(lambda: counters.committed >= 6)
+            await all_fails(of)
+            await until(lambda: counters.waits_for == "network")
+            jumped = jump_s
+            if ends:
+                await asyncio.sleep(0.3)
+                assert not instances[0].stopped_because
+                await all_works(of)
+
+        done = await crawl(settings, of.seeds(0, 10), meanwhile=meanwhile)
+        assert await dead_in(settings) == {}
+        assert done.instances[0].counters.errors == 0
+        assert done.instances[0].stopped_because == ("finished" if ends else OUTAGE)
+        if not ends:
+            await all_works(of)
+            done = await crawl(settings, [])
+            assert await dead_in(settings) == {}
+        assert done.twice == []
+        assert len(done.entries) == 10 * PAGES

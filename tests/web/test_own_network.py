@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from crawler.settings import load
 from crawler.web import fetcher as fetcher_module
 from crawler.web import resolver as resolver_module
 from crawler.web.fetcher import Fetcher
-from crawler.web.resolver import CachingResolver
+from crawler.web.resolver import CachingResolver, LookupFailedError
 from tests.support.dns_server import NXDOMAIN, REFUSED, SERVFAIL, DnsAnswer, DnsServer
 from tests.support.hostile_server import HostileServer
 
@@ -192,6 +193,51 @@ async def test_a_resolver_that_is_silent_first_and_a_portal_then_is_one_outage(g
     guarded.dns.table = before
     await guarded.back()
     assert await guarded.kind_of("new.test") is None
+
+
+# Of sixteen that answered before, who fails when they are asked, and when these are asked again: is it ours?
+FLAPS: dict[str, tuple[int, int, FailureKind]] = {
+    "most fail, then others": (14, 3, OURS),
+    "most fail, then all answer": (14, 0, OURS),
+    "the same fail again": (14, 14, THEIRS),
+    "few fail, then none": (5, 0, THEIRS),
+}
+
+
+@pytest.mark.parametrize("case", FLAPS)
+async def test_servers_that_answer_now_and_then_are_at_fault_and_names_that_never_do_are(case: str, net: Net) -> None:
+    failing, again, kind = FLAPS[case]
+    names = [f"w{number}.test" for number in range(16)]
+    net.dns.table = {"*": DnsAnswer(addresses=HERE)}
+    await net.fetched(*names)
+    asked = Counter[str]()
+
+    def answer(name: str) -> DnsAnswer:
+        asked[name] += 1
+        fails = name == "new.test" or len(asked) <= (failing + 1 if asked[name] == 1 else 0)
+        fails = fails or (asked[name] > 1 and list(asked).index(name) <= again)
+        return BROKEN if fails else DnsAnswer(addresses=HERE)
+
+    net.dns.answer_for = answer  # type: ignore[method-assign]
+    assert await net.kind_of("new.test") is kind
+    assert bool(net.fetcher.network.trouble) == (kind is OURS)
+
+
+async def test_a_name_that_failed_just_before_the_end_of_an_outage_is_looked_up_again(net: Net) -> None:
+    await net.fetched(*KNOWN)
+    before, net.dns.table = net.dns.table, {"*": BROKEN}
+    assert await net.kind_of("new.test") is OURS
+    resolver, raised = net.fetcher._resolver, LookupFailedError(THEIRS, "it failed when none answered")
+    net.dns.table = before
+    await net.back()
+    lookup = resolver.lookup
+
+    async def late(host: str) -> tuple[str, ...]:
+        resolver.lookup = lookup  # type: ignore[method-assign]
+        raise raised
+
+    resolver.lookup = late  # type: ignore[method-assign]
+    assert await net.kind_of("new.test") is None
 
 
 async def test_names_are_looked_up_again_once_a_server_answers(net: Net) -> None:
