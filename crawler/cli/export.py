@@ -15,7 +15,7 @@ from crawler.archive.index_reader import MissingFile, unchecked_text
 from crawler.cli.check import check_app
 from crawler.cli.crawl_options import log_to_folder
 from crawler.cli.event_loop import run_async
-from crawler.cli.options import actor, settings_of
+from crawler.cli.options import actor, settings_of, with_logins
 from crawler.content.coding import inflate
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import app_name, permitted
@@ -64,7 +64,8 @@ def run_export(arguments: argparse.Namespace) -> int:
     table = (ITEMS if arguments.items else PAGES).name
     targets = targets_of(arguments.output or [STDOUT], csv_safe=arguments.csv_safe, table=table)
     _check_content(arguments)
-    folder = open_existing(settings_of(arguments, in_folder=True).archive.dir)
+    settings = settings_of(arguments, in_folder=True)
+    folder = open_existing((with_logins(settings) if arguments.links else settings).archive.dir)
     if sys.stdout.isatty() and STDOUT not in (arguments.output or [STDOUT]):
         say(f"Exporting {folder.root} ...")
     of_part = _part_of(folder, arguments.of_partitions) if arguments.of_partitions is not None else None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from crawler.archive.folder import CrawlFolder, open_existing, open_or_create
 from crawler.cli.crawl_options import KEYS, log_to_folder
 from crawler.cli.event_loop import run_async
-from crawler.cli.options import actor, settings_of
+from crawler.cli.options import actor, settings_of, with_logins
 from crawler.cli.seed import Intake, given_batches
 from crawler.crawl.opening import Entrance, OpenCrawl, admit_rebuild, holding, make_router, make_seeder, open_crawl
 from crawler.crawl.url_files import ListForm
@@ -110,7 +110,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     if (arguments.of_partitions or arguments.sample) and (targets or arguments.web_log):
         given = "--web-log" if arguments.web_log else "-o"
         raise UsageError(f"{given} needs the whole crawl: leave --partitions and --sample out")
-    report = run_async(_audit(arguments, settings_of(arguments, KEYS, in_folder=True), folders[1:], targets))
+    report = run_async(
+        _audit(arguments, with_logins(settings_of(arguments, KEYS, in_folder=True)), folders[1:], targets)
+    )
     if arguments.json:
         out_json(report_json(report))
     else:
@@ -237,7 +239,8 @@ def run_rebuild(arguments: argparse.Namespace) -> int:
     form = form_of(arguments)
     folders = arguments.dir or []
     arguments.dir = folders[0] if folders else None
-    return run_async(_rebuild(arguments, settings_of(arguments, in_folder=True), folders[1:], plain, files, form))
+    settings = with_logins(settings_of(arguments, in_folder=True))
+    return run_async(_rebuild(arguments, settings, folders[1:], plain, files, form))
 
 
 async def _rebuild(

@@ -281,6 +281,16 @@ def _learn_secrets(settings: "Settings") -> None:
             learn_login(site.login.user, os.environ.get(site.login.password_env, ""))
 
 
+def with_logins(settings: "Settings") -> "Settings":
+    """The settings of a command that reads links of archived pages: without the passwords of logins it could not tell
+    which of these were left out, and would show or store them. Raises UsageError.
+    """
+    for number, site in enumerate(settings.sites):
+        if site.login is not None and not os.environ.get(site.login.password_env):
+            raise UsageError(f"sites[{number}].login: the environment has no variable {site.login.password_env}")
+    return settings
+
+
 def _secrets_of(settings: "Settings") -> Iterator[str]:
     """What no message, log or crash report may show."""
     from crawler.settings.load import fixed_cookies

@@ -137,3 +137,33 @@ def test_a_json_answer_has_no_hash_key_and_no_password(tmp_path: Path, capsys: C
 
 def test_the_tests_ask_the_program_itself() -> None:
     assert main_module.main is main
+
+
+@pytest.mark.parametrize("password", [None, "", SECRET])
+@pytest.mark.parametrize(
+    ("command", "reads_links"),
+    [
+        (("audit",), True),
+        (("rebuild",), True),
+        (("export", "--links"), True),
+        (("export",), False),
+        (("stats",), False),
+    ],
+)
+def test_who_reads_links_wants_the_passwords_that_are_left_out_of_them(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], reads_links: bool,
+    password: str | None,
+) -> None:  # fmt: skip
+    """Without them a link with the password in it would be named as lost, exported, or stored."""
+    config = tmp_path / "crawler.toml"
+    config.write_text(
+        '[[sites]]\nmatch = "club.test"\n'
+        'login = {url = "https://club.test/in", user = "me", password_env = "CLUB_PASSWORD"}\n'
+    )
+    monkeypatch.delenv("CLUB_PASSWORD", raising=False)
+    if password is not None:
+        monkeypatch.setenv("CLUB_PASSWORD", password)
+    code = main([*command, "--config", str(config), "--dir", str(tmp_path / "none")])
+    wanted = "crawler: sites[0].login: the environment has no variable CLUB_PASSWORD\n"
+    assert (said(capsys) == wanted) == (reads_links and not password)
+    assert code == 2
