@@ -6,7 +6,6 @@ left running by a kill -9 is found by its socket and adopted; there is never a s
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import struct
@@ -23,6 +22,7 @@ from crawler import process_table
 from crawler.errors import EngineDown, EngineUnfit, UsageError
 
 START_TIMEOUT_S = 60.0  # without an answer; a server that reads a large append-only file says so
+START_LOOK_S = 0.5  # between two looks whether its program has gone into the background
 ALLOCATOR = ("libtbbmalloc.so.2", "libtbbmalloc_proxy.so.2")
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 ANSWER_TIMEOUT_S = 1.0
@@ -146,14 +146,15 @@ class EmbeddedEngine:
         ours, its = os.pipe()
         try:
             try:
-                self._start(its)
+                self._start(its, while_starting)
             finally:
                 os.close(its)
-            return self._comes_up(lambda: bool(select.select([ours], [], [], 0)[0]), while_loading, while_starting)
+            os.set_blocking(ours, False)
+            return self._comes_up(lambda: _is_closed(ours), while_loading, while_starting)
         finally:
             os.close(ours)
 
-    def _start(self, lifeline: int) -> None:
+    def _start(self, lifeline: int, while_starting: Callable[[], None]) -> None:
         """Start the server in the background: it must outlive this process, which then need not reap it."""
         command = [
             self._server_binary(), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700",
@@ -166,15 +167,16 @@ class EmbeddedEngine:
             "--set-max-intset-entries", "512", "--daemonize", "yes", "--logfile", str(self.log), "--loglevel", "notice",
         ]  # fmt: skip
         try:
-            started = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=self.folder,
+            starting = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder,
                 env=os.environ | ({} if self._binary else allocator()), pass_fds=(lifeline,),
                 umask=0o077,  # its files contain secrets
             )  # fmt: skip
         except OSError as error:
             raise UsageError(f"can't start the engine {command[0]}: {error.strerror}") from None
-        if started.returncode:
-            lines = (started.stdout + started.stderr).decode(errors="replace").strip().splitlines() or ["no output"]
+        output = _output_of(starting, while_starting)
+        if starting.returncode:
+            lines = output.decode(errors="replace").strip().splitlines() or ["no output"]
             raise EngineDown(f"the embedded engine does not start: {lines[-1]}")
 
     def _server_binary(self) -> str:
@@ -250,6 +252,31 @@ class EmbeddedEngine:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         (self.folder / "engine.pid").unlink(missing_ok=True)
+
+
+def _output_of(starting: subprocess.Popen[bytes], while_starting: Callable[[], None]) -> bytes:
+    """What the program prints until it has gone into the background. EngineDown when it never does."""
+    began = time.monotonic()
+    with starting:
+        while True:
+            try:
+                return starting.communicate(timeout=START_LOOK_S)[0]
+            except subprocess.TimeoutExpired:
+                try:
+                    while_starting()
+                    if time.monotonic() - began > START_TIMEOUT_S:
+                        raise EngineDown(f"the embedded engine does not start within {START_TIMEOUT_S:.0f} s")
+                except BaseException:
+                    starting.kill()
+                    raise
+
+
+def _is_closed(pipe: int) -> bool:
+    """Has nobody the other end of a pipe any more, into which nothing is written?"""
+    try:
+        return os.read(pipe, 1) == b""
+    except BlockingIOError:
+        return False
 
 
 def _short_name(text: str) -> str:

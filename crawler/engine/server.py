@@ -97,6 +97,9 @@ class FilePassword(CredentialProvider):
         learn((password,))
         return (self._login.user, password) if self._login.user else (password,)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()
+
 
 def password_in(file: str) -> str:
     """The password in a file, without the end of its line. Raises PasswordFileError."""

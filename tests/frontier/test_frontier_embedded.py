@@ -245,3 +245,22 @@ def test_a_server_that_lives_is_waited_for_and_one_that_is_gone_is_not(
 def test_a_program_that_ends_at_once_is_told_at_once(folder: Path) -> None:
     with pytest.raises(EngineDown, match="the embedded engine stopped at once"):
         EmbeddedEngine(folder, binary="true").ensure()
+
+
+def test_a_program_that_is_slow_to_start_is_waited_for_and_one_that_never_does_is_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+    script = folder / "slow"
+    script.write_text(f'#!/bin/sh\nsleep $DELAY\nexec {module.packaged_binary()} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(module, "START_LOOK_S", 0.01)
+    monkeypatch.setenv("DELAY", "0.2")
+    embedded = EmbeddedEngine(folder, binary=str(script))
+    assert embedded.ensure(while_starting=lambda: told.append("starting"))
+    assert told
+    embedded.stop()
+    monkeypatch.setattr(module, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setenv("DELAY", "600")
+    with pytest.raises(EngineDown, match="does not start within"):
+        embedded.ensure()

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import crawler
-from crawler.engine.client import Engine
+from crawler.engine.client import Call, Engine
 from crawler.errors import EngineUnfit
 from crawler.frontier.rights import OF_CLUSTERS, WANTED, acl_line, commands, missing_rights
 from crawler.frontier.scripts import library
+from tests.support.cluster import Cluster
 from tests.support.engine import Engine as Server
 from tests.support.engine import running_engine
 from tests.support.patience import PATIENCE_S
@@ -108,3 +109,30 @@ async def test_a_script_without_a_right_says_in_one_line_which(server: Server, r
         await restricted.run("locate", ("{news:1}:m",), "0", "0" * 32, "1", "a.test")
     assert f"'{lost}'" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.cluster
+async def test_the_same_rights_are_enough_on_a_cluster(cluster: Cluster) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for node in cluster.nodes:
+            node.ask(*acl_line("ann", "news").split())
+            stack.callback(node.ask, "ACL", "DELUSER", "ann")
+
+        def opened(url: str) -> Engine:
+            engine = Engine(url, library(), call_timeout_s=PATIENCE_S)
+            stack.push_async_callback(engine.close)
+            return engine
+
+        engine = opened(cluster.url.replace("://", "://ann:PASSWORD@"))
+        assert (await engine.connect()).is_clustered
+        assert await missing_rights(engine, "news") == []
+        calls = [Call("locate", (f"{{news:{n}}}:m",), ("0", "0" * 32, "1", "a.test")) for n in range(16)]
+        assert len(await engine.run_all(calls)) == len(calls)
+        assert len(await engine.shards()) == 3
+        for node in cluster.nodes:
+            assert [entry for entry in node.ask("ACL", "LOG") if "ann" in str(entry)] == []
+        first = cluster.nodes[0]
+        first.ask("ACL", "SETUSER", "ann", "-cluster|slots")
+        with pytest.raises(EngineUnfit, match=r"lacks a right .*'cluster\|slots'"):
+            await opened(f"redis+cluster://ann:PASSWORD@127.0.0.1:{first.port}").connect()
+        first.ask("ACL", "LOG", "RESET")
