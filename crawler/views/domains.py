@@ -166,7 +166,7 @@ def with_facts(detail: DomainDetail) -> DomainDetail:
         *([("last error", f"{d.last_error} at {moment(d.last_error_at)}")] if d.last_error else []),
         ("dead letters", number(d.dead)),
         ("refused", f"{number(sum(d.refused.values()))}{in_brackets(named(d.refused))}"),
-        *(("robots.txt", _robots_text(one)) for one in detail.robots),
+        *robots_facts(detail.robots),
         *([("logins", number(d.logins))] if d.logins else []),
         *([("ends sessions", ", ".join(d.ends_sessions))] if d.ends_sessions else []),
         ("delay", f"{delay} (by an operator)" if detail.ordered_delay_ms is not None else delay),
@@ -183,13 +183,44 @@ def _rate_text(rates: Rates) -> str:
     return f"{rate(rates.pages)} pages/s, {size(rates.bytes)}/s{failing}"
 
 
-def _robots_text(r: RobotsView) -> str:
-    parts = [counted(r.rules, "rule")]
-    if r.crawl_delay_s is not None:
-        parts.append(f"crawl-delay {duration(r.crawl_delay_s)}")
-    if not r.allows_front_page:
+ROBOTS_ROWS = 5  # a domain can have thousands of hosts
+ORIGINS_NAMED = 3  # of those that are alike
+
+
+def robots_facts(robots: Sequence[RobotsView]) -> list[tuple[str, str]]:
+    """A row for all robots.txt files that say the same, those that forbid most first; at most ROBOTS_ROWS."""
+    alike: dict[tuple[bool, float, int], list[RobotsView]] = {}
+    for one in robots:
+        delay_s = -1.0 if one.crawl_delay_s is None else one.crawl_delay_s
+        alike.setdefault((one.allows_front_page, -delay_s, -one.rules), []).append(one)
+    groups = [alike[key] for key in sorted(alike)]
+    rows = [(_robots_name(group, is_alone=len(groups) == 1), _robots_text(group)) for group in groups[:ROBOTS_ROWS]]
+    rest = sum(map(len, groups[ROBOTS_ROWS:]))
+    return (
+        [*rows, (f"robots.txt, {counted(rest, 'more origin')}", "listed by 'crawler stats DOMAIN --json'")]
+        if rest
+        else rows
+    )
+
+
+def _robots_name(group: Sequence[RobotsView], *, is_alone: bool) -> str:
+    if is_alone:
+        return "robots.txt"
+    return f"robots.txt, {counted(len(group), 'origin') if len(group) > 1 else group[0].origin.partition('://')[2]}"
+
+
+def _robots_text(group: Sequence[RobotsView]) -> str:
+    """What they say, when they were read, and of whom they are."""
+    first, read = group[0], sorted(one.read_at for one in group)
+    parts = [counted(first.rules, "rule")]
+    if first.crawl_delay_s is not None:
+        parts.append(f"crawl-delay {duration(first.crawl_delay_s)}")
+    if not first.allows_front_page:
         parts.append("forbids the front page")
-    return f"{r.origin}: {', '.join(parts)}; read at {moment(r.read_at)}"
+    origins = ", ".join(one.origin for one in group[:ORIGINS_NAMED])
+    more = f" and {number(len(group) - ORIGINS_NAMED)} more" if len(group) > ORIGINS_NAMED else ""
+    times = moment(read[0]) if read[0] == read[-1] else f"{moment(read[0])} to {moment(read[-1])}"
+    return f"{origins}{more}: {', '.join(parts)}; read at {times}"
 
 
 # Reads the robots.txt files that the owner of a queue has stored for the others.

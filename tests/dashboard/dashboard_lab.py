@@ -53,7 +53,7 @@ class Dashboard:
 
     def login_link(self) -> str:
         """The last link that was printed: each works once."""
-        links = re.findall(r"http://\S+/login\?code=\S+", f"{self.server.out}\n{self.server.err}")
+        links = re.findall(r"https?://\S+/login\?code=\S+", f"{self.server.out}\n{self.server.err}")
         return links[-1]
 
     def ask(self, question: Callable[[OpenCrawl], Awaitable[T]]) -> T:

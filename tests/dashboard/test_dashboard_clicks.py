@@ -38,7 +38,11 @@ def test_who_did_not_log_in_reads_everything_and_changes_nothing(dashboard: Dash
     expect(page.locator("#domain-sentence")).not_to_be_empty()
     expect(page.get_by_role("button", name="Pause", exact=True)).to_have_count(0)
     reader.open("operate")
-    expect(page.locator("#seed-button")).to_be_disabled()
+    expect(page.locator("#seed-form")).to_be_hidden()
+    log, view = page.locator("#log").bounding_box(), page.locator("#main").bounding_box()
+    assert log
+    assert view
+    assert log["width"] > 0.9 * view["width"], "what is left has the room"
 
 
 def test_the_link_works_once(dashboard: Dashboard, reader: Watched) -> None:

@@ -3,7 +3,9 @@
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -283,3 +285,32 @@ def test_the_overview_lists_what_is_missing_in_the_results(dashboard: Dashboard,
     assert found
     for one in found:
         expect(rows.filter(has_text=one.reason)).to_contain_text(f"{one.kind}{one.reason}{one.example}{one.advice}")
+
+
+def test_times_of_a_domain_are_in_the_time_zone_of_the_reader(
+    dashboard: Dashboard, look: Callable[..., Watched]
+) -> None:
+    watched = look(dashboard.base, timezone_id="Asia/Tokyo")
+    watched.open("domain/shop0.test")
+    facts = watched.page.locator("#domain-facts")
+    expect(facts).to_contain_text("read at", timeout=1000 * PATIENCE_S)
+    read_at = re.search(r"read at (?:[\d-]+ )?(\d\d):\d\d:\d\d$", facts.locator("dd", has_text="read at").inner_text())
+    assert read_at
+    assert "UTC" not in facts.inner_text()
+    now = datetime.now(ZoneInfo("Asia/Tokyo"))
+    assert int(read_at[1]) in {(now - timedelta(hours=n)).hour for n in range(3)}
+
+
+@pytest.mark.parametrize("width", [360, 390, 700, 800, 1100, 1280])
+def test_no_tile_stands_alone_and_each_row_is_full(
+    dashboard: Dashboard, look: Callable[..., Watched], width: int
+) -> None:
+    watched = look(dashboard.base, viewport={"width": width, "height": 800})
+    watched.open()
+    expect(watched.page.locator("#s-age")).to_contain_text("since")
+    whole, tiles = watched.page.evaluate(
+        "() => [document.querySelector('.tiles').clientWidth, [...document.querySelectorAll('.tiles > div')]"
+        ".map(one => [one.offsetTop, one.offsetWidth])]"
+    )
+    rows = [[w for top, w in tiles if top == row] for row in sorted({top for top, _ in tiles})]
+    assert all(len(row) > 1 and abs(sum(row) - whole) < len(row) for row in rows), rows

@@ -7,12 +7,12 @@ import { command, prepare } from "./dialog.js";
 import { domainView } from "./domain.js";
 import { busiest, domainsView } from "./domains.js";
 import { $, announce, el, keyed, show, table, text } from "./dom.js";
-import { counted, duration, nowS, number, rate, setNow, size } from "./format.js";
+import { counted, duration, moment, nowS, number, rate, setNow, size } from "./format.js";
 import { explainForm } from "./explain.js";
 import { instancesView, ringReader } from "./instances.js";
 import { jobView } from "./job.js";
 import { jobsView } from "./jobs.js";
-import { allowSeeds, operatorLog, seedForm } from "./operate.js";
+import { operatorLog, seedForm } from "./operate.js";
 import { runView } from "./run.js";
 
 const SERIES_EVERY_MS = 5000;
@@ -52,7 +52,8 @@ function headline(o) {
   text($("n-size"), size(o.bytes));
   text($("s-size"), o.pages ? `${size(o.bytes / o.pages)} a page` : "");
   text($("n-instances"), number(o.instances));
-  text($("s-instances"), `created ${duration(Math.max(0, o.at - o.began_at))} ago`);
+  text($("n-age"), duration(Math.max(0, o.at - o.began_at)));
+  text($("s-age"), `since ${moment(o.began_at)}`);
   keyed(
     $("notes"),
     [...o.notes.keys()],
@@ -254,7 +255,6 @@ async function mayWrite() {
   const isAllowed = session.current !== null;
   show($("read-only"), !isAllowed);
   document.querySelectorAll(".needs-session").forEach((part) => show(part, isAllowed));
-  allowSeeds(isAllowed);
   [details, jobs, job].forEach((view) => view.session());
 }
 

@@ -1,5 +1,7 @@
 // Builds and updates elements. Text always goes in as text: nothing that a site sends is ever read as markup.
 
+import { local } from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An element with attributes and children; texts become text nodes. `on`: listeners by event name. */
@@ -149,7 +151,7 @@ export function facts(list, pairs) {
     known.map(([name, value], n) => [name, value, `${name} ${known.slice(0, n).filter(([one]) => one === name).length}`]),
     ([, , key]) => key,
     ([name]) => el("div", {}, el("dt", {}, name), el("dd")),
-    (row, [, value]) => text(row.lastChild, value),
+    (row, [, value]) => text(row.lastChild, local(value)),
   );
 }
 

@@ -44,6 +44,10 @@ export function moment(atS) {
   return at.toDateString() === new Date().toDateString() ? time : `${dateOf(at)} ${time}`;
 }
 
+/** A text made for all viewers, with its moments in UTC as `moment` has them. */
+export const local = (text) =>
+  text.replace(/(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC/g, (_, day, time) => moment(Date.parse(`${day}T${time}Z`) / 1000));
+
 const dateOf = (at) =>
   [at.getFullYear(), at.getMonth() + 1, at.getDate()].map((n) => String(n).padStart(2, "0")).join("-");
 
