@@ -247,7 +247,7 @@ def judge_takeovers(takeovers: Sequence[Takeover], report: Report) -> None:
 # older was dropped.
 
 CLOCK_S = 10.0  # by which clocks may differ
-COUNTED = (Outcome.FINISHED, Outcome.LIMITED, Outcome.FAILED)
+COUNTED = (Outcome.FINISHED, Outcome.LIMITED, Outcome.STOPPED, Outcome.FAILED)
 
 
 async def judge_jobs(

@@ -158,6 +158,13 @@ async def _soon(crawl: OpenCrawl) -> str:
     return "within a second" if await alive(crawl) else "when an instance runs: 'crawler run' starts one"
 
 
+async def _end(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
+    runs = None if arguments.all else tuple(arguments.runs)
+    done = await jobs.end_runs(crawl, _user_of(arguments), arguments.job, runs, actor=actor())
+    when = "within seconds" if await alive(crawl) else "when an instance runs: 'crawler run' starts one"
+    return done, f"{counted(len(done.runs), 'run')} of job {arguments.job} told to end ({', '.join(done.runs)}): {when}"
+
+
 async def _retry(crawl: OpenCrawl, arguments: argparse.Namespace) -> Answer:
     done = await jobs.retry(crawl, _user_of(arguments), arguments.job, _runs_of(arguments), actor=actor())
     when = f": each starts {await _soon(crawl)}" if done.runs else ""
@@ -265,6 +272,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 
 ACTIONS: Mapping[str, Callable[[OpenCrawl, argparse.Namespace], Awaitable[Answer]]] = {
-    "add": _add, "edit": _edit, "pause": _pause, "resume": _resume, "rm": _remove, "run": _run_now, "retry": _retry,
-    "dismiss": _dismiss, "list": _list, "show": _show, "history": _history, "failed": _failed, "preview": _preview,
+    "add": _add, "edit": _edit, "pause": _pause, "resume": _resume, "rm": _remove, "run": _run_now, "end": _end,
+    "retry": _retry, "dismiss": _dismiss, "list": _list, "show": _show, "history": _history, "failed": _failed,
+    "preview": _preview,
 }  # fmt: skip

@@ -19,6 +19,7 @@ examples:
   crawler jobs preview news             the next ten times
   crawler jobs history news             what became of each time, newest first
   crawler jobs run news                 once more, now
+  crawler jobs end news                 end its active run; the job goes on
   crawler jobs diff RUN RUN             what has changed between two runs
   crawler jobs failed                   runs that used up their retries, of all jobs
   crawler jobs retry news --all         repeat those of a job
@@ -68,6 +69,9 @@ def add_jobs(p: argparse.ArgumentParser) -> None:
     add("resume", "trigger a paused job again")
     add("rm", "remove a job and its history; its active runs end")
     add("run", "start a run now, whatever the schedule")
+    one = add("end", "end an active run; what it has counts, and the job goes on")
+    one.add_argument("runs", nargs="*", metavar="RUN", help="ids from 'crawler jobs show' (default: the only one)")
+    one.add_argument("--all", action="store_true", help="all active runs of the job")
     one = add("history", "what became of each time, newest first")
     one.add_argument("--limit", type=count_type(0), default=ROWS, metavar="N", help=f"rows (default: {ROWS}; 0: all)")
     one = add("diff", "which pages differ between two runs, by the archive in the crawl folder", names="runs")

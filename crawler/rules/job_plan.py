@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from crawler.errors import ConflictError
 from crawler.rules.jobs import (
+    ENDED,
     OPEN,
     Job,
     JobSpec,
@@ -186,6 +187,11 @@ def retried(job: Job, failed: Sequence[Row], now_s: float) -> Plan:
 def dismissed(job: Job, failed: Sequence[Row], now_s: float) -> Plan:
     """Forget that runs used up their attempts; the history still has them."""
     return replace(undecided(job, now_s), settled=tuple(failed))
+
+
+def stopped(job: Job, records: Iterable[RunRecord], now_s: float) -> Plan:
+    """Have active runs end: their URLs are refused, and their owner sees that nothing of them is left."""
+    return replace(undecided(job, now_s), starts=tuple(replace(one, stopped=ENDED) for one in records))
 
 
 def next_time(job: Job, after_s: float) -> int | None:

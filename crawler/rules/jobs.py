@@ -105,6 +105,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MANUAL = "-m"
 DEPTH_MAX = 255  # links from a seed
 URLS = "urls"  # of a run that adds no more links, and fetches what it has
+ENDED = "ended"  # of a run that people ended: nothing more is fetched
 ID_MAX = 64  # characters; they have some 25
 
 
@@ -130,7 +131,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     spec: RunSpec
     roots: tuple[str, ...] = ()  # of its scope: those of its seeds
-    stopped: str = ""  # which limit was reached: "pages" or "bytes", nothing more is fetched; URLS; "": none
+    stopped: str = ""  # which limit was reached: "pages" or "bytes", nothing more is fetched; URLS, ENDED; "": none
 
     @property
     def is_limited(self) -> bool:
@@ -261,6 +262,7 @@ class Outcome(enum.StrEnum):
     RETRYING = "retrying"  # it failed, and is repeated
     FINISHED = "finished"
     LIMITED = "limited"  # finished, because it has as much as it may
+    STOPPED = "stopped"  # people ended it; what it has counts
     FAILED = "failed"
     UNKNOWN = "unknown"  # the engine lost it; the figures are those of the archive
 
@@ -313,7 +315,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     completed_at: float = 0.0
     failed_at: float = 0.0
     retry_at: float = 0.0  # the next attempt; 0: there is none
-    limit: str = ""  # which one it reached
+    limit: str = ""  # which one it reached; ENDED: none, people ended it
     pages: int = 0
     errors: int = 0
     bytes: int = 0
@@ -335,6 +337,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             return Outcome.RUNNING
         if not self.picked_at:
             return Outcome.UNKNOWN
+        if self.limit == ENDED:
+            return Outcome.STOPPED
         return Outcome.LIMITED if self.limit else Outcome.FINISHED
 
     @property

@@ -17,7 +17,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a nominal time, or (`from`, `to`, `count`) of several that were missed for one reason.
 
     Times are ISO 8601, in UTC. `state`: see `State` of rules/jobs.py; `outcome`: running, retrying, finished, limited,
-    failed or unknown, which follows from the times of the last attempt.
+    stopped, failed or unknown, which follows from the times of the last attempt.
     """
 
     nominal: str = ""
@@ -302,6 +302,7 @@ _RESULTS = {
 _ENDINGS = {
     "finished": "It finished",
     "limited": "It has as much as it may",
+    "stopped": "It was ended by hand",
     "failed": "It failed",
     "retrying": "It failed, and is repeated",
     "unknown": "The engine lost how it ended",

@@ -15,7 +15,7 @@ from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
 from crawler.frontier.operator import Actor
 from crawler.rules import job_plan
-from crawler.rules.job_plan import Plan, dismissed, next_time, retried
+from crawler.rules.job_plan import Plan, dismissed, next_time, retried, stopped
 from crawler.rules.jobs import (
     SEEDS_INLINE_BYTES,
     SEEDS_INLINE_MAX,
@@ -218,6 +218,43 @@ async def _change(
             continue
         await crawl.jobs.notify()
         return await _view_of(crawl, job, now_s)
+    raise contended(name)
+
+
+class StoppedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that were told to end."""
+
+    job: str
+    runs: Sequence[str]
+
+
+async def end_runs(
+    crawl: OpenCrawl, user: str, name: str, runs: Sequence[str] | None = (), *, actor: Actor
+) -> StoppedRuns:
+    """Have active runs of a job end, which goes on. What they have fetched counts; what waits is refused.
+
+    `runs`: none for the only one, None for all. An instance notes the end when open requests are done, within seconds.
+    Raises NotMetError for a run that is not active, ConflictError when it is not clear which one is meant.
+    """
+    now_s = await checked_s(crawl)
+    await crawl.operator_log.add(actor, "jobs end", target(user, name), _detail(runs) if runs != () else "")
+    for _ in range(TRIES):
+        stored = await crawl.jobs.find(user, name)
+        active = [row.run for row in stored.job.active]
+        if runs == () and len(active) > 1:
+            raise ConflictError(
+                f"{len(active)} runs of job {name} are active: name them ({', '.join(active)}), or --all"
+            )
+        wanted = list(dict.fromkeys(runs or active))
+        if missing := {*wanted} - {*active}:
+            raise NotMetError(f"{min(missing)[:80]!r} is not an active run of job {name}; nothing was changed")
+        if not wanted:
+            raise NotMetError(f"no run of job {name} is active")
+        found = [one.record for one in (await crawl.runs.look(wanted)).values() if one is not None]
+        with contextlib.suppress(Changed):
+            await crawl.jobs.change(stored, stopped(stored.job, found, now_s), None)
+            await crawl.jobs.notify()
+            return StoppedRuns(job=name, runs=wanted)
     raise contended(name)
 
 

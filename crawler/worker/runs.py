@@ -16,7 +16,7 @@ from crawler.frontier.jobs import Changed, Jobs, Runs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
-from crawler.rules.jobs import URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
+from crawler.rules.jobs import ENDED, URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished
 from crawler.runtime.process import ENGINE_PAUSE_S, Gate, Loop, monotonic_ms, open_gate, wall_s
 from crawler.settings.schema import JobSettings
@@ -387,6 +387,9 @@ class RunWatch:
                     if not self._is_ours(one):
                         return
                     valid += await self._seed(one.record, urls)
+                    await self._read_again([one])
+                    if one.record.stopped == ENDED:
+                        break
         except EngineError:
             raise
         except CrawlerError as error:
@@ -445,11 +448,21 @@ class RunWatch:
                 else:
                     await self._stop_at_limit(one, total_of(counts.values()))
             ending = await self._kept(ending)
+            await self._read_again(ending)
             while ending:
                 ending = await self._end(ending)
         finally:
             for one in due:
                 self._look_later(one)  # for those that have ended, it is in vain
+
+    async def _read_again(self, ending: Sequence[ActiveRun]) -> None:
+        """Take the records as they are stored now: people may have ended these runs. Raises EngineError."""
+        if not ending:
+            return
+        found = await self._runs.look(one.record.run for one in ending)
+        for one in ending:
+            if (active := found[one.record.run]) is not None:
+                one.record = with_limits(active.record, self._settings)
 
     async def _kept(self, ending: Sequence[ActiveRun]) -> list[ActiveRun]:
         """Those of which a failover keeps what was counted in the last look. Raises EngineError."""
@@ -562,9 +575,10 @@ def _result(one: ActiveRun) -> RunResult:
         reason = f"no usable page: {', '.join(parts)}"
     elif limit:
         reason = f"limit of {limit}"
+    is_stopped = limit == ENDED
     return RunResult(
-        run=one.record.run, is_success=bool(good) or not (wrong or one.failure), limit=limit,
-        has_started=counts.added > 0,
+        run=one.record.run, is_success=is_stopped or bool(good) or not (wrong or one.failure), limit=limit,
+        has_started=is_stopped or counts.added > 0,
         started_at=one.started_at, pages=counts.pages, errors=errors, bytes=counts.bytes,
-        unchanged=counts.unchanged, reason=reason,
+        unchanged=counts.unchanged, reason="" if is_stopped else reason,
     )  # fmt: skip

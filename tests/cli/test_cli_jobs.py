@@ -25,7 +25,7 @@ from tests.support.engine import Engine
 BAD_INPUT, TAKEN = 2, 4
 URL = "http://a.example/"
 ACTIONS = (
-    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "history", "diff", "failed", "retry", "dismiss",
+    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "end", "history", "diff", "failed", "retry", "dismiss",
     "preview",
 )  # fmt: skip
 
@@ -78,6 +78,7 @@ def test_a_job_is_added_listed_shown_and_removed(desk: Desk) -> None:
     assert shown["job"].strip() == "news of user default, active"
     assert (shown["seeds"].strip(), shown["limits"].strip(), shown["retries"].strip()) == (URL, "depth 1", "none")
     assert desk.say("history", "news") == "no time has come yet"
+    assert desk.refused("end", "news") == "crawler: no run of job news is active"
     assert desk.say("rm", "news") == "job news removed"
     assert desk.say("list") == "no jobs yet: 'crawler jobs add' adds one"
 

@@ -68,7 +68,9 @@ class Lab:
         """Wait until so many runs have ended for good; all rows."""
 
         async def are() -> bool:
-            return sum(row.outcome in ("finished", "limited", "failed") for row in await self.rows()) >= count
+            return (
+                sum(row.outcome in ("finished", "limited", "stopped", "failed") for row in await self.rows()) >= count
+            )
 
         await until(are, f"{count} runs to end")
         return await self.rows()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
-from crawler.frontier.jobs import Jobs, job_id
-from crawler.rules.jobs import Outcome, State
+from crawler.frontier.jobs import Changed, Jobs, job_id
+from crawler.rules.job_plan import stopped
+from crawler.rules.jobs import Outcome, RunRecord, RunSpec, State, run_id
+from crawler.runtime.process import wall_s
 from crawler.views import jobs
 from crawler.worker.runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all
@@ -324,6 +326,73 @@ async def test_nothing_of_a_job_is_left_when_it_is_removed_during_a_run(tmp_path
         await lab.run()
         await finished(lab)
     assert await audit(lab.settings) == 0
+
+
+async def test_a_run_is_ended_by_hand_with_what_it_has_and_its_job_goes_on(tmp_path: Path, engine: Engine) -> None:
+    many = {("d0.test", "/"): linked(*(f"/{n}" for n in range(400)))}  # 40 s, which nobody waits for
+    many |= {("d0.test", f"/{n}"): linked(delay_s=0.1) for n in range(400)}
+    async with job_lab(tmp_path, engine, many, fetch__concurrency=1) as lab:
+        await lab.add(lab.url("d0.test"), retries=3)
+        with pytest.raises(NotMetError, match="no run of job news is active"):
+            await jobs.end_runs(lab.crawl, "default", NAME, actor=ME)
+        await lab.run()
+
+        async def is_fetching() -> bool:
+            return len(lab.site.requests()) > 4
+
+        await until(is_fetching, "pages")
+        with pytest.raises(NotMetError, match="'x' is not an active run of job news; nothing was changed"):
+            await jobs.end_runs(lab.crawl, "default", NAME, ["x"], actor=ME)
+        done = await jobs.end_runs(lab.crawl, "default", NAME, actor=ME)
+        (row,) = await lab.ended()
+        assert list(done.runs) == [row.run]
+        assert (row.outcome, row.state, row.reason) == (Outcome.STOPPED, State.STARTED, "")
+        assert 0 < row.pages == sum(lab.fetched(row.run).values()) < 400
+        await lab.nothing_left()
+        totals = await lab.crawl.stats.totals()
+        assert (totals.pending, totals.dead) == (0, 0)
+        assert totals.refused["run_ended"] > 10
+        view = await jobs.find_job(lab.crawl, "default", NAME)
+        assert (view.state, view.next is not None, view.waiting) == ("active", True, 0)
+    assert await audit(lab.settings) == 0
+
+
+async def test_a_run_that_is_ended_while_its_seeds_are_added_ends_without_them(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, told, blocks = asyncio.Event(), asyncio.Event(), list[int]()
+
+    async def seeds(self: RunWatch, job: str, spec: Any) -> AsyncGenerator[Sequence[str], None]:
+        for n in range(5):
+            blocks.append(n)
+            yield [lab.url("d0.test", f"/{n}")]
+            begun.set()
+            await told.wait()
+
+    monkeypatch.setattr(RunWatch, "_seeds", seeds)
+    async with job_lab(tmp_path, engine, {("d0.test", f"/{n}"): linked() for n in range(5)}) as lab:
+        await lab.add(lab.url("d0.test"))
+        await lab.run()
+        await begun.wait()
+        await jobs.end_runs(lab.crawl, "default", NAME, None, actor=ME)
+        told.set()
+        (row,) = await lab.ended()
+        assert row.outcome is Outcome.STOPPED
+        assert blocks == [0, 1]
+        await lab.nothing_left()
+    assert await audit(lab.settings) == 0
+
+
+async def test_people_start_no_run_by_changing_its_record(tmp_path: Path, engine: Engine) -> None:
+    async with job_lab(tmp_path, engine, {("d0.test", "/"): linked()}) as lab:
+        await lab.add(lab.url("d0.test"))
+        stored = await lab.crawl.jobs.find("default", NAME)
+        other = RunRecord(
+            run=run_id(stored.job.id, 1, 5), user="default", name=NAME, nominal=5, started_at=5.0, spec=RunSpec()
+        )
+        with pytest.raises(Changed):
+            await lab.crawl.jobs.change(stored, stopped(stored.job, [other], wall_s()), None)
+        assert await lab.crawl.runs.active() == {}
 
 
 @pytest.mark.parametrize("nth", [0, 1])

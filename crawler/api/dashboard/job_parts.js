@@ -30,7 +30,7 @@ export const secondsOf = (iso) => (iso ? Date.parse(iso) / 1000 : 0);
 /** When its run ended, "" while it goes on. */
 export const endedAt = (row) => row.completed_at || row.failed_at || "";
 
-/** How a row counts: finished, limited, failed, running, retrying, queued, unknown or missed. */
+/** How a row counts: finished, limited, stopped, failed, running, retrying, queued, unknown or missed. */
 export function kindOf(row) {
   if (row.outcome) return row.outcome;
   if (row.state === "failed_to_start") return "failed";

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- change_job: store a job as one step changed it, with its history and the runs that start and end, if it is still as it was
--- read. So no nominal time is decided twice. The owner names its fence; people, who start no run, have none. A repeat of the
+-- read. So no nominal time is decided twice. The owner names its fence; people have none: they start no run, and only change
+-- the records of runs that are active. A repeat of the
 -- same call, as after a lost reply, has the same nonce: nothing is changed again.
 -- A new job begins above the revisions of all that were removed from here, so no run ever has the id of an earlier one.
 -- jobs: hash id of a job -> 'nonce definition'; jobdue: zset of jobs by when there is something to decide (wall ms);
@@ -16,8 +17,10 @@ local one = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local job, nonce, definition = one[JobChange.job], one[JobChange.nonce], one[JobChange.definition]
 if ARGV[FenceArgs.session] ~= '' then
   if not fence(ARGV) then return {'FENCED'} end
-elseif #one[JobChange.starts] > 0 then
-  return {'FENCED'}
+else
+  for i = 1, #one[JobChange.starts], 2 do
+    if call('HEXISTS', ctx.prefix .. 'runs', one[JobChange.starts][i]) == 0 then return {'FENCED'} end
+  end
 end
 local jobs, due, removed = ctx.prefix .. 'jobs', ctx.prefix .. 'jobdue', ctx.prefix .. 'removed'
 local ledger, failed = ctx.prefix .. 'ledger:' .. job, ctx.prefix .. 'failed:' .. job
