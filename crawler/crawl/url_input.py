@@ -239,6 +239,9 @@ def sources_of(arguments: argparse.Namespace) -> tuple[list[GivenUrl], list[str]
 def form_of(arguments: argparse.Namespace) -> ListForm:
     """How the files are to be read. Raises UsageError."""
     form = ListForm(arguments.format or "", arguments.column or "")
+    files = [*getattr(arguments, "inputs", ()), *getattr(arguments, "files", ())]
+    if any(form) and not files and STDIN not in getattr(arguments, "urls", ()):
+        raise UsageError("--format and --column are for files of URLs: give one with -i FILE")
     if form.column and form.format == "lines":
         raise UsageError("--column needs a table or JSON: leave out --format lines")
     return form

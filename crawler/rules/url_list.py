@@ -94,6 +94,8 @@ def _unquoted(text: str) -> str:
             within = msgspec.json.decode(whole, type=str)
         except msgspec.MsgspecError:
             return text
+        if any(character < " " for character in within):  # parsers of URLs would leave them out
+            return text
     return bare(within)
 
 
