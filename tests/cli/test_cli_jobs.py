@@ -25,8 +25,8 @@ from tests.support.engine import Engine
 BAD_INPUT, TAKEN = 2, 4
 URL = "http://a.example/"
 ACTIONS = (
-    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "end", "history", "diff", "failed", "retry", "dismiss",
-    "preview",
+    "add", "list", "show", "edit", "pause", "resume", "rm", "run", "end", "history", "diff", "failed", "retry",
+    "dismiss", "preview",
 )  # fmt: skip
 
 
