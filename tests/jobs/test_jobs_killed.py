@@ -24,6 +24,7 @@ STEPS = (
     "_decide:change_job",
     "_add:touch_run",
     "_add:add",
+    "_read_again:HMGET",
     "look:SMEMBERS",
     "look:read_queues",
     "_end:HGET",

@@ -5,14 +5,15 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.jobs import Jobs, Runs, StoredJob
+from crawler.frontier.jobs import ActiveRun, Jobs, Runs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import Plan, created, plan
-from crawler.rules.jobs import Job, JobSpec, RunCounts, RunRecord, RunSpec, job_of
+from crawler.rules.jobs import ENDED, Job, JobSpec, Outcome, RunCounts, RunRecord, RunSpec, State, job_of
 from crawler.rules.schedules import Schedule
 from crawler.worker import runs as run_watch
 from crawler.worker.runs import ClockCheck, JobStore, RunWatch
@@ -36,6 +37,7 @@ class Stored:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.counts: dict[str, RunCounts] = {}
+        self.records: dict[str, RunRecord] = {}
         self.plans: list[Plan] = []
         self.fails_to_change = False
         self.closing: dict[str, None] = {}
@@ -77,13 +79,16 @@ class Stored:
     def __contains__(self, partition: int) -> bool:
         return True
 
+    async def look(self, runs: Iterable[str]) -> dict[str, ActiveRun | None]:
+        return {run: ActiveRun(self.records[run], 0) for run in runs}
+
     async def passes(self, runs: Sequence[str]) -> list[dict[int, RunCounts]]:
         return [{0: self.counts[run]} for run in runs]
 
     def has(self, number: str, counts: RunCounts = DONE, pages: int = 0) -> RunRecord:
         """A job with a run, in these numbers."""
         self.jobs[number], record = job_with_run(number, pages)
-        self.counts[record.run] = counts
+        self.counts[record.run], self.records[record.run] = counts, record
         return record
 
 
@@ -146,6 +151,17 @@ async def test_two_looks_that_find_nothing_pending_end_a_run(lab: Lab) -> None:
     assert not lab.ended
     await lab.look(1)
     assert lab.ended == [record.run]
+
+
+@pytest.mark.parametrize("counts", [DONE, RunCounts(), RunCounts(added=3, done=2, dead=1, refused=1, s5=1)], ids=str)
+async def test_a_run_that_people_ended_is_a_success_whatever_it_has(lab: Lab, counts: RunCounts) -> None:
+    record = lab.stored.has("a", counts)
+    await lab.begin(record)
+    lab.stored.records[record.run] = replace(record, stopped=ENDED)
+    await lab.look(2)
+    (row,) = [row for made in lab.stored.plans for row in made.put if row.run == record.run]
+    assert (row.outcome, row.state, row.pages) == (Outcome.STOPPED, State.STARTED, counts.pages)
+    assert (row.reason, row.retry_at, lab.stored.jobs["a"].repeats) == ("", 0.0, ())
 
 
 async def test_a_run_ends_when_a_failover_keeps_its_pages(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
