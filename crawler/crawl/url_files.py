@@ -104,7 +104,8 @@ class ListReader:
             for data in self._unpacker.take(block):
                 yield self._taken(data)
         except PackedError as error:
-            raise UsageError(f"can't read {self.shown} beyond line {self._number}: {error}") from None
+            yield self._numbered((), is_end=True)
+            raise self._cut(error) from None
 
     def end(self) -> Iterator[list[ListRow]]:
         """What is left when the file has ended."""
@@ -112,10 +113,14 @@ class ListReader:
             for data in self._unpacker.end():
                 yield self._taken(data)
         except PackedError as error:
-            yield self._last()
-            raise UsageError(f"can't read {self.shown} beyond line {self._number}: {error}") from None
+            yield self._numbered((), is_end=True)
+            raise self._cut(error) from None
         yield self._last()
         self._say_what_was_left()
+
+    def _cut(self, error: PackedError) -> UsageError:
+        """Whole lines were read; the URL of one that was cut off is another one."""
+        return UsageError(f"can't read {self.shown} beyond line {self._number}: {error}")
 
     def _taken(self, data: bytes) -> list[ListRow]:
         if self._head is not None:
@@ -135,12 +140,13 @@ class ListReader:
         begin, self._number = self._number + 1, self._number + len(lines)
         if any("\0" in line for line in lines):
             raise UsageError(f"{self.shown} is not a text file (line {begin} or later): nothing more is read")
-        numbered = list(enumerate(lines, begin))
         if self._held is None:
-            return list(self._read(numbered))
-        self._held += numbered
-        for line in lines:
-            if not is_comment(line) and not self._is_sampled:
+            return list(self._read(list(enumerate(lines, begin))))
+        for number, line in enumerate(lines, begin):
+            if is_comment(line):  # no form has anything of it, and there may be any number of them
+                continue
+            self._held.append((number, line))
+            if not self._is_sampled:
                 self._sample.append(line)
                 self._sample_chars += len(line)
         if not (is_end or (lines and (self._is_sampled or self._is_clear))):

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from crawler.crawl.url_files import STDIN, ListForm, ListReader, ListRow
 from crawler.crawl.url_input import COMPLAINTS_MAX, SeedReport, complaints, read_given
 from crawler.errors import UsageError
 from crawler.rules.url_list import LINE_MAX
-from crawler.rules.url_table import ROW_LINES_MAX, UNCLOSED, cells_of
+from crawler.rules.url_table import ROW_LINES_MAX, UNCLOSED, cells_of, is_comment
 from tests.support.growth import LINEAR_MAX, growth
 
 A, B, C = "http://a.test/1", "http://b.test/2", "http://c.test/3"
@@ -224,7 +224,8 @@ def rows_of(blocks: list[bytes], name: str = "u.txt") -> tuple[list[ListRow], li
     said = list[str]()
     reader = ListReader(name, say=said.append)
     found = [row for block in blocks for rows in reader.take(block) for row in rows]
-    return [*found, *(row for rows in reader.end() for row in rows)], said
+    found += [row for rows in reader.end() for row in rows]
+    return [row for row in found if not is_comment(row.text)], said
 
 
 @pytest.mark.parametrize(("name", "text"), [one[:2] for one in FORMS], ids=[str(n) for n in range(len(FORMS))])
@@ -245,6 +246,25 @@ def test_a_stream_is_taken_while_it_flows() -> None:
     assert [row.text for rows in reader.take(f"1,{A}\n".encode()) for row in rows] == [A]
     reader = ListReader(STDIN, ListForm("csv"))
     assert [row.text for rows in reader.take(f"rank,url\n1,{A}\n".encode()) for row in rows] == [A]
+
+
+@pytest.mark.parametrize(("pack", "cut"), [(gzip.compress, -9), (gzip.compress, -30), (zstandard.compress, -2)])
+def test_whole_lines_before_a_cut_are_read_and_no_part_of_one(pack: Callable[[bytes], bytes], cut: int) -> None:
+    urls = [f"http://a.test/{n}/{random.Random(n).random()}" for n in range(3)]
+    reader, found = ListReader("u"), list[ListRow]()
+    packed = chain(reader.take(pack("\n".join(urls).encode())[:cut]), reader.end())
+    with pytest.raises(UsageError, match="is cut off"):
+        found.extend(row for rows in packed for row in rows)
+    assert [row.text for row in found] == urls[: len(found)]
+    assert len(found) < 3
+
+
+def test_memory_for_lines_that_have_nothing_is_bounded() -> None:
+    reader = ListReader("u")
+    for _ in range(20):
+        assert [row for rows in reader.take(b"# nothing\n\n" * 1000) for row in rows] == []
+    assert reader._held == []
+    assert [(row.number, row.text) for rows in reader.take(f"{A}\n".encode()) for row in rows] == [(40_001, A)]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
