@@ -14,7 +14,7 @@ from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlState
 from crawler.frontier.waiting import ALLOW_PRIVATE
-from crawler.model import ITEMS_DROPPED, NOT_ALLOWED, Candidate, FailureKind
+from crawler.model import ITEMS_DROPPED, NOT_ALLOWED, Candidate, FailureKind, RefusalReason
 from crawler.rules.addresses import is_address
 from crawler.rules.scope import ScopeRules
 from crawler.rules.text import one_line
@@ -65,6 +65,7 @@ async def summary(
         lines += ["", f"Budget: {kept}; nothing is lost; run the same command with a larger budget to continue."]
     others = [one for one in losses if one.reason not in (SEED_LED_AWAY, SCRIPTED)]
     lines += [f"Unchanged: {counted(totals.unchanged, 'page')} of jobs"] if totals.unchanged else []
+    lines += [f"Excluded: {counted(excluded, 'URL')} that waited"] if (excluded := _excluded(totals)) else []
     lines += [f"Logins: {logins_text(logins)}"] if (logins := overrides.logins) else []
     lines += ["", *_items(totals, crawl.settings.handlers.app), *losses_lines(others), *failures]
     lines += [
@@ -75,6 +76,10 @@ async def summary(
     lines += _places(crawl, outputs, has_more=totals.fetched > new)
     lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
+
+
+def _excluded(totals: Totals) -> int:
+    return totals.refused.get(RefusalReason.EXCLUDED, 0)
 
 
 def _not_in(crawl: OpenCrawl, site: str, why: str) -> str:

@@ -14,6 +14,7 @@ from crawler.crawl.opening import make_router, open_crawl
 from crawler.crawl.terms import change
 from crawler.settings import Settings
 from crawler.views.explain import explain, verdict
+from crawler.views.summary import summary
 from crawler.worker.router import RunBook, TrapMemory
 from tests.cli.operate_lab import Desk
 from tests.crawl.harness import crawl, lab_names, settings_of
@@ -60,6 +61,10 @@ async def test_urls_that_wait_are_refused_without_a_request_when_they_are_exclud
         done = await crawl(settings, [])
         async with open_crawl(settings, create=False) as opened:
             assert verdict(await explain(opened, url)) == "Not crawled: exclude //drop// matches."
+            told = await summary(
+                opened, await opened.stats.totals(), (), new=EACH, seconds=1.0, why="finished", outputs=()
+            )
+            assert f"\nExcluded: {EACH} URLs that waited\n" in told
             await change(opened, {"scope.exclude": []})
         totals = await totals_of(settings)
         assert (totals.pending, totals.fetched, totals.refused) == (0, EACH + 1, {"excluded": EACH})
