@@ -17,15 +17,16 @@ SHORTEST = 4  # characters: to hide a shorter secret wherever it stands would te
 UNMISTAKABLE = 8  # characters of a login's secret: wherever it is in a URL, it is no word of the site's
 PASSWORD_MAX = 1000  # characters, in a URL
 
+# Not what our own messages tell to write: USER:PASSWORD@HOST.
 # Of engines and databases, up to the last @: people forget to encode a slash or an @ in a password.
 _SERVER = re.compile(
-    r"((?:redis|rediss|valkey|valkeys|postgres|postgresql)(?:\+[a-z]{1,20})?://[^\s:/?#@'\"]{0,1000}):"
+    r"((?:redis|rediss|valkey|valkeys|postgres|postgresql)(?:\+[a-z]{1,20})?://[^\s:/?#@'\"]{0,1000}):(?!PASSWORD@HOST)"
     rf"[^\s'\"]{{0,{PASSWORD_MAX}}}@",
     re.IGNORECASE,
 )
 # A login without a colon may be a password alone.
-_ENGINE = re.compile(r"((?:redis|rediss)(?:\+[a-z]{1,20})?://)[^\s:/?#@'\"]{1,1000}@", re.IGNORECASE)
-_ANY = re.compile(rf"(://[^\s:/?#@'\"]{{0,1000}}):[^\s/?#'\"]{{0,{PASSWORD_MAX}}}@")
+_ENGINE = re.compile(r"((?:redis|rediss)(?:\+[a-z]{1,20})?://)(?!USER@HOST)[^\s:/?#@'\"]{1,1000}@", re.IGNORECASE)
+_ANY = re.compile(rf"(://[^\s:/?#@'\"]{{0,1000}}):(?!PASSWORD@HOST)[^\s/?#'\"]{{0,{PASSWORD_MAX}}}@")
 _NAMED = re.compile(
     r"((?:[?&;](?:pwd|secret|token|access_token|api_key|apikey)|\b(?:ssl_?|sentinel_)?passw(?:or)?d)=)[^&\s'\"]+",
     re.IGNORECASE,

@@ -49,6 +49,10 @@ from tests.support.growth import LINEAR_MAX, growth
         ("mailto:me@a.example", "mailto:me@a.example"),
         ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
         ("redis://host:6379/0", "redis://host:6379/0"),
+        (
+            "write redis://USER:PASSWORD@HOST/ or redis://USER@HOST/",
+            "write redis://USER:PASSWORD@HOST/ or redis://USER@HOST/",
+        ),
     ],
 )
 def test_what_looks_like_a_password_is_not_shown(given: str, wanted: str) -> None:

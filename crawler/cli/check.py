@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crawler.cli.crawl_options import KEYS
-from crawler.cli.options import config_of, options_of
+from crawler.cli.options import check_engine_url, config_of, options_of
 from crawler.crawl.url_input import url_of
 from crawler.errors import UsageError
 from crawler.rules import scope
@@ -94,6 +94,15 @@ def run_check(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _of_engine(settings: "Settings") -> list[str]:
+    try:
+        if settings.frontier.redis:
+            check_engine_url(settings.frontier.redis)
+    except UsageError as error:
+        return [f"frontier.redis: {error}"]
+    return []
+
+
 def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler | None, list[str]]":
     """As far as each could be loaded, and what is wrong."""
     from crawler.handlers.load_app import load_app
@@ -109,7 +118,12 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
         wrong.append(str(error))
     if app is not None:
         wrong += _unknown_labels(app)
-    of_file = [*complaints(settings), *scope.complaints(settings), *app_complaints(settings, app)]
+    of_file = [
+        *_of_engine(settings),
+        *complaints(settings),
+        *scope.complaints(settings),
+        *app_complaints(settings, app),
+    ]
     return settings, app, [f"{file}: {one}" if file else one for one in of_file] + wrong
 
 

@@ -252,3 +252,10 @@ def test_labels_are_found_in_the_modules_of_the_functions(folder: Path, capsys: 
     code, _, err = check(capsys, "shop.py")
     assert code == 2
     assert "handlers_of_shop.py:2: no handler has the label 'chart'" in err
+
+
+def test_an_engine_that_can_not_be_one_is_found(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "engine.toml").write_text('[frontier]\nredis = "redis://:hush@h/x"\n')
+    code, _, err = check(capsys, "engine.toml")
+    assert code == 2
+    assert "engine.toml: frontier.redis: bad engine URL 'redis://:***@h/x': its database is not a number" in err

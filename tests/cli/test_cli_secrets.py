@@ -34,6 +34,9 @@ def said(capsys: Capture) -> str:
         f"ftp://:{SECRET}@127.0.0.1:1",
         f"redis+sentinel://:{SECRET}@127.0.0.1:1,127.0.0.1:x/main",
         f":{SECRET}@127.0.0.1:1",
+        f"redis://{SECRET}@127.0.0.1:1",
+        f"redis://:{SECRET}",
+        f"redis+sentinel://[::1]:1/main?sentinel_password={SECRET}",
     ],
 )
 @pytest.mark.parametrize(
