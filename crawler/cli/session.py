@@ -30,7 +30,16 @@ from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_files import AS_FOUND, ListForm, is_plain_file
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, out_of_scope_lines, read_given
-from crawler.errors import ConflictError, CrawlerError, EngineError, HandlersFailed, OutageError, Stopped, UsageError
+from crawler.errors import (
+    ArchiveError,
+    ConflictError,
+    CrawlerError,
+    EngineError,
+    HandlersFailed,
+    OutageError,
+    Stopped,
+    UsageError,
+)
 from crawler.handlers.load_app import load_app
 from crawler.handlers.run import started
 from crawler.handlers.tasks import Threads
@@ -143,7 +152,8 @@ def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> N
     for problem in problems:
         if not isinstance(problem, CrawlerError):
             raise problem
-        raise type(problem)(f"{problem}; nothing is lost: 'crawler export' with the same -o catches up")
+        kind = ArchiveError if isinstance(problem, ArchiveError) else type(problem)
+        raise kind(f"{problem}; nothing is lost: 'crawler export' with the same -o catches up")
 
 
 # Feeds a view with the state of a running crawl, read from the engine once a second.

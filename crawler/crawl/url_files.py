@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from crawler.content.unpacking import PackedError, Unpacker
 from crawler.errors import UsageError
 from crawler.rules.url_list import LineSplitter, bare
 from crawler.rules.url_table import (
@@ -88,6 +87,8 @@ class ListReader:
         self.shown = "standard input" if name == STDIN else name
         self._say = say
         self._form = form
+        from crawler.content.unpacking import Unpacker  # most commands that name a URL read no file
+
         self._unpacker, self._splitter, self._number = Unpacker(), LineSplitter(), 0
         self._head: bytes | None = b""
         self._held: list[tuple[int, str]] | None = []  # the first lines, until it is known what the file is
@@ -100,6 +101,8 @@ class ListReader:
 
     def take(self, block: bytes) -> Iterator[list[ListRow]]:
         """The rows that end in a block, some at a time."""
+        from crawler.content.unpacking import PackedError
+
         try:
             for data in self._unpacker.take(block):
                 yield self._taken(data)
@@ -109,6 +112,8 @@ class ListReader:
 
     def end(self) -> Iterator[list[ListRow]]:
         """What is left when the file has ended."""
+        from crawler.content.unpacking import PackedError
+
         try:
             for data in self._unpacker.end():
                 yield self._taken(data)

@@ -40,7 +40,8 @@ def test_a_full_disk_is_exit_code_5_and_the_same_command_catches_up(
         problems = full.finish()
     except ArchiveError as error:  # it could not even be opened
         problems = [error]
-    assert [type(problem) for problem in problems] == [ArchiveError]
+    (problem,) = problems
+    assert isinstance(problem, ArchiveError)
     ballast.unlink()
     again = outputs()
     again.start()
