@@ -1,4 +1,4 @@
-"""The wheel and the sdist, as they are built: equal each time, complete, and with a description that needs no checkout."""
+"""The wheel and the sdist: equal each time, complete, and with a description that needs no checkout."""
 
 import hashlib
 import re

@@ -123,7 +123,7 @@ class ListReader:
         yield self._last()
         self._say_what_was_left()
 
-    def _cut(self, error: PackedError) -> UsageError:
+    def _cut(self, error: Exception) -> UsageError:
         """Whole lines were read; the URL of one that was cut off is another one."""
         return UsageError(f"can't read {self.shown} beyond line {self._number}: {error}")
 
