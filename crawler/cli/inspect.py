@@ -22,7 +22,7 @@ from crawler.cli.options import SHOWN, actor, settings_of
 from crawler.cli.parse_inspect import HISTORY_SHOWN
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import url_of, url_of_site
-from crawler.errors import UsageError
+from crawler.errors import EngineError, UsageError
 from crawler.frontier.reads import Totals
 from crawler.frontier.restore import SeedCounts
 from crawler.redaction import redact
@@ -60,14 +60,22 @@ async def _stats(arguments: argparse.Namespace, settings: Settings) -> int:
         if arguments.watch is None:
             out(await _stats_text(crawl, arguments))
             return 0
+        text, said = await _stats_text(crawl, arguments), ""
         try:
             while True:
-                text = await _stats_text(crawl, arguments)
                 if arguments.json:
                     out(text)
                 else:
                     repaint(text)
-                await asyncio.sleep(arguments.watch)
+                text = ""
+                while not text:
+                    await asyncio.sleep(arguments.watch)
+                    try:
+                        text, said = await _stats_text(crawl, arguments), ""
+                    except EngineError as error:
+                        if said != str(error):
+                            said = str(error)
+                            warn(f"{said}; trying again")
         except asyncio.CancelledError:  # Ctrl-C
             return 0
 

@@ -338,13 +338,19 @@ class Engine:
         return Memory(sum(int(n["used_memory"]) for n in nodes), max(shares, default=0.0))
 
     async def is_disk_full(self) -> bool:
-        """Does it refuse all writes (MISCONF), because its append-only file can't be written?"""
-        return any(node.get("aof_last_write_status") == "err" for node in await self._info("persistence"))
+        """Does it refuse all writes (MISCONF), because its append-only file can't be written? Raises EngineError, also
+        where it has become a replica: who only reads would not notice, and see what it had then for ever.
+        """
+        nodes = await self._info("persistence", "replication")
+        if not self.is_cluster and any(node.get("role") == "slave" for node in nodes):
+            self.doubt()
+            raise translate(rex.ReadOnlyError("it is a replica"))
+        return any(node.get("aof_last_write_status") == "err" for node in nodes)
 
-    async def _info(self, section: str) -> list[dict[str, Any]]:
-        """A section of INFO, of all primaries."""
+    async def _info(self, *sections: str) -> list[dict[str, Any]]:
+        """Sections of INFO, of all primaries."""
         with _translated():
-            replies = await self._servers.each("INFO", section)
+            replies = await self._servers.each("INFO", *sections)
         for reply in replies:
             if isinstance(reply, Exception):
                 raise translate(reply) from None
