@@ -36,7 +36,7 @@ WORDS = [
     Word("BUSY Redis is busy running a script.", "somebody's script", known=b""),
     Word("NOAUTH Authentication required.", "refused the login", known=b""),
     Word("WRONGPASS invalid username-password pair or user is disabled.", "refused the login", known=b""),
-    Word("NOPERM User default has no permissions to run the 'fcall' command", "lacks a right"),
+    Word("NOPERM User default has no permissions to run the 'fcall' command", "(NOPERM)"),
 ]
 COMMANDS = [("stats",), ("crawls",), ("seed", "http://a.test/"), ("dead", "list"), ("run",)]
 
