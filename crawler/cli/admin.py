@@ -333,7 +333,9 @@ async def _operate(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
 
 def _check_purge(arguments: argparse.Namespace) -> None:
     """Raises UsageError unless it is told what to drop."""
-    if arguments.matching is not None:
+    if arguments.matching == "":
+        raise UsageError("--matching is empty, which is found in every URL: name the domains to purge instead")
+    if arguments.matching:
         commands.UrlMatch(arguments.matching)
     elif arguments.dry_run:
         raise UsageError("--dry-run is for --matching")

@@ -67,10 +67,6 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     file: str = ""
 
-    @property
-    def is_given(self) -> bool:
-        return bool(self.user or self.password or self.file)
-
 
 class EngineUrl(msgspec.Struct, frozen=True, kw_only=True):
     """An engine's URL in parts. `places`: servers, nodes or Sentinels, each once; none for a socket."""

@@ -16,7 +16,7 @@ import msgspec
 import redis.exceptions as rex
 
 from crawler.engine.address import Kind, read_url
-from crawler.engine.cluster import Cluster, spare_key
+from crawler.engine.cluster import KEYLESS, Cluster, spare_key
 from crawler.engine.server import (
     ONLY,
     REPLICA_PATIENCE_S,
@@ -435,7 +435,7 @@ class Engine:
 
     def _note_written(self, commands: Sequence[tuple[Any, ...]]) -> None:
         if self.patience_s and (self.is_cluster or not self._touched):
-            writes = (c for c in commands if len(c) > 1 and not self._is_read(c))
+            writes = (c for c in commands if len(c) > 1 and c[0] not in KEYLESS and not self._is_read(c))
             keys = (_text(c[3 if c[0] == "FCALL" else 1]) for c in writes)
             by_shard = {self._servers.shard_of(key): key for key in keys}
             known = {self._servers.shard_of(key) for key in self._touched}

@@ -12,11 +12,13 @@ from crawler.frontier.record import CRAWLS, Keys
 
 SHOWN = 5  # of what is missing, in a message
 SCRATCH = "~rights"
+LIST_WRITTEN = f"{{{CRAWLS}}}~w"  # the key by which a replica confirms writes to the list of crawls
 # In the place of a key, SCRATCH of the crawl, of a partition of it, a channel of it, and the list of all crawls.
-KEY, OF_PARTITION, CHANNEL, LIST = "KEY", "PARTITION", "CHANNEL", "LIST"
+KEY, OF_PARTITION, CHANNEL, LIST, WRITTEN = "KEY", "PARTITION", "CHANNEL", "LIST", "WRITTEN"
 FORMS = """\
 DEL KEY
 EXISTS PARTITION
+EXISTS WRITTEN
 FCALL ~ 1 KEY
 FUNCTION LOAD ~
 GET KEY
@@ -99,7 +101,7 @@ def commands() -> list[str]:
 def acl_line(user: str, crawl: str) -> str:
     """The command that gives a user what a crawl needs."""
     rights = " ".join(f"+{one}" for one in (*commands(), *OF_CLUSTERS, *WANTED))
-    return f"ACL SETUSER {user} on >PASSWORD ~{Keys(crawl).pattern} ~{CRAWLS} &{{{crawl}}}:* {rights}"
+    return f"ACL SETUSER {user} on >PASSWORD ~{Keys(crawl).pattern} ~{CRAWLS} ~{LIST_WRITTEN} &{{{crawl}}}:* {rights}"
 
 
 async def missing_rights(engine: Engine, crawl: str) -> list[str]:
@@ -107,7 +109,7 @@ async def missing_rights(engine: Engine, crawl: str) -> list[str]:
     keys = Keys(crawl)
     places = {
         KEY: f"{keys.tag}{SCRATCH}", OF_PARTITION: keys.of(0, SCRATCH), CHANNEL: f"{keys.hints}{SCRATCH}",
-        LIST: CRAWLS, "EMPTY": "",
+        LIST: CRAWLS, WRITTEN: LIST_WRITTEN, "EMPTY": "",
     }  # fmt: skip
     forms = [form.split() for form in FORMS.splitlines()]
     replies = await engine.replies_of([tuple(places.get(word, word) for word in form) for form in forms])
@@ -132,7 +134,8 @@ def lacking_text(missing: list[str]) -> str:
 
 def _lacking(form: list[str], reply: str, crawl: str) -> str:
     if "access a key" in reply:
-        return f"the key {CRAWLS}" if LIST in form else f"keys {Keys(crawl).pattern}"
+        alone = {LIST: CRAWLS, WRITTEN: LIST_WRITTEN}
+        return next((f"the key {key}" for word, key in alone.items() if word in form), f"keys {Keys(crawl).pattern}")
     if "channel" in reply:
         return f"channels {{{crawl}}}:*"
     return _right(form)

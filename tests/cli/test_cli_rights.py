@@ -9,7 +9,7 @@ import pytest
 from crawler.frontier.rights import acl_line
 from tests.cli.cli_lab import HOST, QUICK, SMALL_PAGES, in_process, small
 from tests.cli.test_cli_serve import sent, served
-from tests.support.engine import Engine, running_engine
+from tests.support.engine import Engine, free_ports, running_engine, short_folder, started, wait_for
 from tests.support.processes import Nursery
 
 
@@ -63,11 +63,34 @@ def test_every_command_works_with_the_rights_that_are_listed(programs: Nursery, 
         said("crawl", *QUICK, at=there)
         said("rebuild", "--name", "main", at=url, code=4)
         said("jobs", "rm", "news", at=there)
-    assert moved["fetched"] >= SMALL_PAGES - 1, moved
+    assert moved["totals"]["fetched"] >= SMALL_PAGES - 1, moved
     for one in (engine, target):
         with contextlib.closing(one.client()) as client:
             refused = [entry for entry in client.acl_log() if "ann" in str(entry)]
             assert refused == []
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_replica_confirms_what_such_a_user_writes(programs: Nursery) -> None:
+    ports = free_ports(2)
+    with contextlib.ExitStack() as stack:
+        primary, replica = (
+            stack.enter_context(
+                started(
+                    stack.enter_context(short_folder()), f"redis://127.0.0.1:{port}",
+                    ["--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0"],
+                )
+            )
+            for port in ports
+        )  # fmt: skip
+        client, other = (stack.enter_context(contextlib.closing(one.client())) for one in (primary, replica))
+        other.execute_command("REPLICAOF", "127.0.0.1", ports[0])
+        wait_for(lambda: client.info("replication").get("slave0", {}).get("state") == "online", "the replica")
+        client.execute_command(*acl_line("ann", "main").split())
+        url = f"redis://ann:PASSWORD@127.0.0.1:{ports[0]}"
+        ran = in_process(programs, "seed", "http://x.test/", "--redis", url, "--dir", "c")
+        assert (ran.code, client.acl_log()) == (0, [])
+        assert client.acl_log() == []
 
 
 @pytest.mark.parametrize("words", [("crawl", "http://x.test/"), ("seed", "http://x.test/"), ("doctor",)], ids=" ".join)

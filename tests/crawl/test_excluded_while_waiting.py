@@ -110,6 +110,7 @@ async def test_a_purge_by_expression_counts_first_and_drops_what_waits(
 @pytest.mark.parametrize(
     ("words", "why"),
     [((), "purge: give a domain, or --matching REGEX"), (("--dry-run",), "--dry-run is for --matching"),
+     (("--matching", ""), "--matching is empty"), (("a.test", "--matching", ""), "--matching is empty"),
      (("--matching", "("), "--matching '(':"), (("--matching", "a(?=b)"), "look-ahead is not supported"),
      (("http://a.test/x", "--matching", "y"), "purge acts on all of a domain")],
 )  # fmt: skip

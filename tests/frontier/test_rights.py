@@ -81,9 +81,9 @@ async def test_each_right_that_is_taken_away_is_named(server: Server, restricted
 @pytest.mark.parametrize(
     ("rules", "missing"),
     [
-        ("resetkeys ~crawler:crawls", ["keys {news[:}]*"]),
-        ("resetkeys ~{news:*", ["keys {news[:}]*", "the key crawler:crawls"]),
-        ("resetkeys ~{news}:* ~crawler:crawls", ["keys {news[:}]*"]),
+        ("resetkeys ~crawler:crawls ~{crawler:crawls}~w", ["keys {news[:}]*"]),
+        ("resetkeys ~{news:*", ["keys {news[:}]*", "the key {crawler:crawls}~w", "the key crawler:crawls"]),
+        ("resetkeys ~{news}:* ~*crawler:crawls*", ["keys {news[:}]*"]),
         ("resetchannels", ["channels {news}:*"]),
     ],
 )
@@ -126,6 +126,7 @@ async def test_the_same_rights_are_enough_on_a_cluster(cluster: Cluster) -> None
         engine = opened(cluster.url.replace("://", "://ann:PASSWORD@"))
         assert (await engine.connect()).is_clustered
         assert await missing_rights(engine, "news") == []
+        assert all(key.startswith(("{news", "crawler:crawls")) for key in engine._touched)
         calls = [Call("locate", (f"{{news:{n}}}:m",), ("0", "0" * 32, "1", "a.test")) for n in range(16)]
         assert len(await engine.run_all(calls)) == len(calls)
         assert len(await engine.shards()) == 3
