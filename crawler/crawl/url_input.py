@@ -58,8 +58,10 @@ class GivenUrl(msgspec.Struct, frozen=True):
     flaw: str = ""
 
     @classmethod
-    def of(cls, where: str, text: str, beside: Callable[[str, Sequence[str]], None] = lambda _, __: None) -> "GivenUrl":
-        """A line, or what an argument has. `beside`: called for a URL among fields of JSON that are none of a seed."""
+    def of(cls, where: str, text: str, beside: Callable[[str, Sequence[str]], None] | None = None) -> "GivenUrl":
+        """A line, or what an argument has. `beside`: called for the URL of an object that has no field of a seed, as
+        in files of other programs. Without it, such an object is flawed.
+        """
         if not text.startswith("{"):
             return cls(where, _of_host(text))
         try:
@@ -68,10 +70,11 @@ class GivenUrl(msgspec.Struct, frozen=True):
             found = replace(found, form=form)
             return cls(where, url, label=found.label, priority=found.priority, request=found.request())
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            if (alone := _url_among(text)) is not None:
+            if beside is not None and (alone := _url_among(text)) is not None:
                 beside(where, alone[1])
                 return cls(where, _of_host(alone[0]))
-            return cls(where, JSON_SHOWN, flaw=f"not a seed in JSON: {error}")
+            hint = "; --column url takes the URL alone" if beside is not None and "unknown field" in str(error) else ""
+            return cls(where, JSON_SHOWN, flaw=f"not a seed in JSON: {error}{hint}")
 
     @classmethod
     def of_list(cls, where: str, one: ListedUrl) -> "GivenUrl":

@@ -16,7 +16,7 @@ import zstandard
 from crawler.content.unpacking import PIECE_BYTES, Unpacker
 from crawler.crawl import url_files
 from crawler.crawl.url_files import STDIN, ListForm, ListReader, ListRow
-from crawler.crawl.url_input import COMPLAINTS_MAX, SeedReport, complaints, read_given
+from crawler.crawl.url_input import COMPLAINTS_MAX, GivenUrl, SeedReport, complaints, read_given
 from crawler.errors import UsageError
 from crawler.rules.url_list import LINE_MAX
 from crawler.rules.url_table import ROW_LINES_MAX, UNCLOSED, cells_of, is_comment
@@ -325,6 +325,17 @@ def test_the_first_complaints_are_lines_and_the_others_a_count(tmp_path: Path) -
     assert urls == BOTH
     assert said[0] == f"{file} line 2: 'no url 0': not a URL"
     assert said[COMPLAINTS_MAX:] == [f"... and {COMPLAINTS_MAX} more invalid URLs"]
+
+
+def test_a_misspelt_field_is_refused_where_people_write_seeds(tmp_path: Path) -> None:
+    seed = f'{{"url": "{A}", "lable": "shop"}}'
+    assert "unknown field `lable`" in GivenUrl.of("argument 1", seed).flaw
+    file = tmp_path / "u.jsonl"
+    file.write_text(f'{seed[:-1]}, "priority": 1}}')
+    (where, text, reason), *_ = seeds_of(str(file))[1].invalid
+    assert (where, text) == (f"{file} line 1", "{...}")
+    assert reason.endswith("unknown field `lable`; --column url takes the URL alone")
+    assert seeds_of(str(file), ListForm("", "url"))[0] == [A]
 
 
 def test_a_pipe_is_read_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
