@@ -8,6 +8,8 @@ A line that begins with a brace is JSON: a URL with what else its request is to 
 import argparse
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +42,7 @@ NO_SEED = "no valid seed URL"
 INVALID_KEPT_MAX = 1_000  # of a report
 COMPLAINTS_MAX = 10  # lines of them for people
 BESIDE_SHOWN_MAX = 5  # names of fields
+LIKE_CHARS_MAX, LIKE_MIN = 32, 0.75  # how much of the name of a field is compared, and how like another it is
 
 
 class GivenUrl(msgspec.Struct, frozen=True):
@@ -127,14 +130,19 @@ _decode_seed = msgspec.json.Decoder(JsonSeed).decode
 
 
 def _url_among(text: str) -> tuple[str, list[str]] | None:
-    """The URL of an object that is no seed: it has other fields, and none that a seed has (maybe misspelt)."""
+    """The URL of an object that is no seed, and its other fields: none is one of a seed, or like one, misspelt."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError:
         return None
     names = [name for name in found if name != "url"]
     url = found.get("url")
-    return (url, names) if isinstance(url, str) and names and _SEED_FIELDS.isdisjoint(names) else None
+    return (url, names) if isinstance(url, str) and names and not any(map(_is_seed_field, names)) else None
+
+
+@lru_cache(maxsize=1024)  # files have few names, each a million times
+def _is_seed_field(name: str) -> bool:
+    return bool(get_close_matches(name.lower()[:LIKE_CHARS_MAX], _SEED_FIELDS, n=1, cutoff=LIKE_MIN))
 
 
 class SeedReport(msgspec.Struct, kw_only=True):

@@ -331,7 +331,7 @@ def test_a_misspelt_field_is_refused_where_people_write_seeds(tmp_path: Path) ->
     seed = f'{{"url": "{A}", "lable": "shop"}}'
     assert "unknown field `lable`" in GivenUrl.of("argument 1", seed).flaw
     file = tmp_path / "u.jsonl"
-    file.write_text(f'{seed[:-1]}, "priority": 1}}')
+    file.write_text(seed)
     (where, text, reason), *_ = seeds_of(str(file))[1].invalid
     assert (where, text) == (f"{file} line 1", "{...}")
     assert reason.endswith("unknown field `lable`; --column url takes the URL alone")
