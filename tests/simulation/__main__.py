@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tests.simulation.mutants import MUTANTS, mutated
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import MIXES, plan_of
 from tests.simulation.report import Total, failure
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.wire import real_engine
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.mutants:
         return _mutants(range(options.first, options.first + options.mutants))
     if options.seed is not None:
-        return _one(options.seed, with_jobs=options.with_jobs, verbose=options.verbose)
+        return _one(options.seed, mix=options.mix, with_jobs=options.with_jobs, verbose=options.verbose)
     if options.digest:
         return _digests(range(options.first, options.first + options.seeds), options)
     total = Total()
@@ -47,12 +47,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
     )
     parser.add_argument("--with-jobs", action="store_true", help="all of them with jobs")
+    parser.add_argument("--mix", default="", choices=["", *MIXES], help="only faults of this kind")
     parser.add_argument("--mutants", type=int, help="leave out one rule after the other, for this many seeds each")
     return parser.parse_args(arguments)
 
 
-def _one(seed: int, *, with_jobs: bool, verbose: bool) -> int:
-    plan = plan_of(seed, has_jobs=with_jobs or None)
+def _one(seed: int, *, mix: str, with_jobs: bool, verbose: bool) -> int:
+    plan = plan_of(seed, mix=mix, has_jobs=with_jobs or None)
     with real_engine() as real:
         outcome = simulate(seed, real, say=print if verbose else lambda _: None, plan=plan)
     total = Total()
@@ -85,7 +86,7 @@ def _mutants(seeds: Sequence[int]) -> int:
 
 def _outcomes(seeds: Sequence[int], options: argparse.Namespace) -> Iterator[Outcome]:
     blocks = [tuple(seeds[i : i + BLOCK]) for i in range(0, len(seeds), BLOCK)]
-    run_block = partial(_block, with_jobs=options.with_jobs)
+    run_block = partial(_block, mix=options.mix, with_jobs=options.with_jobs)
     if options.jobs <= 1:
         for block in blocks:
             yield from run_block(block)
@@ -100,9 +101,9 @@ def _end_in_order() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
-def _block(seeds: Sequence[int], *, with_jobs: bool) -> list[Outcome]:
+def _block(seeds: Sequence[int], *, mix: str, with_jobs: bool) -> list[Outcome]:
     with real_engine() as real:
-        return [simulate(seed, real, plan=plan_of(seed, has_jobs=with_jobs or None)) for seed in seeds]
+        return [simulate(seed, real, plan=plan_of(seed, mix=mix, has_jobs=with_jobs or None)) for seed in seeds]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Answers take virtual time; a request that was sent counts whatever happens to it
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Self
 
 from crawler.model import Failure, FailureKind, FetchResult, Response
@@ -14,6 +13,7 @@ from tests.simulation.clocks import VirtualTime
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop
 from tests.simulation.web import POSTED, Gone, Kind, Site, Url, Web, host_of
 
+AWAY_MS = 500  # what needs the network waits for so long until it tries again
 SHARED_ADDRESS = "192.0.2.1"
 NO_NAME = {Gone.ABSENT: FailureKind.DNS_NOT_FOUND, Gone.NAMELESS: FailureKind.DNS_ERROR}
 
@@ -40,6 +40,7 @@ class Internet:
     before_write: Callable[[Process], bool] = lambda _: False  # True: the process was put to sleep just there
     on_request: Callable[[Request], None] = lambda _: None
     on_cut_off: Callable[[str], None] = lambda _: None  # whoever requested it did not wait for the answer
+    is_away: bool = False  # of the instances: no host can be reached
     answered_ns: dict[Process, int] = field(default_factory=dict)  # when its last request ends
 
     def take(self, url: str, process: Process, *, late: bool) -> tuple[float, FetchResult]:
@@ -100,13 +101,26 @@ def _response(url: str, status: int, text: str = "", *, location: str = "", medi
     return FetchResult(url=url, response=response)
 
 
-class SimFetcher:
-    """What `crawler.web.fetcher.Fetcher` is to an instance."""
-
-    network = SimpleNamespace(look=lambda: None, trouble="")
+class OwnNetwork:
+    """What `crawler.web.own_network.OwnNetwork` is: it knows at once that nothing can be reached."""
 
     def __init__(self, internet: Internet) -> None:
         self._net = internet
+
+    def look(self) -> None:
+        """There is nobody to ask."""
+
+    @property
+    def trouble(self) -> str:
+        return "no host answers" if self._net.is_away else ""
+
+
+class SimFetcher:
+    """What `crawler.web.fetcher.Fetcher` is to an instance."""
+
+    def __init__(self, internet: Internet) -> None:
+        self._net = internet
+        self.network = OwnNetwork(internet)
         self._time = VirtualTime(internet.loop)
 
     async def __aenter__(self) -> Self:
@@ -116,7 +130,7 @@ class SimFetcher:
         """Nothing is kept open."""
 
     def own_wait_ms(self, _url: str) -> int:
-        return 0
+        return AWAY_MS if self._net.is_away else 0
 
     def proxy_trouble(self) -> str:
         return ""
@@ -140,6 +154,8 @@ class SimFetcher:
 
     async def reach(self, url: str) -> Failure | None:
         await asyncio.sleep(self._net.connect_s())
+        if self._net.is_away:
+            return Failure(kind=FailureKind.NETWORK, detail="no host answers")
         dead = self._net.web.dead.get(host_of(url))
         if dead is None or not dead.refuses(asyncio.get_running_loop().time()):
             return None

@@ -14,6 +14,7 @@ from tests.simulation.engine import Job, Server
 from tests.simulation.judge import Judge
 from tests.simulation.loop import NS, Process, VirtualLoop
 from tests.simulation.machines import Fleet, Life, Node
+from tests.simulation.standstill import pause_crawl
 
 HOUR_NS = 3600 * NS
 JUMPS_NS = (-25 * HOUR_NS, -HOUR_NS, HOUR_NS, 25 * HOUR_NS)
@@ -74,6 +75,7 @@ class Faults:
         self._disks.full.clear()
         self._disks.broken.clear()
         self._disks.low.clear()
+        self._fleet.internet.is_away = False
         for process in list(self._server.weather.cuts):
             self._heal_cut(process)
         for kind, process in list(self._noted._open):
@@ -359,6 +361,24 @@ class Faults:
         self._disks.full.discard(life)
         self._disks.broken.discard(life)
         self._noted.ended("disk full", life)
+
+    # --- what needs patience ---
+
+    def _outage(self) -> None:
+        """The instances reach no host for a while, as when their own line is away."""
+        net = self._fleet.internet
+        if not net.is_away:
+            net.is_away = True
+            self._noted.counts["outage"] += 1
+            self._loop.after(self._seconds(0.5, 20.0), setattr, net, "is_away", False)  # noqa: FBT003
+
+    def _standstill(self) -> None:
+        """A command pauses the crawl for a backup; it may be killed while it waits, or after that."""
+        self._noted.counts["standstill"] += 1
+        life = Life(Node(f"backup{self._noted.counts['standstill']}", "seeding"), 1, self._rng)
+        self._loop.start(life, pause_crawl(self._fleet, life, self._seconds(0.1, 6.0), self._noted.counts))
+        if self._rng.random() < 0.4:
+            self._loop.after(self._seconds(0.1, 8.0), self._fleet.kill, life)
 
     def _disk_low(self) -> None:
         """Of one machine; often enough of all, because most fleets have few."""

@@ -22,6 +22,7 @@ WEIGHTS = {
     "leave": 4, "leave at a call": 4, "join": 6,
     "engine restart": 6, "engine stop": 4, "engine rollback": 4,
     "cut": 7, "slow beats": 3, "reply lost at a call": 6, "disk full": 3, "disk low": 3,
+    "outage": 3, "standstill": 3,
 }  # fmt: skip
 PLANNED = {"leave": 1, "leave at a call": 2, "join": 2}
 KILLS = {"kill": 3, "kill at a call": 3, "power cut": 1, "flap": 1}
@@ -36,9 +37,12 @@ PAUSES = {
 ENGINE = {"engine restart": 2, "engine stop": 1, "engine rollback": 2, "blackout": 1}
 NOTHING: dict[str, int] = {}
 CUTS = {"cut": 1}
+OUTAGES = {"outage": 3, "kill": 1, "pause": 1, "join": 1, "leave": 1, "wall clock jump": 1}
+STANDSTILLS = {"standstill": 4, "kill": 1, "pause": 1, "join": 1, "leave": 1, "engine restart": 1, "outage": 1}
+FULL_DISKS = {"disk full": 4, "disk low": 2, "kill": 1, "join": 1, "leave": 1}
 MIXES = {
     "all": WEIGHTS, "planned": PLANNED, "kills": KILLS, "pauses": PAUSES, "engine": ENGINE, "nothing": NOTHING,
-    "cuts": CUTS,
+    "cuts": CUTS, "outages": OUTAGES, "standstills": STANDSTILLS, "full disks": FULL_DISKS,
 }  # fmt: skip
 DRAWN = ("all", "all", "all", "all", "planned", "kills", "pauses", "engine", "nothing")
 
