@@ -147,7 +147,11 @@ class TokenReader:
     def __init__(self, tokens: ApiTokens) -> None:
         self._tokens = tokens
         self._known: dict[str, ApiToken] = {}
-        self._read_at = self._tried_at = -math.inf
+        self._read_at = self._tried_at = -math.inf  # the last time that they were read; that reading them was tried
+
+    async def begin(self) -> None:
+        """Know the tokens from the first request on: of many that come at once, one reads them. Raises EngineError."""
+        await self._read()
 
     async def find(self, text: str, before_read: Callable[[], None]) -> ApiToken | None:
         """The token with this text. `before_read` may refuse to look for a new one. Raises EngineError."""
@@ -169,7 +173,7 @@ class TokenReader:
 
     async def any(self) -> bool:
         """Is there a token? While the engine does not answer: was there one, when it did?"""
-        if time.monotonic() - max(self._read_at, self._tried_at) >= TOKENS_READ_EVERY_S:
+        if time.monotonic() - self._tried_at >= TOKENS_READ_EVERY_S:
             with contextlib.suppress(EngineError):
                 await self._read()
         return bool(self._known)

@@ -186,6 +186,16 @@ def split_host(text: str) -> tuple[str, int | None]:
     return host, int(port) if is_port else None
 
 
+_NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
+
+
+def host_name(text: str) -> str:
+    """A name as --host has it, in lower case; a port is left out, as all are answered. Raises UsageError."""
+    if not _NAME.fullmatch(text.lower()):
+        raise UsageError(f"--host {text}: expected a name like crawl.example, with xn-- for other letters")
+    return split_host(text)[0]
+
+
 def is_ours(header: str, *, address: str, port: int, names: Collection[str]) -> bool:
     """Does a Host header name this server? `address`, `port`: that the connection came to; of a Unix socket "" and 0.
 

@@ -74,7 +74,7 @@ async def login(call: Call[LoginQuery, NoBody]) -> web.Response:
         )
     home, is_https = f"{call.context.root}/", call.http[SOURCE].scheme == "https"
     response = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": home})
-    response.set_cookie(sessions.cookie, value, path=home, httponly=True, samesite="Strict", secure=is_https)
+    response.set_cookie(sessions.cookie, value, path=home, httponly=True, samesite="Lax", secure=is_https)
     return response
 
 

@@ -74,8 +74,10 @@ async def serving(
         event_places=Places(limits.event_clients, "streams of events", again_s=60),
         letter_sums=SharedAnswers(LETTER_SUMS_S), rings=SharedAnswers(RING_S), metrics_domains=metrics_domains,
     )  # fmt: skip
+    tokens = TokenReader(ApiTokens(crawl.engine, crawl.keys))
+    await tokens.begin()
     access = Access(
-        address=address, port=port, front=front, tokens=TokenReader(ApiTokens(crawl.engine, crawl.keys)),
+        address=address, port=port, front=front, tokens=tokens,
         sessions=sessions, rate=RateLimit(limits.requests_per_s, limits.requests_burst),
     )  # fmt: skip
     runner = web.AppRunner(

@@ -206,11 +206,11 @@ def _parent_is_gone(stop: Callable[[], None]) -> None:
 
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal; EPILOG has the exit codes."""
-    from crawler.api.front import Front, listen_place, path_prefix, trusted_proxies
+    from crawler.api.front import Front, host_name, listen_place, path_prefix, trusted_proxies
 
     settings, place = settings_of(arguments), listen_place(arguments.listen)
     front = Front(
-        names=tuple(name.lower() for name in arguments.host),
+        names=tuple(map(host_name, arguments.host)),
         prefix=None if arguments.prefix is None else path_prefix(arguments.prefix),
         proxies=trusted_proxies(arguments.trust_proxy, may_be_unix=isinstance(place, Path)),
     )
@@ -236,7 +236,7 @@ async def _serve(
             signals.on_stop = stopped.set
 
             def announce(link: str) -> None:
-                say(f"To change things from a browser, open this link (it works once): {link}")
+                say(f"To log in from a browser, open this link (it works once): {link}")
 
             async with serving(
                 crawl, sock, front=front, metrics_domains=arguments.metrics_domains, announce=announce

@@ -31,7 +31,7 @@ async def cookie_of(api: Served) -> str:
     status, _, headers = await api.send("GET", api.server.login_url().partition(f":{api.port}")[2])
     home = headers["Location"]
     assert (status, api.server.url.endswith(f":{api.port}{home}")) == (303, True)
-    assert {"HttpOnly", "SameSite=Strict", f"Path={home}"} <= set(headers["Set-Cookie"].split("; "))
+    assert {"HttpOnly", "SameSite=Lax", f"Path={home}"} <= set(headers["Set-Cookie"].split("; "))
     return str(headers["Set-Cookie"].partition(";")[0])
 
 
@@ -227,6 +227,22 @@ async def test_an_engine_that_does_not_answer_closes_nothing(api: Served, monkey
     assert [(await api.get(path))[0] for path in ("/", "/healthz")] == [401, 200]
 
 
+async def test_tokens_are_known_before_the_first_request(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of requests that come at once, only one reads them; and the engine may be gone by then."""
+
+    async def read(_: ApiTokens) -> dict[str, ApiToken]:
+        raise EngineDown("gone")
+
+    async with seeded(tmp_path / "c", engine) as crawl:
+        await ApiTokens(crawl.engine, crawl.keys).add("ann", Role.READ)
+        async with served(crawl) as api:
+            monkeypatch.setattr(ApiTokens, "read", read)
+            monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
+            assert (await api.get("/"))[0] == 401
+
+
 async def test_with_a_name_everything_needs_a_token(tmp_path: Path, engine: Engine) -> None:
     async with served_crawl(tmp_path, engine, front=Front(names=("crawl.example",))) as api:
         token = await api.token(Role.READ)
@@ -331,9 +347,12 @@ async def test_every_answer_has_the_security_headers(api: Served) -> None:
     assert PROBLEM.encode() in broken
 
 
-async def test_too_many_requests_of_one_client_are_429(tmp_path: Path, engine: Engine) -> None:
+async def test_too_many_requests_of_one_client_are_429(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.api.access.TOKENS_READ_EVERY_S", 0.0)
     limits = Limits(requests_per_s=0.001, requests_burst=3, shutdown_s=0.5)
-    async with seeded(tmp_path / "c", engine) as crawl, served(crawl, limits=limits) as api:
+    async with served_crawl(tmp_path, engine, limits=limits, front=Front(prefix="")) as api:
         token = await api.token(Role.READ)
         assert [(await api.get("/v1/session"))[0] for _ in range(4)] == [401, 401, 401, 429]
         status, found, headers = await api.send("GET", "/healthz")

@@ -12,6 +12,7 @@ from multidict import CIMultiDict
 from crawler.api.front import (
     Front,
     Source,
+    host_name,
     is_ours,
     listen_place,
     listening_at,
@@ -153,6 +154,25 @@ def test_a_host_is_the_address_or_a_given_name(header: str, *, is_one: bool) -> 
 )  # fmt: skip
 def test_through_a_socket_a_host_is_a_given_name_or_one_of_loopback(header: str, *, is_one: bool) -> None:
     assert is_ours(header, address="", port=0, names={"a.example"}) is is_one
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("crawl.example", "crawl.example"), ("Crawl.EXAMPLE", "crawl.example"), ("crawl.example:8443", "crawl.example"),
+     ("10.0.0.5", "10.0.0.5"), ("[fd00::1]:80", "fd00::1"), ("serve", "serve"), ("xn--bcher-kva.example",) * 2],
+)  # fmt: skip
+def test_a_name_is_told_without_its_port(text: str, name: str) -> None:
+    assert host_name(text) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "https://crawl.example", "crawl.example/", "crawl.example/crawler", "a b", "a@b", "*", "*.example", "a,b",
+     "bücher.example", "a" * 254, "a:b", "a:", "a:123456", "::1", "[x]", "a.example\n"],
+)  # fmt: skip
+def test_what_is_not_a_name_is_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a name like"):
+        host_name(text)
 
 
 PROXY = [

@@ -81,7 +81,7 @@ def test_a_browser_and_a_program_work_behind_a_proxy(behind: Callable[..., Behin
     assert link.startswith(f"https://{NAME}/crawler/login?code=")
     status, _, headers = door.send("GET", link.removeprefix(f"https://{NAME}"))
     assert (status, headers["Location"]) == (303, "/crawler/")
-    assert {"Secure", "HttpOnly", "SameSite=Strict", "Path=/crawler/"} <= set(headers["Set-Cookie"].split("; "))
+    assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/crawler/"} <= set(headers["Set-Cookie"].split("; "))
     own = {"Cookie": headers["Set-Cookie"].partition(";")[0]}
     page = door.send("GET", "/crawler/", own)[1]
     assets = re.findall(r'(?:src|href)="((?:assets/)?[\w.]+)"', page)
@@ -94,6 +94,9 @@ def test_a_browser_and_a_program_work_behind_a_proxy(behind: Callable[..., Behin
         found, text, _ = door.send("POST", "/crawler/v1/pause", change | {"Origin": origin})
         assert found == expected, (origin, text)
     assert door.send("POST", "/crawler/v1/resume", change | {"Authorization": "Basic eDp5"})[0] == 200
+
+    for name in ("a.test", "http%3A%2F%2Fa.test%2F", "http:%2f%2fa.test%2f%3Fa=b"):  # as they are, not decoded
+        assert json.loads(door.send("GET", f"/crawler/v1/domains/{name}", own)[1])["domain"]["domain"] == "a.test"
 
     token, size = door.token, 3 * 2**20  # more than what proxies take when nobody tells them
     lines = b'"http://a.test/"\n' * (size // 17)

@@ -80,6 +80,19 @@ def test_all_views_work_below_a_path(served_behind: tuple[Dashboard, int], look:
     assert (cookie["path"], cookie["secure"], cookie["httpOnly"]) == ("/crawler/", True, True)
 
 
+def test_links_on_pages_of_other_sites_lead_to_the_dashboard(
+    served_behind: tuple[Dashboard, int], look: Callable[..., Watched]
+) -> None:
+    """As a log-in elsewhere leads back, or a chat shows the link: the browser's visit comes from another site."""
+    dashboard, _ = served_behind
+    watched = look(BASE, ignore_https_errors=True)
+    for target in (dashboard.login_link(), f"{BASE}/"):
+        watched.page.goto(f"data:text/html,<a href='{target}'>dashboard</a>")
+        watched.page.get_by_role("link").click()
+        expect(watched.page.locator("#connection-text")).to_have_text("live", timeout=1000 * PATIENCE_S)
+        expect(watched.page.locator("#read-only")).to_be_hidden()
+
+
 def test_who_has_no_session_is_told_of_the_link(look: Callable[..., Watched]) -> None:
     watched = look(BASE, ignore_https_errors=True)
     watched.expected += ["401", "404", "favicon.ico"]  # that one is asked for where a page names no icon
