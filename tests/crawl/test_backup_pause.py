@@ -26,7 +26,8 @@ from crawler.views.seeds import add_seeds, seeding_member
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.support.engine import Engine, running_engine
 from tests.support.patience import others_run, until
-from tests.support.serving import GeneratedSite, serve_web
+from tests.support.serving import GeneratedSite, serve_resources, serve_web
+from tests.support.web import Resource
 
 
 class Lab:
@@ -245,3 +246,24 @@ async def test_what_a_command_writes_meanwhile_is_copied_with_the_next_try(lab: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backup, "changed_since", changed)
         assert (await lab.back_up()).partitions == 64
+
+
+async def test_an_instance_that_is_stuck_ends_the_backup_and_is_named(tmp_path: Path, engine: Engine) -> None:
+    """A page that does not come holds its claim, and nothing more is claimed while the command waits."""
+    web = {("d0.test", "/"): Resource(body="<a href='/slow'>x</a><a href='/b'>x</a>"), ("d0.test", "/b"): Resource()}
+    with serve_resources(web | {("d0.test", "/slow"): Resource(delay_s=3600.0)}) as served:
+        async with lab_names() as dns:
+            lab = Lab(served, dns, engine, tmp_path)  # type: ignore[arg-type]
+            try:
+                await make_seeder(await lab.opened("a")).add_all([GivenUrl("here", served.url("d0.test"))])
+                await lab.start("a", politeness__concurrency_per_queue=1)
+                await until(lambda: "/slow" in served.delayed())
+                with pytest.raises(ConflictError, match=r"after 0\.2 s there was still work in a: nothing was written"):
+                    await lab.back_up(patience_s=0.2)
+                assert [*lab.home.glob("*.backup*")] == []
+                served.end_delays()
+                async with asyncio.timeout(60):
+                    await asyncio.gather(*lab.running)
+                assert len(entries_of(tmp_path / "a")) == 3
+            finally:
+                await lab.close()

@@ -1,6 +1,7 @@
 """Jobs that an instance triggers: limits of runs, failures, overlap, pauses, removal, and replies that are lost."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from itertools import pairwise
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from crawler.archive.folder import SessionLock
 from crawler.cli.main import main
-from crawler.crawl.opening import make_seeder, open_crawl
+from crawler.crawl.opening import make_seeder, member_of_command, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine as EngineClient
 from crawler.errors import EngineDown, NotMetError
 from crawler.frontier.jobs import Changed, Jobs, job_id
+from crawler.recovery.pause import Pause
 from crawler.rules.job_plan import stopped
 from crawler.rules.jobs import Outcome, RunRecord, RunSpec, State, run_id
 from crawler.runtime.process import wall_s
@@ -509,3 +512,29 @@ async def test_a_run_that_goes_on_is_shown_with_its_counts(
         lab_run = (await lab.rows())[0].run
         await until(is_shown, "its counts")
         await finished(lab)
+
+
+@pytest.mark.slow(seconds=6)
+async def test_a_job_that_falls_due_while_a_backup_is_written_runs_after_it(tmp_path: Path, engine: Engine) -> None:
+    """Nothing of it starts meanwhile, and each of its times has one row afterwards."""
+    async with job_lab(tmp_path, engine, CHAIN) as lab:
+        await lab.add(lab.url("d0.test"), every="1", overlap="queue", run={"scope": "host"})
+        await lab.ended(1)
+        with contextlib.closing(SessionLock(lab.crawl.folder, "pauser")) as lock:
+            member = member_of_command("pauser", "backup", lock)
+            async with Pause(lab.crawl.members, member, lab.settings.membership).held():
+                requests, rows = len(lab.site.requests()), await lab.rows()
+                held_at = wall_s()
+                await until(lambda: passed(held_at, 2.5), "two of its times")
+                assert (len(lab.site.requests()), await lab.rows()) == (requests, rows)
+        await lab.ended(len(rows) + 2)
+        await jobs.pause_job(lab.crawl, "default", NAME, actor=ME)
+        await until(lambda: all_ended(lab), "all runs to end")
+        nominal = [row.nominal for row in await lab.rows()]
+        assert {after - before for before, after in pairwise(nominal)} == {1}
+        for row in await lab.rows():
+            assert lab.fetched(row.run).total() == (len(WHOLE) if row.run else 0)
+
+
+async def passed(since_s: float, seconds: float) -> bool:
+    return wall_s() >= since_s + seconds
