@@ -100,7 +100,9 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
     }  # fmt: skip
     known: dict[str, Any] = defaultdict(SimpleNamespace, defaults | parts)
     runs: Any = SimpleNamespace(
-        refusal_of=known.get("run_refuses", never), may_lead_to=known.get("in_scope", lambda *_: False)
+        refusal_of=known.get("run_refuses", never),
+        excludes=known.get("excludes", lambda _: False),
+        may_lead_to=known.get("in_scope", lambda *_: False),
     )
 
     def of(record: type) -> Any:
