@@ -465,7 +465,7 @@ async def test_a_crawl_without_jobs_makes_no_call_for_them(
     names = (":jobs", ":jobdue", ":runs", ":closing", ":touched", ":roots")
     words = [str(word) for command in called for word in command]
     assert len(called) > 20
-    assert [command for command in called if command[0] == "TIME"] == []
+    assert called.count(("TIME",)) == 1, "the check of the rights that the engine's user has"
     assert [word for word in words if word.endswith(("change_job", "touch_run", "close_run"))] == []
     assert [word for word in words if word.startswith("{main:") and word.endswith(names)] == []
 
