@@ -18,7 +18,7 @@ import pytest
 from tests.cli.cli_lab import in_process
 from tests.support.engine import free_port
 from tests.support.processes import Nursery, Program
-from tests.support.real_proxies import KINDS, NAME, PAGE, Door, need, proxy_of_the_page, running
+from tests.support.real_proxies import KINDS, NAME, PAGE, ProxyConnection, need, proxy_of_the_page, running
 
 pytestmark = [pytest.mark.slow(seconds=10), pytest.mark.processes, pytest.mark.leaves_engines]
 LINK = r"open this link \(it works once\): (\S+)$"
@@ -37,7 +37,7 @@ class Behind:
     def send(
         self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
     ) -> tuple[int, str, Message]:
-        connection = Door(self.port, self.folder)
+        connection = ProxyConnection(self.port, self.folder)
         try:
             connection.request(method, path, body=body, headers=headers or {})
             answer = connection.getresponse()
@@ -70,41 +70,41 @@ def behind(programs: Nursery, tmp_path: Path) -> Iterator[Callable[..., Behind]]
 @pytest.mark.parametrize("way", ["tcp", "unix"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_browser_and_a_program_work_behind_a_proxy(behind: Callable[..., Behind], kind: str, way: str) -> None:
-    door = behind(kind, way)
-    assert door.send("GET", "/crawler/v1/overview")[0] == 401
-    assert door.send("GET", "/crawler/healthz")[0] == 200
-    status, _, headers = door.send("GET", "/crawler")
+    proxied = behind(kind, way)
+    assert proxied.send("GET", "/crawler/v1/overview")[0] == 401
+    assert proxied.send("GET", "/crawler/healthz")[0] == 200
+    status, _, headers = proxied.send("GET", "/crawler")
     assert status in (301, 308)
-    assert re.fullmatch(rf"(https://{NAME}(:{door.port})?)?/crawler/", headers["Location"])
+    assert re.fullmatch(rf"(https://{NAME}(:{proxied.port})?)?/crawler/", headers["Location"])
 
-    link = door.server.wait_for(LINK)[1]
+    link = proxied.server.wait_for(LINK)[1]
     assert link.startswith(f"https://{NAME}/crawler/login?code=")
-    status, _, headers = door.send("GET", link.removeprefix(f"https://{NAME}"))
+    status, _, headers = proxied.send("GET", link.removeprefix(f"https://{NAME}"))
     assert (status, headers["Location"]) == (303, "/crawler/")
     assert {"Secure", "HttpOnly", "SameSite=Lax", "Path=/crawler/"} <= set(headers["Set-Cookie"].split("; "))
     own = {"Cookie": headers["Set-Cookie"].partition(";")[0]}
-    page = door.send("GET", "/crawler/", own)[1]
+    page = proxied.send("GET", "/crawler/", own)[1]
     assets = re.findall(r'(?:src|href)="((?:assets/)?[\w.]+)"', page)
     assert len(assets) > 4
     for name in assets:
-        assert door.send("GET", f"/crawler/{name}", own)[0] == 200, name
-    session = json.loads(door.send("GET", "/crawler/v1/session", own)[1])
+        assert proxied.send("GET", f"/crawler/{name}", own)[0] == 200, name
+    session = json.loads(proxied.send("GET", "/crawler/v1/session", own)[1])
     change = own | {"X-CSRF-Token": session["csrf_token"], "Sec-Fetch-Site": "same-origin"}
     for origin, expected in ((f"https://{NAME}", 200), (f"http://{NAME}", 403), ("https://evil.example", 403)):
-        found, text, _ = door.send("POST", "/crawler/v1/pause", change | {"Origin": origin})
+        found, text, _ = proxied.send("POST", "/crawler/v1/pause", change | {"Origin": origin})
         assert found == expected, (origin, text)
-    assert door.send("POST", "/crawler/v1/resume", change | {"Authorization": "Basic eDp5"})[0] == 200
+    assert proxied.send("POST", "/crawler/v1/resume", change | {"Authorization": "Basic eDp5"})[0] == 200
 
     for name in ("a.test", "http%3A%2F%2Fa.test%2F", "http:%2f%2fa.test%2f%3Fa=b"):  # as they are, not decoded
-        assert json.loads(door.send("GET", f"/crawler/v1/domains/{name}", own)[1])["domain"]["domain"] == "a.test"
+        assert json.loads(proxied.send("GET", f"/crawler/v1/domains/{name}", own)[1])["domain"]["domain"] == "a.test"
 
-    token, size = door.token, 3 * 2**20  # more than what proxies take when nobody tells them
+    token, size = proxied.token, 3 * 2**20  # more than what proxies take when nobody tells them
     lines = b'"http://a.test/"\n' * (size // 17)
-    status, text, _ = door.send(
+    status, text, _ = proxied.send(
         "POST", "/crawler/v1/seeds", token | {"Content-Type": "application/x-ndjson"}, body=lines
     )
     assert (status, json.loads(text)["seen"]) == (200, size // 17)
-    stream = Door(door.port, door.folder)
+    stream = ProxyConnection(proxied.port, proxied.folder)
     stream.request("GET", "/crawler/v1/events", headers=token)
     answer = stream.getresponse()
     assert answer.status == 200
@@ -121,16 +121,16 @@ def test_who_logs_in_at_nginx_reads_by_its_token(behind: Callable[..., Behind], 
     need("openssl")
     hashed = subprocess.run(["openssl", "passwd", "-apr1", "secret"], check=True, capture_output=True, text=True).stdout
     (tmp_path / "passwords").write_text(f"ann:{hashed}")
-    door = behind("nginx", "tcp", ("proxy_http_version 1.1;", f"proxy_http_version 1.1;\n{login}"))
+    proxied = behind("nginx", "tcp", ("proxy_http_version 1.1;", f"proxy_http_version 1.1;\n{login}"))
     file = tmp_path / "nginx.conf"
-    text = file.read_text().replace("Bearer TOKEN", door.token["Authorization"])
+    text = file.read_text().replace("Bearer TOKEN", proxied.token["Authorization"])
     file.write_text(text.replace("/etc/nginx/tools.passwd", str(tmp_path / "passwords")))
     subprocess.run(["nginx", "-p", str(tmp_path), "-c", str(file), "-s", "reload"], check=True, capture_output=True)
     basic = {"Authorization": "Basic YW5uOnNlY3JldA=="}
-    while door.send("GET", "/crawler/v1/session", basic)[0] != 200:  # until it has read it
+    while proxied.send("GET", "/crawler/v1/session", basic)[0] != 200:  # until it has read it
         pass
-    assert door.send("GET", "/crawler/v1/session")[0] == 401
-    assert json.loads(door.send("GET", "/crawler/v1/session", basic)[1])["user"] == "ann"
+    assert proxied.send("GET", "/crawler/v1/session")[0] == 401
+    assert json.loads(proxied.send("GET", "/crawler/v1/session", basic)[1])["user"] == "ann"
 
 
 BARE = """

@@ -80,7 +80,7 @@ def certificate(folder: Path) -> None:
     (folder / "both.pem").write_bytes((folder / "cert.pem").read_bytes() + (folder / "key.pem").read_bytes())
 
 
-class Door(http.client.HTTPSConnection):
+class ProxyConnection(http.client.HTTPSConnection):
     """A connection to the proxy under its name, as a browser makes it."""
 
     def __init__(self, port: int, folder: Path) -> None:
