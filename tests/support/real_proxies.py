@@ -12,6 +12,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,6 +146,7 @@ def wait_until_it_listens(proxy: Program, port: int) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
+            time.sleep(0.02)
             continue
         return
     raise AssertionError(f"{proxy.out}\n{proxy.err}")
