@@ -32,8 +32,8 @@ _T = TypeVar("_T")
 SLOW = ""  # in place of an address: among the slow hosts
 SLOW_SHARE = 0.75  # of the workers
 PROMPT_MS = 3_000  # an origin that holds a worker for longer is slow
-PATIENT_MS = 10_000  # at an address where nobody is known to be quicker
-SIFTED = 8  # times the limit of an address: so many make way before it is clear that nobody there is quicker
+MAKE_WAY_MS = 1_000  # a request that takes longer makes way for others at its address, and is repeated as a slow one
+PATIENT_MS = 10_000  # the same, at an address where slow ones answer, and nobody is known to be quicker
 WARY_MS = 60_000  # after slow ones held more than their share, or others waited at an address
 ANSWERED_MAX = 16_384  # origins remembered because they answered, and because not; the first is unknown again
 ATTEMPTS_MAX = 10_000  # look-ups that have begun: claims wait for a part of their time only
@@ -62,7 +62,7 @@ class Address(msgspec.Struct):
     rest_until_ms: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(Kind))
     wanted_until_ms: int = 0  # quick origins have waited for it a while ago
     prompt_until_ms: int = 0  # some requests ended promptly a while ago
-    made_way: int = 0  # requests, since one ended promptly
+    answers_until_ms: int = 0  # some were answered that took longer, a while ago
     next_kind: int = 0  # whose waiting claim is woken next
 
 
@@ -135,13 +135,12 @@ class AddressLimiter:
         return sum(self._known[address].open) if address in self._known else 0
 
     def patience_ms(self, address: str) -> int:
-        """How long a request there may take before it makes way for others. Longer where many did so and nobody was
-        found to be quicker: what all hosts of an address do is not the fault of one.
+        """How long a request there may take before it makes way for others. Longer where slow ones are answered, and
+        nobody was found to be quicker: what all hosts of an address do is not the fault of one.
         """
-        at = self._known.get(address)
-        if at is None or at.prompt_until_ms > monotonic_ms() or at.made_way < SIFTED * self._limit:
-            return PROMPT_MS
-        return PATIENT_MS
+        at, now_ms = self._known.get(address), monotonic_ms()
+        is_slow = at is not None and at.prompt_until_ms <= now_ms < at.answers_until_ms
+        return PATIENT_MS if is_slow else MAKE_WAY_MS
 
     def make_way(self, address: str, held: int) -> int:
         """How many of `held` requests there, which took longer than patience lasts, are to make way: others wait, and
@@ -151,11 +150,9 @@ class AddressLimiter:
         waiting = [kind for kind in (Kind.QUICK, Kind.UNTRIED) if self._waiting(address, kind)]
         if at is None or all(self._room(address, at, kind, now_ms) > 0 for kind in waiting):
             return 0
-        more = min(held, max(0, at.open[Kind.SLOW] + held - self._limit // PARTS))
-        at.made_way += more
-        return more
+        return min(held, max(0, at.open[Kind.SLOW] + held - self._limit // PARTS))
 
-    def left(self, address: str, kind: Kind = Kind.QUICK, *, took_ms: int | None) -> None:
+    def left(self, address: str, kind: Kind = Kind.QUICK, *, took_ms: int | None, answered: bool = False) -> None:
         """A request to this address has ended; `took_ms`: None when there was none after all."""
         self._follow()
         at, now_ms = self._known[address], monotonic_ms()
@@ -163,8 +160,10 @@ class AddressLimiter:
         if took_ms is not None:
             at.mean_ms[kind] += WEIGHT * (took_ms - at.mean_ms[kind])
             at.rest_until_ms[kind] = now_ms + self._rest_factor(kind) * took_ms
-            if took_ms < PROMPT_MS:
-                at.prompt_until_ms, at.made_way = now_ms + WARY_MS, 0
+            if took_ms < MAKE_WAY_MS:
+                at.prompt_until_ms = now_ms + WARY_MS
+            elif answered:
+                at.answers_until_ms = now_ms + WARY_MS
         is_over = max(*at.promised_ms, *at.rest_until_ms, at.wanted_until_ms) <= now_ms
         if not sum(at.open) and (is_over or len(self._known) > KEPT_MAX):
             del self._known[address]
@@ -266,7 +265,7 @@ class SlowHosts:
         """A worker was held for a request to this origin."""
         if not answered:
             self._held_ms.pop(origin, None)
-            if took_ms >= PROMPT_MS:
+            if took_ms >= MAKE_WAY_MS:
                 _remember(self._silent, origin, None)
             return
         self._silent.pop(origin, None)

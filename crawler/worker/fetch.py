@@ -217,12 +217,12 @@ class FetchStage:
             raise
         finally:
             took_ms = monotonic_ms() - began_ms
-            self._hosts.addresses.left(address, kind, took_ms=took_ms)
+            has_answered = slot.answered == origin and not self._hosts.policy.has_failed(origin)
+            self._hosts.addresses.left(address, kind, took_ms=took_ms, answered=has_answered)
             if not turn.is_quick:
                 self._slow_hosts.left(took_ms=took_ms)
             if turn.is_apart:
                 slot.is_apart = False
-            has_answered = slot.answered == origin and not self._hosts.policy.has_failed(origin)
             if has_answered and not self._slow_hosts.has_answered(origin):
                 slot.doubts = max(0, slot.doubts - 1)
             is_ours = isinstance(answered, SetAside)  # nothing came through a proxy or our own network

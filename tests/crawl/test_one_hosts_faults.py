@@ -166,6 +166,7 @@ async def test_more_tarpits_than_workers_leave_some_to_the_others(
     tarpits = 40
     for module in (address_limit, fetch):
         monkeypatch.setattr(module, "PROMPT_MS", 300)
+    monkeypatch.setattr(address_limit, "MAKE_WAY_MS", 200)
 
     def web(host: str, path: str) -> Answer:
         if host.startswith("tarpit") and (path != "/robots.txt" or robots == "tarpit"):
