@@ -113,3 +113,7 @@ def test_a_session_that_ends_is_told_with_what_to_do(
     watched.page.context.clear_cookies()
     watched.open("domains")
     expect(watched.page.locator("#banner")).to_contain_text("open the last link", timeout=1000 * PATIENCE_S)
+    expect(watched.page.locator("#connection-text")).to_have_text("logged out")
+    watched.page.goto(dashboard.login_link())
+    expect(watched.page.locator("#connection-text")).to_have_text("live", timeout=1000 * PATIENCE_S)
+    expect(watched.page.locator("#banner")).to_be_hidden()

@@ -91,7 +91,7 @@ function showLosses(losses) {
 // -- the connection
 
 const OLD = "This page shows what was known last, and tries again.";
-let outage = ""; // who does not answer
+let outage = ""; // who does not answer, or "session" when that has ended
 
 let connected = ["wait", "connecting"];
 
@@ -102,7 +102,7 @@ function connection(state, label) {
 
 /** How news come; while nobody knows any, that. */
 function tellConnection() {
-  const [state, label] = outage ? ["old", "no answer"] : connected;
+  const [state, label] = outage ? ["old", outage === "session" ? "logged out" : "no answer"] : connected;
   $("connection").dataset.state = state;
   text($("connection-text"), label);
 }
@@ -121,7 +121,7 @@ function banner(who, message = "") {
 onAnswer((error) => {
   if (error === null) banner("");
   else if (error.status === 0) banner("server", "No connection to crawler serve");
-  else banner("engine", error.message);
+  else banner(error.status === 401 ? "session" : "engine", error.message);
 });
 
 const log = operatorLog();
