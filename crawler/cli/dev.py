@@ -255,10 +255,17 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 
 def run_settings(arguments: argparse.Namespace) -> int:
     """Change or show; see EPILOG for the exit codes."""
-    if arguments.changes and arguments.set:
+    kept = kept_of(Settings())
+    if any(text.partition("=")[0].strip() in kept for text in arguments.set or ()):
         raise UsageError("write changes as KEY=VALUE, without --set")
-    wanted = [text.partition("=")[0].strip() for text in arguments.changes]
-    arguments.set = arguments.changes
+    asked = [text for text in arguments.changes if "=" not in text]
+    if unknown := next((key for key in asked if key not in kept), None):
+        raise UsageError(f"{unknown}: not a setting that is stored with a crawl ('crawler settings --all' has them)")
+    if asked and len(asked) < len(arguments.changes):
+        raise UsageError(f"{asked[0]}: write a change as KEY=VALUE, or give keys alone to see their values")
+    wanted = [] if asked else [text.partition("=")[0].strip() for text in arguments.changes]
+    arguments.set = [*(arguments.set or ()), *([] if asked else arguments.changes)]
+    arguments.asked = asked
     settings = permitted(settings_of(arguments))
     if "handlers.app" in wanted:
         check_app(settings)
@@ -285,8 +292,13 @@ async def _run(arguments: argparse.Namespace, settings: Settings, wanted: list[s
 def _show(arguments: argparse.Namespace, record: CrawlRecord) -> None:
     stored, defaults = record.stored_settings, kept_of(Settings())
     needs = msgspec.to_builtins(record.needs)
+    if arguments.asked:
+        stored = {key: stored.get(key, defaults[key]) for key in arguments.asked}
     if arguments.json:
         out_json({"settings": stored, "needs": needs})
+        return
+    if arguments.asked:
+        out(facts([(key, shown(value)) for key, value in stored.items()]))
         return
     same = {
         key for key, value in defaults.items() if msgspec.json.encode(value) == msgspec.json.encode(stored.get(key))

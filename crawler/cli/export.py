@@ -19,7 +19,7 @@ from crawler.cli.options import actor, settings_of, with_logins
 from crawler.content.coding import inflate
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import app_name, permitted
-from crawler.errors import ArchiveError, HandlersFailed, UsageError
+from crawler.errors import ArchiveError, HandlersFailed, NotMetError, UsageError
 from crawler.frontier.record import Placement, record_of
 from crawler.model import Decoded
 from crawler.outputs.cursor import refuse_foreign
@@ -33,7 +33,7 @@ from crawler.settings import Settings
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, out, out_json, say, warn
 from crawler.version import how_to_install
-from crawler.views.commands import domain_of
+from crawler.views.commands import domain_of, is_met
 
 if TYPE_CHECKING:
     from crawler.views.rehandling import RehandleResult
@@ -186,6 +186,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings, domain: str, t
 
     async with open_crawl(settings, create=False) as crawl:
         log_to_folder(settings, crawl.folder.log, "rehandle", verbose=bool(arguments.verbose))
+        if domain and not await is_met(crawl, domain):
+            raise NotMetError(f"this crawl never met {domain}: nothing is done")
         app, before = load_app(settings.handlers.app), crawl.record.needs.app
         with progress(verbose=arguments.verbose) as meter:
             result = await rehandle(crawl, app, domain=domain, append=arguments.append, actor=actor(), meter=meter)

@@ -238,7 +238,9 @@ exit codes: 0 done, 2 bad key or value, or one that can't change, 3 engine
 def add_settings(p: argparse.ArgumentParser) -> None:
     p.description = "Show the settings that are stored with the crawl, or change them for the whole crawl."
     p.epilog = SETTINGS_EPILOG
-    p.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="a new value, as --set takes it")
+    p.add_argument(
+        "changes", nargs="*", metavar="KEY[=VALUE]", help="a new value, as --set takes it; a key alone shows it"
+    )
     p.add_argument("--all", action="store_true", help="show what is as by default, too")
     p.add_argument("--json", action="store_true", help="as one JSON object, with all settings")
     add_common(p)

@@ -87,7 +87,7 @@ class Jobs:
         """A job by its name. Raises NotMetError when there is none."""
         stored = (await self.read([job_id(user, name)]))[0]
         if stored is None:
-            raise NotMetError(f"there is no job {name!r}{_of(user)}: see the list of jobs")
+            raise NotMetError(f"there is no job {name!r}{_of(user)}: 'crawler jobs list' has those there are")
         if (stored.job.user, stored.job.name) != (user, name):
             raise ConflictError(f"the name {name!r} has the same id as the job {stored.job.name!r}: use another name")
         return stored

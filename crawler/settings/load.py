@@ -532,7 +532,7 @@ def _from_text(name: str, text: str, table: str, key: str) -> Any:
             return [part.strip() for part in text.split(",") if part.strip()]
         return kind(text)
     except (ValueError, KeyError, RecursionError):
-        wanted = "yes or no" if kind is bool else kind.__name__
+        wanted = {bool: "answer (yes or no)", int: "whole number", float: "number"}.get(kind, kind.__name__)
         if is_tables:
             wanted = "list of tables in TOML, like [{match = '/news/', add = 2.0}]"
         raise UsageError(f"{name}={text!r}: not a valid {wanted}") from None

@@ -164,7 +164,7 @@ async def edit_job(
 ) -> JobView:
     """Give a job another definition, in force for nominal times after now. `seeds`: None keeps those that it has."""
     now_s = await checked_s(crawl)
-    await crawl.operator_log.add(actor, "jobs edit", target(user, name))
+    await _note_order(crawl, actor, "jobs edit", user, name)
     for _ in range(TRIES):
         stored = await crawl.jobs.find(user, name)
         spec = change(stored.job.spec)
@@ -206,7 +206,7 @@ async def _change(
     crawl: OpenCrawl, user: str, name: str, action: str, step: Callable[[Job, float], Job], actor: Actor
 ) -> JobView:
     now_s = await checked_s(crawl)
-    await crawl.operator_log.add(actor, action, target(user, name))
+    await _note_order(crawl, actor, action, user, name)
     for _ in range(TRIES):
         stored = await crawl.jobs.find(user, name)
         job = step(stored.job, now_s)
@@ -219,6 +219,12 @@ async def _change(
         await crawl.jobs.notify()
         return await _view_of(crawl, job, now_s)
     raise contended(name)
+
+
+async def _note_order(crawl: OpenCrawl, actor: Actor, action: str, user: str, name: str, detail: str = "") -> None:
+    """In the operator log, before it is done. Raises NotMetError for a job that there is not."""
+    await crawl.jobs.find(user, name)
+    await crawl.operator_log.add(actor, action, target(user, name), detail)
 
 
 class StoppedRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +243,7 @@ async def end_runs(
     Raises NotMetError for a run that is not active, ConflictError when it is not clear which one is meant.
     """
     now_s = await checked_s(crawl)
-    await crawl.operator_log.add(actor, "jobs end", target(user, name), _detail(runs) if runs != () else "")
+    await _note_order(crawl, actor, "jobs end", user, name, _detail(runs) if runs != () else "")
     for _ in range(TRIES):
         stored = await crawl.jobs.find(user, name)
         active = [row.run for row in stored.job.active]
@@ -260,7 +266,7 @@ async def end_runs(
 
 async def remove_job(crawl: OpenCrawl, user: str, name: str, *, actor: Actor) -> RemovedJob:
     """Remove a job with its history. Its active runs end: what is queued of them is not fetched."""
-    await crawl.operator_log.add(actor, "jobs rm", target(user, name))
+    await _note_order(crawl, actor, "jobs rm", user, name)
     for _ in range(TRIES):
         stored = await crawl.jobs.find(user, name)
         try:
@@ -381,7 +387,7 @@ async def find_run(crawl: OpenCrawl, run: str) -> RunView:
 
 def no_run(run: str) -> NotMetError:
     """There is no such run; the same for one that the sender must not know of."""
-    return NotMetError(f"there is no run {run[:80]!r}: the history of a job has its runs")
+    return NotMetError(f"there is no run {run[:80]!r}: 'crawler jobs history NAME' has those of a job")
 
 
 async def preview_job(crawl: OpenCrawl, user: str, name: str, times: int = 10) -> Preview:
@@ -455,7 +461,7 @@ async def retry(
     Each keeps its nominal time, and leaves the list. Raises ConflictError when too many are to be repeated.
     """
     now_s = await checked_s(crawl)
-    await crawl.operator_log.add(actor, "jobs retry", target(user, name), _detail(runs))
+    await _note_order(crawl, actor, "jobs retry", user, name, _detail(runs))
     return await _change_failed(crawl, user, name, _chosen(name, runs), lambda job, rows: retried(job, rows, now_s))
 
 
@@ -463,7 +469,7 @@ async def dismiss(
     crawl: OpenCrawl, user: str, name: str, runs: Sequence[str] | None, *, actor: Actor
 ) -> FailedRunsChange:
     """Take failed runs off the list of their job; None: all of it. The history still has them."""
-    await crawl.operator_log.add(actor, "jobs dismiss", target(user, name), _detail(runs))
+    await _note_order(crawl, actor, "jobs dismiss", user, name, _detail(runs))
     return await _change_failed(crawl, user, name, _chosen(name, runs), _dismissed)
 
 

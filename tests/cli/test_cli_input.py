@@ -91,7 +91,10 @@ COMMANDS = ("crawl", "run", "seed", "stats", "ring", "explain", "export", "docto
         (["crawl", "not a url"], "no valid seed URL"),
         (["crawl", "-i", "/nonexistent/seeds.txt"], "can't read seed file /nonexistent/seeds.txt: No such file"),
         (["crawl", "http://a.test/", "--set", "fetch.nothing=1"], "--set fetch.nothing=1: unknown key fetch.nothing"),
-        (["crawl", "http://a.test/", "--set", "fetch.concurrency=x"], "--set fetch.concurrency=x: not a valid int"),
+        (
+            ["crawl", "http://a.test/", "--set", "fetch.concurrency=x"],
+            "--set fetch.concurrency=x: not a valid whole number",
+        ),
         (
             ["crawl", "http://a.test/", "--set", "retry.tls.nothing=1"],
             "unknown key retry.tls.nothing (known: attempts,",
