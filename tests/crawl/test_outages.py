@@ -394,6 +394,7 @@ async def test_who_takes_over_during_an_outage_charges_nobody(way: str, ends: bo
         assert len(done.entries) == 40 * PAGES
 
 
+@pytest.mark.slow(seconds=3)
 @pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
 @pytest.mark.parametrize("ends", [True, False], ids=["it ends", "for long"])
 async def test_a_clock_that_jumps_during_an_outage_changes_nothing(
