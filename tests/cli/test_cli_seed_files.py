@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_more_complaints_than_people_read_are_a_count(programs: Nursery) -> None
         assert lines[-1] == "crawler: ... and 15 more invalid URLs"
 
 
-@pytest.mark.slow(seconds=15)
+@pytest.mark.slow(seconds=25)
 def test_a_command_that_was_killed_is_finished_by_the_same_one(programs: Nursery) -> None:
     urls = [f"https://h{n % 50}.test/{n}" for n in range(20_000)]
     file = programs.folder / "urls.csv.gz"
@@ -84,5 +85,11 @@ def test_a_command_that_was_killed_is_finished_by_the_same_one(programs: Nursery
     assert again["new"] + again["seen"] == len(urls)
     assert again["new"] > 0
     assert json.loads(crawler(programs, *command, "--json").out)["seen"] == len(urls)
-    totals = json.loads(crawler(programs, "stats", "--json").out)
-    assert totals["totals"]["pending"] == len(urls)
+    assert pending(programs) == len(urls)
+    shutil.rmtree(programs.folder / "crawl-data" / "engine")  # its journal may have one batch twice
+    rebuilt = crawler(programs, "rebuild", "--set", "crawl.partitions=16")
+    assert (rebuilt.code, pending(programs)) == (0, len(urls)), rebuilt.err
+
+
+def pending(programs: Nursery) -> int:
+    return int(json.loads(crawler(programs, "stats", "--json").out)["totals"]["pending"])
