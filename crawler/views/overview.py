@@ -229,6 +229,7 @@ def waits(o: Overview) -> Iterator[str]:
 
 
 LINE_EVERY_S = 5.0
+LINES_AT_FIRST, LINE_SLOWEST = 12, 12  # so many at this pace; then slower and slower, to one a minute
 LINES_BESIDE = 5  # that a live view has beside its rows: headline, notes, an empty one, titles, the cursor's
 
 
@@ -278,7 +279,7 @@ class Quiet:
 
 
 class PlainLines:
-    """One line every few seconds, for logs and pipes."""
+    """One line every few seconds, for logs and pipes; later one a minute, or a week would be 120,000 lines."""
 
     rows = 0
 
@@ -289,7 +290,8 @@ class PlainLines:
 
     def show(self, shown: Shown) -> None:
         if shown.at_s >= self._next_s:
-            self._next_s = shown.at_s + self._every_s
+            slower_s = min(shown.at_s / LINES_AT_FIRST, self._every_s * LINE_SLOWEST)
+            self._next_s = shown.at_s + max(self._every_s, slower_s)
             self.say("; ".join([summary_line(shown), *notes(shown.snapshot.overview, is_limited=shown.is_limited)]))
 
     def say(self, line: str) -> None:

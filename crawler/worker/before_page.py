@@ -219,7 +219,7 @@ class OwnWaits:
 
     def awaited(self, claim: Claim, failure: Failure, wait_ms: int = 0) -> SetAside:
         """How the turn ends."""
-        self._work.counters.last_error = LastError(failure.kind, failure.detail, claim.url, wall_s())
+        self._work.counters.note_error(LastError(failure.kind, failure.detail, claim.url, wall_s()))
         wait_ms = max(wait_ms, self._fetcher.own_wait_ms(claim.url), BEAT_PAUSE_MS)
         log.info(EVENTS[failure.kind].awaited, extra={"url": claim.url, "error": failure.detail, "wait_ms": wait_ms})
         return self._policy.set_aside(claim, monotonic_ms() + wait_ms)

@@ -536,7 +536,7 @@ class Committer:
             return
         self._work.counters.errors += 1
         self._work.activity.failure(partition, outcome.claim.queue, failure_reason(outcome.kind, outcome.detail))
-        self._work.counters.last_error = LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at)
+        self._work.counters.note_error(LastError(outcome.kind, outcome.detail, outcome.claim.url, outcome.failed_at))
         self._wake_queue(outcome.claim, outcome.settlement.next_fetch_ms)
         if outcome.retry_in_ms >= 0 and self._work.held.is_open(partition):
             self._work.due.schedule(partition, monotonic_ms() + outcome.retry_in_ms)

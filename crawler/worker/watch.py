@@ -210,6 +210,7 @@ class Counters(msgspec.Struct):
     own_bytes_before: int = 0
     errors: int = 0
     last_error: LastError | None = None
+    committed_at_error: int = 0  # by then
     fenced: int = 0  # results that came too late: another session had the lease by then
     set_back_pages: int = 0  # that the engine lost in the last minute, as it was set back
     set_back_at_s: float = 0.0
@@ -249,7 +250,8 @@ class Counters(msgspec.Struct):
     def description(self) -> dict[str, int | str | float | tuple[str, ...]]:
         """Fields of `Member` by name."""
         last, text, at_s = self.last_error, "", 0.0
-        if last is not None and wall_s() - last.at_s < ERROR_SHOWN_S:
+        # As long as nothing else was done, it is still why.
+        if last and (self.committed == self.committed_at_error or wall_s() - last.at_s < ERROR_SHOWN_S):
             text, at_s = last.text, round(last.at_s, 1)
         return {
             "fenced": self.fenced, "late": self.late, "waits_for": self.waits_for, "still_for": self.still_for,
@@ -257,6 +259,10 @@ class Counters(msgspec.Struct):
             "last_error": text, "last_error_at": at_s, "set_back_pages": self._set_back_now,
             "one_shape": self.shapes.hint(monotonic_ms()),
         }  # fmt: skip
+
+    def note_error(self, error: LastError) -> None:
+        """An attempt failed, or the look before one did."""
+        self.last_error, self.committed_at_error = error, self.committed
 
     def set_back(self, pages: int) -> None:
         """The engine has lost its last writes, with this many pages of ours."""

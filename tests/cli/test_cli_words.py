@@ -81,6 +81,17 @@ def test_where_there_is_no_terminal_lines_come_every_few_seconds() -> None:
     assert isinstance(view_for(stream, quiet=True, verbose=False), Quiet)
 
 
+def test_lines_come_more_and_more_seldom_to_one_a_minute() -> None:
+    stream = io.StringIO()
+    view = view_for(stream, quiet=False, verbose=False)
+    day_s = 24 * 3600
+    for second in range(0, day_s, 5):
+        view.show(shown(second, 10))
+    lines = stream.getvalue().splitlines()
+    assert 24 * 60 <= len(lines) <= 24 * 60 + 60
+    assert [line.split(":")[0] for line in lines[:3]] == ["5 s", "10 s", "15 s"]
+
+
 @pytest.fixture
 def root_logger() -> Iterator[logging.Logger]:
     root = logging.getLogger()

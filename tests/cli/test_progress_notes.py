@@ -193,10 +193,12 @@ def test_a_failure_is_told_in_few_words(kind: str, detail: str, reason: str) -> 
 def test_the_last_error_is_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(OpenClaims(1))
     assert counters.description()["last_error"] == ""
-    counters.last_error = LastError("connect", "Connection refused", "http://docs.example:81/x", 1000.0)
+    counters.note_error(LastError("connect", "Connection refused", "http://docs.example:81/x", 1000.0))
     monkeypatch.setattr("crawler.worker.watch.wall_s", lambda: 1000.0 + ERROR_SHOWN_S - 1)
     assert counters.description()["last_error"] == "connection refused: docs.example:81"
     monkeypatch.setattr("crawler.worker.watch.wall_s", lambda: 1000.0 + ERROR_SHOWN_S)
+    assert counters.description()["last_error"], "nothing else was done since"
+    counters.committed += 1
     assert counters.description()["last_error"] == ""
     long = LastError("tls", "x" * 500, f"http://{'y' * 250}/", 0.0).text
     assert len(long) == ERROR_MAX
