@@ -368,7 +368,7 @@ def test_a_seed_whose_handler_raises_was_fetched(programs: Nursery, here: Path) 
     (here / "raising.py").write_text(RAISING)
     with serve_resources({(HOST, "/"): page()}) as site:
         ran = in_process(programs, "crawl", site.url(HOST), *QUICK, *ONE_TRY, "--app", "raising.py", "-q", cwd=here)
-    assert ran.code == 0
+    assert ran.code == 13
     assert "this seed failed: " in ran.err
     assert "nothing was fetched" not in ran.err
 
