@@ -33,7 +33,6 @@ from crawler.views.dead_letters import (
     purge,
     retry,
 )
-from crawler.views.jobs import find_run
 from crawler.views.report import CrawlRow, RemovedCrawl, crawl_row, crawl_rows
 
 
@@ -236,6 +235,8 @@ async def _dead(crawl: OpenCrawl, arguments: argparse.Namespace) -> None:
     if wanted.domain and not await commands.is_met(crawl, wanted.domain):
         raise NotMetError(f"this crawl never met {wanted.domain}: it has no dead letter of it")
     if wanted.run and not any([some async for some in dead_letters(crawl, LetterFilter(run=wanted.run), 1)]):
+        from crawler.views.jobs import find_run
+
         await find_run(crawl, wanted.run)  # raises for an unknown one; those of a removed job may be here
     act = {"list": _list_letters, "show": _show, "retry": _retry, "purge": _purge}[arguments.action]
     await act(crawl, wanted, arguments)
