@@ -142,7 +142,8 @@ def _changes(crawl: OpenCrawl, *, is_begun: bool) -> tuple[dict[str, Any], list[
         if class_of(key) is Kept.FIXED:
             raise UsageError(_fixed(crawl, key, old))
         if class_of(key) is Kept.RESULTS and is_begun:
-            raise UsageError(f"this crawl has {key} = {shown(old)}, not {shown(value)}: {_instead(crawl, key, value)}")
+            has = f"{key} = {shown(old) or 'none'}, not {shown(value) or 'none'}"
+            raise UsageError(f"this crawl has {has}: {_instead(crawl, key, value)}")
         changes[key] = value
         if is_begun:
             lines.append(_changed(key, value, old))
@@ -224,7 +225,7 @@ def _changed(key: str, value: Any, old: Any) -> str:
 
 
 def _fixed(crawl: OpenCrawl, key: str, old: Any) -> str:
-    return f"this crawl has {key} = {shown(old)}, which can't change: leave it out, or {to_start_over(crawl)}"
+    return f"this crawl has {key} = {shown(old) or 'none'}, which can't change: leave it out, or {to_start_over(crawl)}"
 
 
 def _instead(crawl: OpenCrawl, key: str, value: Any, option: str = "") -> str:

@@ -295,7 +295,7 @@ async def purge_matching(
     dropped, left = await crawl.operator.purge_matching(matches, domain, is_dry=is_dry)
     of = f" of {domain}" if domain else ""
     if is_dry:
-        text = f"{_urls(left)}{of} match and would be dropped; nothing is changed"
+        text = f"{_urls(left)}{of} {'matches' if left == 1 else 'match'} and would be dropped; nothing is changed"
         return CommandResult(domain=domain or None, text=text, urls=left, is_changed=False, matching=left)
     text = f"{_urls(dropped)}{of} dropped"
     if left:
