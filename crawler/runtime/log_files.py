@@ -21,6 +21,7 @@ from crawler.archive.folder import open_private
 from crawler.redaction import redact
 from crawler.rules.text import one_line, printable, printable_json
 
+PAGE_LOG = "crawler.handler"  # the logger of `page.log`
 url_log = logging.getLogger("crawler.urls")  # info: one line a URL, debug: what was decided about it
 
 _OURS: set[logging.Handler] = set()  # on loggers now
@@ -125,6 +126,15 @@ def show_urls(stream: IO[str] | None, *, decisions: bool = False) -> None:
     url_log.setLevel(logging.DEBUG if decisions else logging.INFO)
 
 
+class _ToApp(logging.Handler):
+    """Hands what an app logs by `page.log` to the handlers that the app gave the root logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        root = logging.getLogger()
+        if root.isEnabledFor(record.levelno):
+            root.handle(record)
+
+
 def _remove_handlers(logger: logging.Logger) -> None:
     """Those that this module made; the app may have added its own."""
     for handler in [one for one in logger.handlers if one in _OURS]:
@@ -142,8 +152,8 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
     """Replace our handlers of the logger `crawler`, whose events go nowhere else. The file is created with the first
     event; its lines name the node.
 
-    The root logger is the app's: it gets handlers and a level only if it has no handlers of its own. A log that can't
-    be written never stops a crawl: its events are lost.
+    The root logger is the app's: it gets handlers and a level only if it has no handlers of its own; else its handlers
+    get what `page.log` is told, too. A log that can't be written never stops a crawl: its events are lost.
     """
     logging.raiseExceptions = False
     logging.lastResort = (
@@ -154,8 +164,12 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
     for name, logger in list(logging.Logger.manager.loggerDict.items()):
         if name.partition(".")[0] == ours.name and isinstance(logger, logging.Logger):
             logger.disabled = False  # as dictConfig of the app leaves loggers that it does not name
-    for logger in (ours, root):
+    of_pages, number = logging.getLogger(PAGE_LOG), logging.getLevelNamesMapping()[level.upper()]
+    for logger in (ours, root, of_pages):
         _remove_handlers(logger)
+    of_pages.setLevel(min(number, root.level) if root.handlers else logging.NOTSET)
+    if root.handlers:
+        _add(of_pages, _ToApp())
     for logger in (ours,) if root.handlers else (ours, root):
         if file is not None:
             to_file = _PrivateFile(file, encoding="utf-8", delay=True)
@@ -167,4 +181,6 @@ def start_logging(level: str, *, file: Path | None = None, stream: IO[str] | Non
             to_stream.setFormatter(Readable())
             to_stream.addFilter(EngineErrorsSeldom())
             _add(logger, to_stream)
-        logger.setLevel(level.upper())
+        logger.setLevel(number)
+    for handler in _OURS.intersection(ours.handlers):
+        handler.setLevel(number)  # events of `page.log` may be below the level of the logger

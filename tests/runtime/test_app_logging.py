@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.runtime.log_files import start_logging
+from crawler.runtime.log_files import PAGE_LOG, start_logging
 
-OURS, APPS = "member.dead", "sold"
+OURS, APPS, TOLD = "member.dead", "sold", "told"
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +78,12 @@ def test_an_app_that_configures_logging_keeps_it_and_our_file_its_events(
         logging.getLogger("crawler.membership").info(OURS)
         logging.getLogger("shop").disabled = False  # it was made before by_dict by the test before
         logging.getLogger("shop").info(APPS)
-    assert OURS in ours.read_text()
-    assert theirs.read_text() == (f"INFO:shop:{APPS}\n" if way in (basic, forced) else f"{APPS}\n")
+        logging.getLogger(PAGE_LOG).info(TOLD)
+    text = ours.read_text()
+    assert (text.count(OURS), text.count(TOLD)) == (1, 1)
+    of_root = [] if way is named else [f"INFO:{PAGE_LOG}:{TOLD}" if way in (basic, forced) else TOLD]
+    expected = [f"INFO:shop:{APPS}" if way in (basic, forced) else APPS, *of_root]
+    assert theirs.read_text().splitlines() == expected
     for handler in list(logging.getLogger("shop").handlers):
         logging.getLogger("shop").removeHandler(handler)
         handler.close()
