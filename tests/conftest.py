@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from crawler import process_tuning, redaction
 from crawler.cli.supervising import SIGNALS
+from crawler.runtime.log_files import PAGE_LOG
 from tests.support.disks import small_disk
 from tests.support.engine import Cluster, Engine, running_cluster, running_engine
 from tests.support.guards import leaked_tasks, loopback_only
@@ -142,6 +143,9 @@ def _logging_as_before() -> Iterator[None]:
     before = logging.lastResort
     yield
     logging.getLogger("crawler").propagate, logging.lastResort = True, before
+    logging.getLogger(PAGE_LOG).handlers.clear()
+    for name in ("crawler", PAGE_LOG):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)
