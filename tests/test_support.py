@@ -216,7 +216,7 @@ def test_an_embedded_engine_whose_crawler_was_killed_is_found_and_ended(tmp_path
 
 def test_slices_have_each_test_once_and_take_about_the_same_time() -> None:
     seconds = {"a": 120.0, "b": 60.0, "c": 60.0} | {f"row {n}": 5.0 for n in range(300)}
-    slices = {tuple(one) for n in range(1000) if (one := slice_of(list(seconds), seconds.__getitem__, f"commit {n}"))}
+    slices = {tuple(one) for n in range(5000) if (one := slice_of(list(seconds), seconds.__getitem__, f"commit {n}"))}
     assert len(slices) == SLICES
     assert sorted(test for one in slices for test in one) == sorted(seconds)
     totals = {one: sum(seconds[test] for test in one) for one in slices}

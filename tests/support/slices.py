@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SLICES = 128
+SLICES = 256
 SECONDS = 5.0  # what a slow test takes that doesn't say how long
 
 
