@@ -49,13 +49,13 @@ def app_complaints(settings: "Settings", app: "Crawler | None") -> Iterator[str]
         yield from session_complaints(settings, app, os.environ)
     if not settings.sites:
         return
+    from crawler.handlers.page import labels_text
     from crawler.web.fetcher import unresolved
 
     for number, site in enumerate(settings.sites):
         yield from unresolved(number, site, os.environ)
         if app is not None and site.label and site.label not in app.labels:
-            known = ", ".join(sorted(app.labels)) or "none"
-            yield f"sites[{number}].label = {site.label!r}: no handler has this label (there are: {known})"
+            yield f"sites[{number}].label = {site.label!r}: no handler has this label ({labels_text(app.labels)})"
 
 
 def _notes(settings: Settings) -> list[str]:
@@ -128,11 +128,11 @@ def _checked(arguments: argparse.Namespace) -> "tuple[Settings | None, Crawler |
 
 
 def _unknown_labels(app: "Crawler") -> Iterator[str]:
+    from crawler.handlers.page import labels_text
     from crawler.handlers.used_labels import unknown_labels
 
-    known = ", ".join(sorted(app.labels)) or "none"
     for used in unknown_labels(app):
-        yield f"{used.file}:{used.line}: no handler has the label {used.label!r} (there are: {known})"
+        yield f"{used.file}:{used.line}: no handler has the label {used.label!r} ({labels_text(app.labels)})"
 
 
 def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: list[str]) -> None:

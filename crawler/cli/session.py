@@ -31,7 +31,6 @@ from crawler.crawl.terms import settle, to_start_over
 from crawler.crawl.url_files import AS_FOUND, ListForm, is_plain_file
 from crawler.crawl.url_input import NO_SEED, GivenUrl, SeedReport, check_any, out_of_scope_lines, read_given
 from crawler.errors import (
-    ArchiveError,
     ConflictError,
     CrawlerError,
     EngineError,
@@ -152,8 +151,8 @@ def raise_first(problems: Sequence[Exception], warn: Callable[[str], None]) -> N
     for problem in problems:
         if not isinstance(problem, CrawlerError):
             raise problem
-        kind = ArchiveError if isinstance(problem, ArchiveError) else type(problem)
-        raise kind(f"{problem}; nothing is lost: 'crawler export' with the same -o catches up")
+        problem.args = (f"{problem}; nothing is lost: 'crawler export' with the same -o catches up",)
+        raise problem
 
 
 # Feeds a view with the state of a running crawl, read from the engine once a second.

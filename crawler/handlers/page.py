@@ -49,6 +49,11 @@ class Headers(Mapping[str, str]):
         return len(self._values)
 
 
+def labels_text(labels: Collection[str]) -> str:
+    """Which labels handlers have, like "there are: cart, list"."""
+    return f"there are: {', '.join(sorted(labels)) or 'none'}"
+
+
 class Page:
     """One page of the crawl, in the hands of its handler."""
 
@@ -261,8 +266,7 @@ class Page:
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority={priority}: expected -{PRIORITY_MAX:.0f} to {PRIORITY_MAX:.0f}")
         if label and self._labels is not None and label not in self._labels:
-            known = ", ".join(sorted(self._labels)) or "none"
-            raise ValueError(f"no handler has the label {label!r} (there are: {known})")
+            raise ValueError(f"no handler has the label {label!r} ({labels_text(self._labels)})")
         return priority
 
     def _add(self, urls: Sequence[str | None], label: str, priority: float, request: Request | None) -> int:
