@@ -311,7 +311,7 @@ class CrawlSession:
         before = await crawl.inspect.progress()
         if before.fetched or before.pending:
             await self._check_sites(crawl, before)
-        crawl, lines = await settle(crawl)
+        crawl, lines = await settle(crawl, before)
         lines += await check_set_back(crawl)
         self._settings = crawl.settings
         for line in lines:

@@ -528,7 +528,16 @@ def _build(
     late: dict[str, Loop] = {"rebalance": rebalance.run}
     if engine.is_cluster:
         late["retelling"] = retelling.run
-    end = EndWatch(stop=stop, watcher=watcher, work=work, committer=committer, jobs=jobs, usage=usage, peers=peers)
+    end = EndWatch(
+        stop=stop,
+        watcher=watcher,
+        work=work,
+        committer=committer,
+        jobs=jobs,
+        usage=usage,
+        peers=peers,
+        ownership=ownership,
+    )
     return Instance(
         stop_signal=stop,
         work=work,
@@ -619,6 +628,7 @@ class EndWatch:
     jobs: JobRunner
     usage: QuotaUsage
     peers: Peers
+    ownership: Ownership
 
     async def watch(self) -> None:
         """Wait for the end. Raises EngineError."""
@@ -634,8 +644,10 @@ class EndWatch:
 
     def _is_quiet(self) -> bool:
         """Is there no claim in memory, and none due soon? A crawl that is paused does not end. What is of a run does
-        not count.
+        not count. Who has not looked yet which partitions are its own knows nothing, and would read all for nothing.
         """
+        if not self.ownership.has_stepped:
+            return False
         counters, open_claims = self.work.counters, self.work.open_claims
         is_paused = counters.overrides.is_paused or counters.is_standing_still
         if self.jobs.is_used:

@@ -22,6 +22,7 @@ from crawler.archive.crawl_binding import bound_to, holds_results
 from crawler.archive.folder import archive_error, is_crawl_folder, open_existing, replace_durably
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
+from crawler.frontier.reads import Progress
 from crawler.frontier.record import Needs
 from crawler.settings import Settings
 from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown
@@ -81,12 +82,13 @@ async def check_terms(crawl: OpenCrawl) -> None:
     _changes(crawl, is_begun=await _is_begun(crawl))
 
 
-async def settle(crawl: OpenCrawl) -> tuple[OpenCrawl, list[str]]:
-    """Make command and crawl agree before anything is claimed: the crawl as it is then, and what to tell.
+async def settle(crawl: OpenCrawl, progress: Progress | None = None) -> tuple[OpenCrawl, list[str]]:
+    """Make command and crawl agree before anything is claimed: the crawl as it is then, and what to tell. `progress`:
+    as just read, if it was.
 
     Raises UsageError as `check_terms` does, and when the crawl needs what nobody permitted on this machine.
     """
-    is_begun = await _is_begun(crawl)
+    is_begun = await _is_begun(crawl, progress)
     changes, lines = _changes(crawl, is_begun=is_begun)
     needs, told = _needed(crawl, is_begun=is_begun)
     lines += told
@@ -126,9 +128,9 @@ async def change(crawl: OpenCrawl, wanted: Mapping[str, Any]) -> list[str]:
     return lines + told
 
 
-async def _is_begun(crawl: OpenCrawl) -> bool:
+async def _is_begun(crawl: OpenCrawl, progress: Progress | None = None) -> bool:
     """Has it pages, or URLs that wait? Before, and after misspelt seeds, nobody depends on its settings."""
-    progress = await crawl.inspect.progress()
+    progress = progress or await crawl.inspect.progress()
     return progress.fetched > 0 or progress.pending > 0
 
 

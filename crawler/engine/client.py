@@ -28,6 +28,7 @@ from crawler.engine.server import (
     SentinelRefusedError,
     check_files,
     closed_below,
+    errors_in,
     online_replicas,
 )
 from crawler.errors import EngineDown, EngineError, EngineFull, EngineUnfit
@@ -400,9 +401,8 @@ class Engine:
     async def run_all(self, calls: Sequence[Call]) -> list[Any]:
         """Like `run_many`, but raises the EngineError of the first failed call."""
         replies = await self.run_many(calls)
-        for reply in replies:
-            if isinstance(reply, EngineError):
-                raise reply
+        for error in errors_in(replies):
+            raise error
         return replies
 
     async def run_repeatable(self, calls: Sequence[Call]) -> list[Any]:
@@ -446,7 +446,7 @@ class Engine:
 
     def _judged(self, commands: Sequence[tuple[Any, ...]], replies: list[Any]) -> list[Any]:
         """The replies with our errors."""
-        if self._service.is_whole and not any(isinstance(reply, Exception) for reply in replies):
+        if self._service.is_whole and not errors_in(replies):
             return replies
         found = [translate(reply) if isinstance(reply, Exception) else reply for reply in replies]
         self._service.keep_only(self._servers.shards)
@@ -478,9 +478,8 @@ class Engine:
     async def commands(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Plain commands in pipelines; raises the first error."""
         replies = await self.replies_of(commands)
-        for reply in replies:
-            if isinstance(reply, EngineError):
-                raise reply
+        for error in errors_in(replies):
+            raise error
         return replies
 
     async def replies_of(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -669,10 +669,11 @@ class DeferredUrls:
 
     async def survey(self, partitions: Sequence[int]) -> list[tuple[int, dict[str, str], list[DeferredRow]]]:
         """(partition, stopped queues, deferred URLs) of each partition that has any. Raises EngineError."""
-        raw = await self._frontier.engine.commands(
-            [("HGETALL", self._key(p, name)) for p in partitions for name in ("stops", "parks")]
-        )
-        both = zip(partitions, raw[::2], raw[1::2], strict=True)
+        engine, names = self._frontier.engine, ("stops", "parks")
+        there = await engine.commands([("EXISTS", *(self._key(p, name) for name in names)) for p in partitions])
+        some = [p for p, n in zip(partitions, there, strict=True) if n]  # few have: most are answered in one number
+        raw = await engine.commands([("HGETALL", self._key(p, name)) for p in some for name in names])
+        both = zip(some, raw[::2], raw[1::2], strict=True)
         return [(p, _stops(stops), _deferred(p, parks)) for p, stops, parks in both if stops or parks]
 
     async def records(self, partition: int, queues: Sequence[str]) -> dict[str, dict[str, Any]]:

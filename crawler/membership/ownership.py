@@ -239,12 +239,15 @@ class Ownership:
         self._to_raise: dict[int, int] = {}  # partitions whose next commits must have higher numbers
         self.taken_over = 0  # partitions of dead sessions
         self.is_still = False  # moves nothing, while a command pauses the crawl
+        self.has_stepped = False
 
     async def run(self) -> None:
         """Step until cancelled; an engine that does not answer is waited for."""
         while True:
             try:
-                if await self.step():
+                is_changed = await self.step()
+                self.has_stepped = True
+                if is_changed:
                     continue  # the ring changed: act on it at once
             except EngineError as error:
                 log.warning("ownership.engine_error", extra={"error": str(error)})

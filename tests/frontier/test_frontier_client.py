@@ -95,6 +95,42 @@ async def test_an_engine_that_does_not_take_our_scripts_says_why(refusal: bytes,
         assert "Function not found" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"", b"", b"", b"$5\r\nhello\r\n-ERR no\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n$-1\r\n"],  # all at once
+        [b"$5\r\nhello\r\n-E", b"RR no\r\n*2\r\n", b"$1\r\na\r\n$1\r", b"\nb\r\n$-1\r\n"],
+        [b"$5\r\nhello\r\n", b"-ERR no\r\n", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"$-1\r\n"],
+    ],
+)
+async def test_replies_are_those_of_their_commands_however_they_arrive(pieces: list[bytes]) -> None:
+    honest, left = engine_like(), iter(pieces)
+    known = (b"GET", b"HGETALL")
+    async with (
+        serving(lambda command: next(left) if command[0] in known else honest(command)) as url,
+        opened(url) as engine,
+    ):
+        await engine.connect()
+        hello, refused, pairs, nothing = await engine.replies_of([("GET", 1), ("GET", 2), ("HGETALL", 3), ("GET", 4)])
+        assert (hello, pairs, nothing) == (b"hello", {b"a": b"b"}, None)
+        assert isinstance(refused, EngineError)
+        assert "no" in str(refused)
+
+
+@pytest.mark.parametrize("first", [b"", b"$5\r\nhello\r\n"])
+async def test_a_reply_that_says_that_the_whole_server_does_not_serve_ends_the_call(first: bytes) -> None:
+    """Also where it comes behind others that have arrived: what follows it may be anybody's."""
+    honest, left = engine_like(), iter((first, b"-LOADING it reads its files\r\n$5\r\nhello\r\n"))
+    async with (
+        serving(lambda command: next(left, b"$3\r\nnew\r\n") if command[0] == b"GET" else honest(command)) as url,
+        opened(url) as engine,
+    ):
+        await engine.connect()
+        with pytest.raises(EngineDown, match="LOADING"):
+            await engine.replies_of([("GET", 1), ("GET", 2)])
+        assert await engine.command("GET", 1) == b"new"
+
+
 async def test_connecting_to_a_silent_server_ends_in_time() -> None:
     async with serving(None) as url, opened(url, call_timeout_s=0.2) as engine:
         with pytest.raises(EngineDown):
