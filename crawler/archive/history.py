@@ -136,6 +136,11 @@ class HistoryWriter:
             self._lines.append(line)
             self._waiting_bytes += len(line)
 
+    @property
+    def has_any(self) -> bool:
+        """Was something added since the last write?"""
+        return bool(self._lines)
+
     def write(self) -> None:
         """Write what was added. Raises ArchiveError: then these lines are lost, but later ones may be written."""
         with self._writing:

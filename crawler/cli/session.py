@@ -48,7 +48,7 @@ from crawler.redaction import shown_words
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
 from crawler.rules.urls import canonicalize, host_of, registrable_domain
-from crawler.runtime.process import OUTAGE
+from crawler.runtime.process import OUTAGE, tick
 from crawler.settings import Settings
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.progress import progress
@@ -204,7 +204,7 @@ class Watcher:
                     await self.look()
             if line := trouble.line(self._crawl.engine.trouble, time.monotonic()):
                 self._say(line)
-            await asyncio.sleep(TABLE_EVERY_S if self.view.rows else EVERY_S)
+            await tick(TABLE_EVERY_S if self.view.rows else EVERY_S)
 
     def _say(self, line: str) -> None:
         if isinstance(self.view, Quiet):

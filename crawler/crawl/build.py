@@ -29,7 +29,7 @@ from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.engine.server import Change
 from crawler.errors import CrawlerError, EngineError, UsageError
-from crawler.frontier.members import Awaited, Members, Pins
+from crawler.frontier.members import Awaited, Members
 from crawler.frontier.operator import Actor, OverrideKind, Via
 from crawler.frontier.owner import Takeovers
 from crawler.frontier.waiting import Spilling
@@ -49,6 +49,7 @@ from crawler.runtime.process import (
     first_error,
     monotonic_ms,
     retry_until_stopped,
+    tick,
     wall_s,
 )
 from crawler.settings import MembershipSettings, Settings
@@ -76,7 +77,7 @@ from crawler.worker.router import Router, RunBook
 from crawler.worker.runs import JobStore, always
 from crawler.worker.schedule import ProgressWatch, awaited
 from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
-from crawler.worker.shared import FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
+from crawler.worker.shared import BUSY_PAUSE_S, FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
 from crawler.worker.spiller import Spiller
 from crawler.worker.standstill import Standstill
 from crawler.worker.turn import TurnRunner
@@ -90,6 +91,7 @@ log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S = 10.0
 RECALLED_S, RECALLED_MIN = 86_400.0, 16  # who answered before: how long ago, and how many registrable domains
+CALM_S = 1.0  # at most between two looks whether there is something to do
 PAST_TIME_S = 3.0  # for what is in flight when the time is up: people gave a limit, and the rest is kept
 SETTLE_TIMEOUT_S = 3.0  # an engine's fsync may take long; the next owner indexes the rest
 
@@ -340,7 +342,7 @@ def _build(
         frontier, sessions=crawl.folder.sessions, is_here=lambda m: m.host == host_id(), adopt=retelling.adopt
     )
     peers = Peers(
-        crawl.members, Pins(engine, crawl.keys), me, s.membership,
+        crawl.members, me, s.membership,
         partitions=partitions, is_lock_free=is_lock_free, on_death=crash_reporter.record_crash,
     )  # fmt: skip
 
@@ -471,7 +473,10 @@ def _build(
     )  # fmt: skip
     shared_record = SharedRecord(crawl.crawls, rules, overrides, router, follow_jobs=jobs.follow, every_s=beat_s)
     restarts.listeners.append(shared_record.noticed)
-    vitals = Vitals(crawl.folder.root, disk_room.judge, disk_room.usable)
+    vitals = Vitals(
+        crawl.folder.root, disk_room.judge, disk_room.usable,
+        at_work=work.open_claims.some, is_scarce=lambda: not disk_room.is_enough,
+    )  # fmt: skip
     watcher = FinishWatcher(
         crawl.crawls,
         crawl.runs,
@@ -503,11 +508,11 @@ def _build(
         "commit": committer.commit_groups,
         "drain": archive.run,
         "fetch": fetching.run,
-        "hints": lambda: listen_for_hints(engine, f"{crawl.keys.hints}{crawl.session}", due.hint),
+        "hints": lambda: listen_for_hints(engine, f"{crawl.keys.hints}{crawl.session}", due.hint, claimer.hints_lost),
         "shared record": shared_record.run,
         "raised budgets": budgets.run,
         "usage": usage.run,
-        "samples": Sampler(crawl.series, crawl.inspect, until_over).run,
+        "samples": Sampler(crawl.series, crawl.inspect, until_over, partial(_work_of_all, peers, counters)).run,
         "spill": spiller.watch,
         "unspill": spiller.unspill,
         "stale claims": lambda: rebalance.return_stale(s.frontier),
@@ -597,12 +602,13 @@ class Description:
 
     def __post_init__(self) -> None:
         counters = self.work.counters
-        self._progress = ProgressWatch(lambda: counters.committed + counters.errors, self._awaited)
+        self._progress = ProgressWatch(lambda: counters.done, self._awaited)
 
     def __call__(self) -> dict[str, Any]:
         return {
             "awaited": self._progress.look(monotonic_ms()),
-            "partitions": len(self.work.held), "in_flight": len(self.fetching.in_turn), "ring": self.peers.digest,
+            "partitions": len(self.work.held), "done": self.work.counters.done,
+            "in_flight": len(self.fetching.in_turn), "ring": self.peers.digest,
             "engine": self.retelling.digest, "looks": self.looks(),
             "lease_losses": self.liveness.lease_losses, "taken_over": self.ownership.taken_over,
             "margin_s": self.fetching.margin.seconds, **self.vitals.description(),
@@ -639,8 +645,19 @@ class EndWatch:
             alive=lambda: self.peers.alive,
             has_jobs=lambda: self.jobs.is_used,
             start_no_runs=self.jobs.start_no_runs,
+            until_calm=self._until_calm,
         )
         self.stop.set(reason)
+
+    async def _until_calm(self) -> None:
+        """Wait a moment, or until no claim is open. A limit may be reached before that."""
+        claims = self.work.open_claims
+        if self.work.counters.waits_for:
+            await tick(CALM_S)
+        elif claims.total and not self.usage.is_needed:
+            await tick(CALM_S, claims.none)
+        else:
+            await asyncio.sleep(max(BUSY_PAUSE_S, self.work.due.soon_s))
 
     def _is_quiet(self) -> bool:
         """Is there no claim in memory, and none due soon? A crawl that is paused does not end. What is of a run does
@@ -653,6 +670,13 @@ class EndWatch:
         if self.jobs.is_used:
             return not (is_paused or open_claims.own)
         return not (is_paused or open_claims.total or self.committer.uncommitted) and self.work.due.is_idle
+
+
+def _work_of_all(peers: Peers, counters: Counters) -> frozenset[tuple[str, int]] | None:
+    """What every member has done; None while one works on something."""
+    if counters.open_claims.total or any(member.in_flight for member in peers.alive.values()):
+        return None
+    return frozenset([("", counters.done), *((member.session, member.done) for member in peers.alive.values())])
 
 
 def _forget(router: Router, runs: RunBook, rebalance: PartitionRebalance, retelling: Retelling, change: Change) -> None:

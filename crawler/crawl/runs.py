@@ -3,7 +3,6 @@
 While the crawl has no job, nothing of it reads or writes anything.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
@@ -18,7 +17,7 @@ from crawler.model import AddOutcome, Candidate
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import RunRecord
 from crawler.rules.order import Signals
-from crawler.runtime.process import Loop
+from crawler.runtime.process import Loop, tick
 from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
 from crawler.worker.robots import SlotBorrower
@@ -64,7 +63,7 @@ class RunSeeder:
         by_partition = self._candidates(batch)
         if not await self._runs.touch(self._run, by_partition, opened):
             return False
-        for reply in (await self._frontier.add(by_partition)).values():
+        for reply in (await self._frontier.add(by_partition, hints_us=True)).values():
             if isinstance(reply, EngineError):
                 raise reply
             if AddOutcome.ENDED in reply.outcomes:
@@ -150,7 +149,7 @@ class JobRunner:
     async def _check(self) -> None:
         """Compare clocks, and find the runs of partitions that were acquired."""
         while True:
-            await asyncio.sleep(CHECK_S)
+            await tick(CHECK_S)
             if self._triggers.is_used:
                 await self.clock.measure()
                 with contextlib.suppress(EngineError):

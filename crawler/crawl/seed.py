@@ -147,7 +147,7 @@ class Seeder:
         self, roots: frozenset[str], by_partition: Mapping[int, Sequence[Candidate]]
     ) -> dict[int, AddReply]:
         await self._crawls.add_roots(roots)
-        replies = await self._frontier.add(by_partition)
+        replies = await self._frontier.add(by_partition, hints_us=True)
         errors = [reply for reply in replies.values() if isinstance(reply, EngineError)]
         if errors:
             raise errors[0]
@@ -187,7 +187,7 @@ class Seeder:
             by_partition: dict[int, list[Candidate]] = {}
             for candidate in self._router.links(parent, found[0], Counter()):
                 by_partition.setdefault(candidate.partition, []).append(candidate)
-            for reply in (await self._frontier.add(by_partition)).values():
+            for reply in (await self._frontier.add(by_partition, hints_us=True)).values():
                 if isinstance(reply, EngineError):
                     raise reply
             url = found[1]

@@ -537,12 +537,15 @@ class Engine:
             self._waited_in_vain = bool(not_run)
             return replies
 
-    async def subscribe(self, channel: str) -> AsyncIterator[bytes]:
-        """Messages of a channel, without end; raises EngineDown when the connection breaks."""
+    async def subscribe(self, channel: str) -> AsyncIterator[bytes | None]:
+        """Messages of a channel, without end; the first is None: what was sent before is lost. Raises EngineDown when
+        the connection breaks.
+        """
         with _translated():
             async with self._servers.listener() as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
                 with closed_below():
                     await pubsub.subscribe(channel)
+                    yield None
                     while True:
                         message = await pubsub.get_message(timeout=SUBSCRIBED_S)
                         if not self._servers.is_current(pubsub.connection):

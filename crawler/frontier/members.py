@@ -7,6 +7,7 @@ partition along, because partitions are leased. So a partition can be pinned to 
 import enum
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -76,6 +77,7 @@ class Member(MemberView, frozen=True, kw_only=True):
     lock: str = ""
     pid: int = 0
     fenced: int = 0  # results that were refused because another session had the lease
+    done: int = 0  # attempts that have ended here
     late: int = 0  # requests that were open when the lease was lost: they may have overlapped with the new owner's
     taken_over: int = 0  # partitions that it acquired from dead sessions
     loop_delay_s: float = 0.0  # by which timers of its event loop were late, at most, in the last 30 to 60 s
@@ -137,7 +139,14 @@ class Members:
 
     async def read(self) -> dict[str, Member]:
         """All sessions on the list, by session."""
-        raw = await self._engine.command("HGETALL", self._keys.members)
+        return self._members_of(await self._engine.command("HGETALL", self._keys.members))
+
+    async def read_with_pins(self) -> tuple[dict[str, Member], dict[str, str]]:
+        """The same, and what `Pins.read` returns, by one message."""
+        members, pins = await self._engine.commands([("HGETALL", self._keys.members), ("HGETALL", self._keys.pins)])
+        return self._members_of(members), _pins_of(pins)
+
+    def _members_of(self, raw: Any) -> dict[str, Member]:
         before, known = self._known, {}
         for key, blob in pairs_of(raw):
             last = before.get(key)
@@ -215,8 +224,7 @@ class Pins:
 
     async def read(self) -> dict[str, str]:
         """All pins: domain -> node."""
-        raw = await self._engine.command("HGETALL", self._keys.pins)
-        return {domain.decode(): node.decode() for domain, node in pairs_of(raw)}
+        return _pins_of(await self._engine.command("HGETALL", self._keys.pins))
 
     async def pin(self, domain: str, node: str, *, partitions: int) -> None:
         """Pin a domain to a node, whether or not that node takes part now; an earlier pin of the domain is replaced.
@@ -235,6 +243,10 @@ class Pins:
     async def unpin(self, domain: str) -> bool:
         """Remove a domain's pin; False when it had none."""
         return bool(await self._engine.command("HDEL", self._keys.pins, domain))
+
+
+def _pins_of(raw: Any) -> dict[str, str]:
+    return {domain.decode(): node.decode() for domain, node in pairs_of(raw)}
 
 
 def by_partition(pins: Mapping[str, str], partitions: int) -> dict[int, str]:

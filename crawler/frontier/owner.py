@@ -6,6 +6,7 @@ Calls come in batches over partitions and go out as pipelines.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -64,6 +65,9 @@ ACK_MAX = 32  # commits per call
 DRAIN_MAX = 1000  # entries per call
 JARS_MAX = 2_000  # of a partition: at most 60 MB
 WRITTEN_PAUSE_S = 0.05  # an fsync of the engine takes about as long
+FIRST = 0, 0, "WITHSCORES"
+# Keys of a partition that exist if something is to be claimed, and how they are read: queues, users, scheduled URLs.
+AWAKE_KINDS = (("ready", "ZRANGE", FIRST), ("users", "EXISTS", ()), ("at", "ZRANGE", FIRST))
 NO_BUDGET, NO_LIMIT = FetchQuota(), AddQuota()
 NOTHING: Mapping[int, bytes] = {}
 
@@ -93,6 +97,16 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     weights: Mapping[str, float] = {}  # of users; 1 for all others
     probe_ms: int = 60_000  # until the next probe of a silent origin, if nothing is heard of this one
     own_max: int = 2**31  # at most so many that are not of a run
+
+
+class Awake(NamedTuple):
+    """A partition with something to claim: when a queue is due (ms of the partition's clock; 0: maybe now), and when a
+    scheduled URL becomes visible (wall time, ms).
+    """
+
+    partition: int
+    due_ms: int | None
+    visible_ms: int | None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -159,23 +173,31 @@ class Frontier:
         self._gathered = Gathering(engine)
         self.note_told: Callable[[Iterable[tuple[int, AddArgs]]], None] | None = None  # before calls of `add` are sent
 
-    async def add(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
-        """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed."""
+    async def add(
+        self, by_partition: Mapping[int, Sequence[Candidate]], *, hints_us: bool = False
+    ) -> dict[int, AddReply | EngineError]:
+        """Add URLs to their partitions (any session may); idempotent. An EngineError stands where a call failed.
+
+        `hints_us`: also this session gets hints, as it does not see from the replies which of its partitions are due.
+        """
+        session = "" if hints_us else self.session
         runs = {(c.run, c.user) for candidates in by_partition.values() for c in candidates}
         if len(runs) > 1:
-            return await self._add_by_run(by_partition)
+            return await self._add_by_run(by_partition, session)
         (run, user), calls, owners = next(iter(runs), ("", "")), [], []
         for partition, candidates in by_partition.items():
             for start in range(0, len(candidates), ADD_ITEMS_MAX):
                 values = self._values(candidates[start : start + ADD_ITEMS_MAX])
-                calls.append(self._call_add(partition, run, user, values))
+                calls.append(self._call_add(partition, run, user, values, session))
                 owners.append(partition)
         replies: dict[int, AddReply | EngineError] = {}
         for partition, raw in zip(owners, await self._send_adds(owners, calls), strict=True):
             replies[partition] = joined(replies.get(partition), raw)
         return replies
 
-    async def _add_by_run(self, by_partition: Mapping[int, Sequence[Candidate]]) -> dict[int, AddReply | EngineError]:
+    async def _add_by_run(
+        self, by_partition: Mapping[int, Sequence[Candidate]], session: str
+    ) -> dict[int, AddReply | EngineError]:
         """The same for URLs of several runs and users."""
         calls, asked = [], list[tuple[int, list[int]]]()
         for partition, candidates in by_partition.items():
@@ -185,7 +207,8 @@ class Frontier:
             for (run, user), numbers in by_run.items():
                 for start in range(0, len(numbers), ADD_ITEMS_MAX):
                     some = numbers[start : start + ADD_ITEMS_MAX]
-                    calls.append(self._call_add(partition, run, user, self._values(candidates[n] for n in some)))
+                    values = self._values(candidates[n] for n in some)
+                    calls.append(self._call_add(partition, run, user, values, session))
                     asked.append((partition, some))
         parts: dict[int, list[tuple[list[int], AddReply | EngineError]]] = {}
         for (partition, some), raw in zip(asked, await self._send_adds([p for p, _ in asked], calls), strict=True):
@@ -214,10 +237,10 @@ class Frontier:
         i = self.add_quota
         return pack(AddQuotaArgs(i.urls, i.hosts, i.urls_per_linking_domain))
 
-    def _call_add(self, partition: int, run: str, user: str, items: list[Any]) -> Call:
+    def _call_add(self, partition: int, run: str, user: str, items: list[Any], session: str) -> Call:
         args = AddArgs(
             run=run or self.run, default_delay_ms=self.default_delay_ms, urls=pack(items), hints=self.keys.hints,
-            session=self.session, is_limited=self._limits(run), quota=self._add_quota(), hash_key=self._hash_key,
+            session=session, is_limited=self._limits(run), quota=self._add_quota(), hash_key=self._hash_key,
             user=user,
         )  # fmt: skip
         return Call("add", (self.keys.meta(partition),), args)
@@ -446,35 +469,37 @@ class Frontier:
         (blob,) = await self._gathered.run(Call("read_queues", (self.keys.meta(partition),), ("robots", origin)))
         return bytes(blob) or None
 
-    async def awake(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """Those of the partitions in which some queue is ready or will be, and when (ms of the partition's clock).
-
-        Where users have URLs it may be at any time: 0.
+    async def awake(self, partitions: Sequence[int]) -> list[Awake]:
+        """Those of the partitions in which something is to be claimed, now or later. What is on a shard that is down
+        is left out. Raises EngineError.
         """
         if not partitions:
             return []
-        ready = [self.keys.of(p, "ready") for p in partitions]
-        users = [self.keys.of(p, "users") for p in partitions]
-        if not self.engine.is_cluster and not await self.engine.command("EXISTS", *ready, *users):
-            return []  # the common case, in one command
-        firsts = await self.engine.replies_of([("ZRANGE", key, 0, 0, "WITHSCORES") for key in ready])
-        known = await self.engine.replies_of([("EXISTS", key) for key in users])
-        both = zip(partitions, _or_nothing(firsts), _or_nothing(known), strict=True)
-        return [(p, 0 if has_users else int(float(first[1]))) for p, first, has_users in both if first or has_users]
-
-    async def visible(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """Those of the partitions that have scheduled URLs, and when the first becomes visible (wall time, ms)."""
-        if not partitions:
-            return []
-        keys = [self.keys.of(p, "at") for p in partitions]
-        if not self.engine.is_cluster and not await self.engine.command("EXISTS", *keys):
-            return []  # the common case, in one command
-        firsts = await self.engine.replies_of([("ZRANGE", key, 0, 0, "WITHSCORES") for key in keys])
-        return [(p, int(float(first[1]))) for p, first in zip(partitions, _or_nothing(firsts), strict=True) if first]
+        asked = {
+            kind: [(command, self.keys.of(p, kind), *options) for p in partitions]
+            for kind, command, options in AWAKE_KINDS
+        }
+        if not self.engine.is_cluster:  # most kinds are nowhere, which one command for each tells
+            exist = [("EXISTS", *(command[1] for command in commands)) for commands in asked.values()]
+            known = zip(list(asked.items()), await self.engine.commands(exist), strict=True)
+            asked = {kind: commands for (kind, commands), count in known if count}
+        found = iter(_or_nothing(await self.engine.replies_of([*chain.from_iterable(asked.values())])))
+        replies = {kind: [next(found) for _ in commands] for kind, commands in asked.items()}
+        nothing = [None] * len(partitions)
+        by_partition = zip(partitions, *(replies.get(kind, nothing) for kind, _, _ in AWAKE_KINDS), strict=True)
+        return [
+            Awake(p, 0 if users else _first_score(ready), _first_score(at))
+            for p, ready, users, at in by_partition
+            if ready or users or at
+        ]
 
     def _fenced(self, name: str, fence: Fence, *args: Any) -> Call:
         first = FenceArgs(fence.session, fence.epoch, fence.now_ms)
         return Call(name, (self.keys.meta(fence.partition),), (*first, *args))
+
+
+def _first_score(first: Sequence[bytes] | None) -> int | None:
+    return int(float(first[1])) if first else None
 
 
 def _or_nothing(replies: Sequence[Any]) -> list[Any]:

@@ -492,18 +492,23 @@ class Crawls:
 
     async def counts(self, partitions: int) -> list[PartitionCount]:
         """The counts of every partition; not a snapshot (see rules/membership.py)."""
+        return await self.counts_of(range(partitions))
+
+    async def counts_of(self, partitions: Sequence[int]) -> list[PartitionCount]:
+        """The same of some partitions."""
         fields = ("added", "done", "run_added", "run_done", *MARK[self._engine.is_cluster])
-        metas = await self._engine.commands([("HMGET", self.keys.meta(p), *fields) for p in range(partitions)])
+        metas = await self._engine.commands([("HMGET", self.keys.meta(p), *fields) for p in partitions])
+        found = dict(zip(partitions, metas, strict=True))
         if self._engine.is_cluster:
-            await check_marks(self._engine, self.keys, [p for p, meta in enumerate(metas) if not meta.pop()])
-        used = [p for p, meta in enumerate(metas) if meta[0]]
+            await check_marks(self._engine, self.keys, [p for p, meta in found.items() if not meta.pop()])
+        used = [p for p, meta in found.items() if meta[0]]
         logs = dict(zip(used, await self._engine.commands([("HLEN", self.keys.of(p, "l")) for p in used]), strict=True))
-        numbers = [[int(n or 0) for n in meta] for meta in metas]
+        numbers = {p: [int(n or 0) for n in meta] for p, meta in found.items()}
         return [
             PartitionCount(
                 added=added, done=done, run_added=run_added, run_done=run_done, log_entries=int(logs.get(p, 0))
             )
-            for p, (added, done, run_added, run_done) in enumerate(numbers)
+            for p, (added, done, run_added, run_done) in numbers.items()
         ]
 
 

@@ -4,7 +4,6 @@ One counter keeps all leases of the session alive. A beat whose reply came too l
 taken over meanwhile, so every lease must be acquired again before anything starts.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +15,7 @@ import msgspec
 from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.members import BeatAnswer, Member, Members, NameTakenError
 from crawler.rules.membership import COMMANDS, DeclaredState, quarantine_ms, step
-from crawler.runtime.process import monotonic_ms
+from crawler.runtime.process import monotonic_ms, tick
 from crawler.settings import MembershipSettings
 
 log = logging.getLogger(__name__)
@@ -28,7 +27,7 @@ NAMELESS_DEATHS = 2  # times the silence that means death; by then a dead sessio
 async def keep_engine(heartbeat: "Heartbeat", revive: Callable[[], Awaitable[None]], *, every_s: float) -> None:
     """Restart an embedded engine that was killed, until cancelled. Any instance may do it."""
     while True:
-        await asyncio.sleep(every_s)
+        await tick(every_s)
         if heartbeat.is_unanswered:
             try:
                 await revive()
@@ -150,7 +149,7 @@ class Heartbeat:
         """Beat until cancelled, or evicted."""
         while not self._liveness.is_evicted:
             await self.beat()
-            await asyncio.sleep(self._settings.beat_s * self._liveness.time_scale)
+            await tick(self._settings.beat_s * self._liveness.time_scale)
 
     async def beat(self) -> None:
         """One beat. An engine that does not answer is not an error here: silence has its own consequences."""

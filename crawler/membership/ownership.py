@@ -1,6 +1,5 @@
 """Moves this session's leases towards the ring: acquires what the ring assigns, hands over the rest."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,8 +15,8 @@ from crawler.frontier.owner import Acquired, Fence, Lease, Leases, Takeover, Tak
 from crawler.frontier.record import Keys
 from crawler.membership.peers import Peers
 from crawler.model import Claim
-from crawler.rules.membership import Liveness
-from crawler.runtime.process import monotonic_ms, reached, wall_s
+from crawler.rules.membership import Liveness, Ring
+from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
 from crawler.settings import MembershipSettings
 
 # The leases that this session holds: read by the pipeline before it starts or writes anything.
@@ -57,6 +56,7 @@ class HeldPartitions:
         self._dependents = dependents
         self._clock_ms = clock_ms
         self._held: dict[int, HeldPartition] = {}
+        self.changes = 0  # grows with each lease that is acquired or lost
         self.tried_epochs: dict[int, int] = {}  # partition -> the highest epoch that this session got or may have got
         self.unconfirmed: set[int] = set()  # leases that may be in our name although we do not hold them
         self._sequences: dict[int, int] = {}  # of partitions that we held and lost at once, until they are read again
@@ -105,6 +105,7 @@ class HeldPartitions:
     def add(self, won: Acquired, anchor_ms: int, *, is_wanted: bool, sequence: int = 0) -> None:
         """A lease was acquired. One that is not wanted is only held to be released. `sequence`: as read before."""
         self.tried_epochs[won.partition] = won.epoch
+        self.changes += 1
         log_entries = 0 if is_wanted else won.log_entries
         self._held[won.partition] = HeldPartition(
             won.epoch, won.clock_ms, anchor_ms, draining=not is_wanted, sequence=sequence, log_entries=log_entries
@@ -128,6 +129,7 @@ class HeldPartitions:
         """Stop holding a partition: the fence to release its lease with. Its dependents are not notified."""
         fence = self.fence_of(partition)
         self._held.pop(partition, None)
+        self.changes += 1
         self.unconfirmed.add(partition)  # until its lease is read again: the release may be lost
         return fence
 
@@ -139,6 +141,7 @@ class HeldPartitions:
 
     def lose(self, partition: int) -> None:
         """A write was fenced: the partition belongs to another session."""
+        self.changes += 1
         if self._held.pop(partition, None) is not None:
             self.unconfirmed.add(partition)
             log.warning("partition.fenced", extra={"partition": partition})
@@ -148,6 +151,7 @@ class HeldPartitions:
         """The silence lasted too long, or these partitions' server fell back: nothing starts there until their leases
         are acquired again. Returns how many were held.
         """
+        self.changes += 1
         lost = {partition: held for partition, held in self._held.items() if is_lost(partition)}
         self._sequences |= {partition: held.sequence for partition, held in lost.items()}
         self.unconfirmed.update(lost, filter(is_lost, self.tried_epochs))  # it may have restored released leases
@@ -236,6 +240,7 @@ class Ownership:
         self._takeovers = takeovers
         self._clock_ms = clock_ms
         self._leaving = False
+        self._settled: tuple[Ring, int] | None = None  # the ring, and the count of changes, since all is as it demands
         self._to_raise: dict[int, int] = {}  # partitions whose next commits must have higher numbers
         self.taken_over = 0  # partitions of dead sessions
         self.is_still = False  # moves nothing, while a command pauses the crawl
@@ -251,13 +256,17 @@ class Ownership:
                     continue  # the ring changed: act on it at once
             except EngineError as error:
                 log.warning("ownership.engine_error", extra={"error": str(error)})
-            await asyncio.sleep(self._settings.read_s * self._peers.time_scale)
+            await tick(self._settings.read_s * self._peers.time_scale)
 
     async def step(self) -> bool:
         """One round; True when the ring changed in it.
 
         Leases are read before the counters that may prove their holders dead, and acquired against what was read.
         """
+        if self._is_settled:
+            await self._peers.refresh()
+            self.is_still = bool(self._peers.pausing)
+            return not (self.is_still or self._is_settled)
         wanted = self._wanted()
         asked = [p for p in {*wanted, *self._held.unconfirmed} if p not in self._held]
         seen = await self._leases.read_there(asked) if asked else []
@@ -280,7 +289,17 @@ class Ownership:
         # A lease in our name that is not wanted is acquired to be released: no one else could get it while we live.
         free = {lease.partition for lease in seen if lease.partition in share and self._is_takeable(lease)}
         await self._acquire([lease for lease in seen if lease.partition in ours | free], share)
+        if share == set(self._held) and not any(held.draining for _, held in self._held.items()):
+            self._settled = self._peers.ring, self._held.changes
         return share != set(wanted)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Does this session hold what the ring suggests, and nothing else, as after an earlier step?"""
+        if self._settled is None or self._held.unconfirmed or self._leaving:
+            return False
+        ring, changes = self._settled
+        return ring is self._peers.ring and changes == self._held.changes
 
     def _wanted(self) -> list[int]:
         return [] if self._leaving else self._peers.ring.share_of(self._me.node)

@@ -17,7 +17,7 @@ from crawler.archive.folder import Life, life_at
 from crawler.archive.inflight_log import DeadSession, dead_sessions
 from crawler.archive.told_log import left_behind
 from crawler.errors import ConflictError, UsageError
-from crawler.frontier.members import Member, Members, NameTakenError, Pins, by_partition, weights_of
+from crawler.frontier.members import Member, Members, NameTakenError, by_partition, weights_of
 from crawler.frontier.owner import Frontier
 from crawler.rules.health import GIVEN_UP_AT
 from crawler.rules.membership import (
@@ -48,7 +48,6 @@ class Peers:
     def __init__(
         self,
         members: Members,
-        pins: Pins,
         me: Member,
         settings: MembershipSettings,
         *,
@@ -58,7 +57,6 @@ class Peers:
         clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self._members = members
-        self._pins = pins
         self._me = me
         self._settings = settings
         self._partitions = partitions
@@ -92,7 +90,7 @@ class Peers:
 
     async def refresh(self) -> None:
         """Read members and pins, judge each member, update the ring. Raises EngineError."""
-        members, pins = await self._members.read(), await self._pins.read()
+        members, pins = await self._members.read_with_pins()
         now_ms = self._clock_ms()
         self._observer = self._observer.read(map(self._reading, members.values()), now_ms, self.time_scale)
         heard_ms = {s: seen.since_ms for s, seen in self._observer.seen.items()}

@@ -1,13 +1,16 @@
 """What every process of an instance has: clocks, tasks, a watchdog for its event loop, crash points of tests."""
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, TypeVar
@@ -41,6 +44,29 @@ def process_cpu_s() -> float:
 def cpu_ms() -> int:
     """CPU time of this thread, ms."""
     return time.thread_time_ns() // 1_000_000
+
+
+# Periodic work of an instance: what is done each second is done at the same moment, so that a process with nothing to
+# do wakes once for all of it. A wake-up of its own for each loop would cost more than what the loops do.
+
+_SOONEST = 0.25  # of an interval: a tick that is nearer is left out
+PHASE: ContextVar[float] = ContextVar("phase", default=time.monotonic() % 1)  # processes are not to tick together
+
+
+def until_tick(every_s: float) -> float:
+    """Seconds until the next tick of this interval: ticks of all loops that have it are at the same times."""
+    ticks = (asyncio.get_running_loop().time() - PHASE.get()) / every_s
+    return (math.floor(ticks + _SOONEST) + 1 - ticks) * every_s
+
+
+async def tick(every_s: float, wake: asyncio.Event | None = None) -> None:
+    """Sleep until the next tick of this interval, or until the event is set."""
+    if wake is None:
+        await asyncio.sleep(until_tick(every_s))
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(until_tick(every_s)):
+            await wake.wait()
 
 
 # Named points of the pipeline at which a test can end, stop or delay the process. No effect in production.
@@ -150,8 +176,8 @@ class StallWatchdog:
         return self
 
     def _set(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, self._limit_s + self._every_s)
-        self._timer = asyncio.get_running_loop().call_later(self._every_s, self._set)
+        signal.setitimer(signal.ITIMER_PROF, self._limit_s + (1 + _SOONEST) * self._every_s)
+        self._timer = asyncio.get_running_loop().call_later(until_tick(self._every_s), self._set)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

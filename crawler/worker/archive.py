@@ -4,7 +4,6 @@ What a dead session committed and did not index is indexed by the next owner of 
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from crawler.errors import ArchiveError, EngineError, NoRoomError
 from crawler.frontier.owner import Frontier
 from crawler.model import Claim, CommitEntry, Followed, ItemsLocation, Response, WarcLocation
 from crawler.redaction import bears_login
-from crawler.runtime.process import monotonic_ms, reached, wall_s
+from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.web.fetcher import KEPT_OUT
 from crawler.worker import hooks
@@ -77,9 +76,10 @@ class AttemptNotes:
     async def run(self) -> None:
         """Write the notes to disk until cancelled. They are for people: a full disk does not stop the crawl."""
         while True:
-            await asyncio.sleep(WRITE_EVERY_S)
+            await tick(WRITE_EVERY_S)
             try:
-                await asyncio.to_thread(self._writer.write)
+                if self._writer.has_any:
+                    await asyncio.to_thread(self._writer.write)
             except ArchiveError as error:
                 log.warning("history.not_written", extra={"error": str(error)})
 
@@ -241,9 +241,7 @@ class ArchiveStage:
     async def run(self) -> None:
         """Drain regularly, and when there is much, until cancelled. Raises ArchiveError."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_EVERY_S):
-                    await self._has_many.wait()
+            await tick(DRAIN_EVERY_S, self._has_many)
             if self.wants_drain or self._work.activity.is_due:
                 await self.drain()
 

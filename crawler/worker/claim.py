@@ -1,6 +1,7 @@
 """Step 2, claim: claims URLs of the partitions that are due, as many as the instance can hold.
 
-A lost wake-up hint costs one sweep interval.
+Replies tell when a partition is due next, and hints tell what others make due earlier. A slow look at all partitions
+finds what a lost hint would have told.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from crawler.errors import EngineError
 from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier
 from crawler.frontier.record import Keys
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, until_tick, wall_s
 from crawler.settings import Settings
 from crawler.worker.work import Work
 
@@ -23,18 +24,26 @@ PARTITIONS_PER_ROUND = 256
 FULL_CLAIMS_MAX = 16  # open at a time while the engine's memory is full: to fetch and ack them frees some
 URLS_PER_CALL = 8  # at least, when there is room for fewer than are due: each call and each ack has a cost
 OWN_MAX = 2**31  # URLs that are not of a run: any number
-SWEEP_MS = 1000
+SWEEP_MS = 1000  # between looks at some partitions that are not due soon:
+SWEEPS = 10  # a tenth of them each time,
+SWEEP_MAX = 128  # and at most this many: a look costs the same, however many there are
+CLOCK_STEP_MS = 500  # of the wall clock: then all are looked at, for URLs that are scheduled by it
 NOTHING_MS = 20  # pause after a due queue gave nothing: it is at its cap, and acks will wake it
 RECONNECT_PAUSE_S = 1.0
 
 
-async def listen_for_hints(engine: Engine, channel: str, on_hint: Callable[[int, str], None]) -> None:
-    """Receive hints of partitions that others have woken for a user, until cancelled. A lost hint costs one sweep
-    interval.
+async def listen_for_hints(
+    engine: Engine, channel: str, on_hint: Callable[[int, str], None], on_gap: Callable[[], None]
+) -> None:
+    """Receive hints of partitions that others have woken for a user, until cancelled. `on_gap`: called when hints of
+    before may be lost.
     """
     while True:
         try:
             async for message in engine.subscribe(channel):
+                if message is None:
+                    on_gap()
+                    continue
                 meta, _, user = message.decode().partition(" ")
                 on_hint(Keys.partition_of_meta(meta), user)
         except EngineError:
@@ -76,7 +85,14 @@ class Claimer:
         self._unanswered: dict[int, tuple[int, ClaimRequest]] = {}
         self._answered = asyncio.Event()  # set while no claim call is in flight
         self._answered.set()
-        self._swept_ms = 0
+        self._sweep_at_ms = 0
+        self._to_sweep: list[int] = []
+        self._sweep_all = False
+        self._wall_ahead_ms = int(wall_s() * 1000) - monotonic_ms()
+
+    def hints_lost(self) -> None:
+        """Look at all partitions soon."""
+        self._sweep_all = True
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -92,15 +108,13 @@ class Claimer:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        now_ms = monotonic_ms()
-        until_ms, first_ms = self._swept_ms + SWEEP_MS, self._work.due.first_ms
-        if first_ms is not None and self._room() > 0:
+        now_ms, first_ms = monotonic_ms(), self._work.due.first_ms
+        until_ms = self._sweep_at_ms
+        if first_ms is not None and self._may_claim and self._room() > 0:
             until_ms = min(until_ms, first_ms)
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(until_ms - now_ms, 1) / 1000):
                 await self._work.due.wake.wait()
-        except TimeoutError:
-            pass
 
     def _room(self) -> int:
         room = self._work.open_claims.room
@@ -112,16 +126,21 @@ class Claimer:
 
     async def _round(self) -> bool:
         """One batch of claims; False when there was nothing to do."""
-        if monotonic_ms() - self._swept_ms >= SWEEP_MS:
-            self._swept_ms = monotonic_ms()
+        if monotonic_ms() >= self._sweep_at_ms:
+            self._sweep_at_ms = monotonic_ms() + int(until_tick(SWEEP_MS / 1000) * 1000)
             await self._sweep()
-        if self._work.counters.is_stopping or self._work.counters.waits_for in ("disk", "paused", "backup"):
+        if not self._may_claim:
             return False
         partitions = self._due_partitions()
         if not partitions:
             return False
         await self._claim(partitions)
         return True
+
+    @property
+    def _may_claim(self) -> bool:
+        counters = self._work.counters
+        return not counters.is_stopping and counters.waits_for not in ("disk", "paused", "backup")
 
     def _due_partitions(self) -> list[int]:
         most = min(PARTITIONS_PER_ROUND, -(-self._room() // URLS_PER_CALL))
@@ -226,16 +245,34 @@ class Claimer:
             self._unanswered[fence.partition] = fence.epoch, request
             self._work.due.schedule(fence.partition, monotonic_ms() + int(ENGINE_PAUSE_S * 1000))
 
+    def _next_some(self) -> list[int]:
+        """The next partitions to look at: all of them in turn."""
+        self._to_sweep = self._to_sweep or list(self._work.held)
+        count = min(SWEEP_MAX, -(-len(self._work.held) // SWEEPS))
+        some, self._to_sweep = self._to_sweep[:count], self._to_sweep[count:]
+        return [p for p in some if p in self._work.held]
+
     async def _sweep(self) -> None:
-        """Check partitions that are not due soon, once a second: a hint may have been lost."""
+        """Look at some of the partitions that are not due soon: a hint may have been lost."""
+        ahead_ms = int(wall_s() * 1000) - monotonic_ms()
+        if abs(ahead_ms - self._wall_ahead_ms) >= CLOCK_STEP_MS:
+            self._wall_ahead_ms, self._sweep_all = ahead_ms, True
+        is_whole, self._sweep_all = self._sweep_all, False
+        some = list(self._work.held) if is_whole else self._next_some()
         soon_ms = monotonic_ms() + SWEEP_MS
-        waiting = [p for p in self._work.held if self._work.due.waits_beyond(p, soon_ms)]
-        for partition, due_ms in await self._frontier.awake(waiting):
-            if self._work.held.is_open(partition):
+        waiting = [p for p in some if self._work.due.waits_beyond(p, soon_ms)]
+        try:
+            found = await self._frontier.awake(waiting)
+        except EngineError:
+            self._sweep_all |= is_whole
+            raise
+        for partition, due_ms, visible_ms in found:
+            if not self._work.held.is_open(partition):
+                continue
+            if due_ms is not None:
                 self._work.due.queue_due(partition, self._here(partition, due_ms))
+            if visible_ms is not None:
+                self._work.due.schedule(partition, visible_ms - ahead_ms)
         for partition in waiting:
             if self._work.due.has_waits(partition):  # `awake` does not cover queues with a boost
                 self._work.due.schedule(partition)
-        for partition, visible_ms in await self._frontier.visible(waiting):  # added since, or the wall clock stepped
-            if self._work.held.is_open(partition):
-                self._work.due.schedule(partition, monotonic_ms() + visible_ms - int(wall_s() * 1000))

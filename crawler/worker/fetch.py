@@ -27,7 +27,7 @@ from crawler.model import (
 from crawler.rules.cookies import Jar
 from crawler.rules.health import CrashAction, HostAction
 from crawler.rules.urls import origin_of
-from crawler.runtime.process import monotonic_ms, reached, wall_s
+from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
 from crawler.settings import Settings
 from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Kind, Reached, Reaching, SlowHosts, address_of
 from crawler.worker.answers import Answers, attempt_failed, delivered
@@ -63,6 +63,7 @@ from crawler.worker.work import Work
 log = logging.getLogger(__name__)
 
 CLAIMS_PER_WORKER = 8  # that may wait for names: half of all that may be open
+RESTING_S = 1.0  # between looks at what is on the way while nothing is fetched
 FULL_MS = 2_000  # until a claim is tried again for which there was no room
 
 
@@ -105,6 +106,7 @@ class FetchStage:
         )  # fmt: skip
         # Also while a page is parsed. By worker, because two may have one claim: the first requeued it and pauses.
         self._in_turn: dict[int, Claim] = {}
+        self._began = asyncio.Event()  # set when one comes
         self._isolation = Isolation()
         self._stale = StaleRequests()
         self.cut_off: list[Claim] = []  # claims whose requests or look-ups were cancelled with the workers
@@ -129,6 +131,7 @@ class FetchStage:
         while True:
             slot, claim = await self._work.scheduler.take()
             self._in_turn[worker] = claim
+            self._began.set()
             mark.set(claim.partition, claim.fingerprint, claim.url)
             try:
                 await mark.during(self._turns.run(Turn(self._work.scheduler, slot, claim, mark), self._isolated_turn))
@@ -483,7 +486,11 @@ class FetchStage:
         slow while others wait.
         """
         while True:
-            await asyncio.sleep(BEAT_PAUSE_S)
+            if self._in_turn or self._work.scheduler.waited_for():
+                await asyncio.sleep(BEAT_PAUSE_S)
+            else:
+                self._began.clear()
+                await tick(RESTING_S, self._began)
             if self._session.liveness.must_abort():
                 self._work.requests.cut_off_all()
             self._own.watch()

@@ -19,7 +19,7 @@ from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_of, stream_of
 from crawler.model import Candidate, Failure, FailureKind, RefusalReason
 from crawler.runtime.log_files import url_log
-from crawler.runtime.process import ENGINE_PAUSE_S
+from crawler.runtime.process import ENGINE_PAUSE_S, tick
 from crawler.terminal.text import counted, duration, failure_reason, number, size
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
 from crawler.worker.robots import RobotsResult
@@ -171,7 +171,7 @@ class DomainsDone:
     async def run(self) -> None:
         """Check some domains, the longest known first, until cancelled."""
         while True:
-            await asyncio.sleep(EVERY_S)
+            await tick(EVERY_S)
             try:
                 await self._check(self._hooks.ended.take(ASKED_MAX))
             except EngineError:

@@ -32,7 +32,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.membership.peers import Peers
 from crawler.rules.order import grown, is_left, is_within, room_of, share_of
 from crawler.rules.urls import host_of, label_of
-from crawler.runtime.process import Gate, monotonic_ms, open_gate, wall_s
+from crawler.runtime.process import Gate, monotonic_ms, open_gate, tick, wall_s
 from crawler.settings import BudgetSettings, Settings
 from crawler.worker.watch import Counters
 from crawler.worker.work import CLAIMS_MIN, Work
@@ -195,7 +195,8 @@ class RoomShare:
 class QuotaUsage:
     """Updates what `counters` knows of other instances, and notices when the crawl's limits are reached.
 
-    `limit`: "" until one is reached, "pages" for that of a run, "budget" for one that is stored in the engine.
+    `is_needed`: is there a limit, or may deferred URLs be released? `limit`: "" until one is reached, "pages" for that
+    of a run, "budget" for one that is stored in the engine.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class QuotaUsage:
         self._urls = admission
         self._budget = settings.budget
         self._pages_max = settings.crawl.pages_max
-        self._is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
+        self.is_needed = any((self._pages_max, self._urls.budget, *self._crawl_budgets.values()))
         self._is_shared = bool(self._pages_max or self._budget.crawl_pages)
         self.limit = ""
         self._asked_ms = self._more_since_ms = 0  # as of `has_more`
@@ -233,13 +234,13 @@ class QuotaUsage:
     async def prepare(self) -> None:
         """Count before anything is claimed; a raised quota is no longer used up. Raises EngineError."""
         await self.count()
-        self._is_needed = self._is_needed or self._urls.deferred > 0
+        self.is_needed = self.is_needed or self._urls.deferred > 0
         if self.limit != "budget":
             await self._crawls.note_quota_reached(None)
 
     async def run(self) -> None:
         """Count and release until cancelled."""
-        while self._is_needed:
+        while self.is_needed:
             await self._pause()
             await self._gate()
             with contextlib.suppress(EngineError):
@@ -249,7 +250,9 @@ class QuotaUsage:
 
     async def _pause(self) -> None:
         """Wait until the next count; less when a limit seems to be reached."""
-        for _ in range(int(COUNT_EVERY_S / POLL_S)):
+        if not self._work.open_claims.total:
+            await tick(COUNT_EVERY_S, self._work.open_claims.some)
+        for _ in range(int(COUNT_EVERY_S / POLL_S)) if self._work.open_claims.total else ():
             await asyncio.sleep(POLL_S)
             if self._work.counters.is_limit_near and not self.limit:
                 return
@@ -296,7 +299,7 @@ class QuotaUsage:
 
     async def has_more(self) -> bool:
         """Is there room for deferred URLs, so that an instance will release them? Raises EngineError."""
-        if not self._is_needed:
+        if not self.is_needed:
             return False
         await self.count()
         has_more, now_ms = await self._urls.has_more(), monotonic_ms()
@@ -462,6 +465,7 @@ class RaisedQuotasWatcher:
         self._held = held
         self._wake = wake
         self._seen: dict[int, int] = {}  # partition -> the epoch under which it was checked
+        self._seen_at = -1  # the count of changes by then
         self._grows = settings.urls_per_linking_domain > 0
         self._all_at_ms = 0
 
@@ -476,8 +480,11 @@ class RaisedQuotasWatcher:
         from the middle of a block that is in a file.
         """
         while True:
-            await asyncio.sleep(EVERY_S)
+            await tick(EVERY_S)
             await self._gate()
+            changes = self._held.changes
+            if changes == self._seen_at and not self._grows:
+                continue
             fresh = {p: h.epoch for p, h in self._held.items() if self._seen.get(p) != h.epoch}
             if self._grows and monotonic_ms() - self._all_at_ms >= GROWN_EVERY_MS:
                 self._all_at_ms, fresh = monotonic_ms(), {p: h.epoch for p, h in self._held.items()}
@@ -486,3 +493,4 @@ class RaisedQuotasWatcher:
                     for partition in fresh:  # an owner gets no hint of its own releases
                         self._wake(partition)
                 self._seen.update(fresh)
+                self._seen_at = changes

@@ -22,7 +22,7 @@ from crawler.frontier.owner import Frontier
 from crawler.frontier.scripts import AddArgs
 from crawler.model import AddOutcome
 from crawler.rules.membership import COMMANDS, declared
-from crawler.runtime.process import ENGINE_PAUSE_S
+from crawler.runtime.process import ENGINE_PAUSE_S, tick
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Retelling:
         while True:
             if not self.is_done:
                 await self._catch_up()
-            await asyncio.sleep(LOOK_S)
+            await tick(LOOK_S)
 
     async def settle(self, partitions: int) -> None:
         """Before leaving, while `run` goes on: until replicas have what this session sent, and shards that changed have

@@ -18,7 +18,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
 from crawler.rules.jobs import ENDED, URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished
-from crawler.runtime.process import ENGINE_PAUSE_S, Gate, Loop, monotonic_ms, open_gate, wall_s
+from crawler.runtime.process import ENGINE_PAUSE_S, Gate, Loop, monotonic_ms, open_gate, tick, until_tick, wall_s
 from crawler.settings.schema import JobSettings
 from crawler.terminal.text import counted, duration
 
@@ -167,15 +167,20 @@ class Triggers:
 
     async def _pause(self) -> None:
         self._wakes.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._wait_s()):
-                await self._wakes.wait()
-        await asyncio.sleep(LEAST_S)
+        if not self.is_used:
+            await self._wakes.wait()
+        elif (wait_s := self._wait_s()) >= until_tick(IDLE_S):
+            await tick(IDLE_S, self._wakes)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wakes.wait()
+            await asyncio.sleep(LEAST_S)
 
     def _wait_s(self) -> float:
         decides = self._is_clock_right() and not self.is_ending
         soonest = min(self._due.values(), default=None) if decides else None
-        return IDLE_S if soonest is None else min(IDLE_S, max(0.0, soonest - wall_s()))
+        return 2 * IDLE_S if soonest is None else max(0.0, soonest - wall_s())
 
     async def look(self) -> None:
         """Decide what is due now. Raises EngineError."""
@@ -309,6 +314,7 @@ class RunWatch:
         self._active: dict[str, ActiveRun] = {}
         self._to_seed: asyncio.Queue[ActiveRun] = asyncio.Queue()
         self._looks: list[tuple[int, str]] = []  # heap: when (monotonic clock, ms), run
+        self._has_new_look = asyncio.Event()
         self._closing: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
         self._known: dict[int, int] = {}  # partition -> epoch in which its runs were read
 
@@ -422,10 +428,21 @@ class RunWatch:
         most_s = LIMITED_S if one.record.is_limited else LOOK_S[1]
         wait_s = min(max(LOOK_S[0], (now_ms - one.known_ms) / 10_000), most_s)
         heapq.heappush(self._looks, (now_ms + int(wait_s * 1000), one.record.run))
+        self._has_new_look.set()
+
+    async def _until_look(self) -> None:
+        """Sleep until a look is due, and at least as long as is between two."""
+        await asyncio.sleep(LOOK_S[0])
+        while not self._looks or self._looks[0][0] > monotonic_ms():
+            self._has_new_look.clear()
+            wait_s = (self._looks[0][0] - monotonic_ms()) / 1000 if self._looks else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._has_new_look.wait()
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S[0])
+            await self._until_look()
             await self._gate()
             with contextlib.suppress(EngineError):
                 await self.look()

@@ -23,7 +23,7 @@ from crawler.rules.cookie_file import CookieFile, read_netscape
 from crawler.rules.cookies import Cookie, Jar
 from crawler.rules.scope import SiteRules, UrlPattern
 from crawler.rules.urls import registrable_domain
-from crawler.runtime.process import wall_s
+from crawler.runtime.process import tick, wall_s
 from crawler.settings import CookieSettings, SiteSettings
 from crawler.terminal.text import counted
 from crawler.worker.outcomes import NotEntitledError
@@ -272,7 +272,7 @@ class Sessions:
     async def run(self) -> None:
         """Store what has changed, until cancelled."""
         while True:
-            await asyncio.sleep(STORE_EVERY_S)
+            await tick(STORE_EVERY_S)
             try:
                 await self.store()
             except EngineError as error:

@@ -16,11 +16,11 @@ from crawler.frontier.jobs import Runs
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operator import OperatorCommands, Overrides
 from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
-from crawler.frontier.record import CrawlRecord, Crawls
+from crawler.frontier.record import CrawlRecord, Crawls, PartitionCount
 from crawler.model import AckOutcome, Claim
 from crawler.rules.membership import COMMANDS, Pass, declared, is_finished
 from crawler.rules.urls import registrable_domain
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, tick
 from crawler.settings import FrontierSettings
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.response_policy import Recall
@@ -280,7 +280,7 @@ class PartitionRebalance:
         half_ms = int(settings.visibility_timeout_s * 500)
         wait_max_ms = max(WAIT_MAX_MS, int(settings.claim_ahead_s * 1000))
         while True:
-            await asyncio.sleep(RETURN_EVERY_S)
+            await tick(RETURN_EVERY_S)
             await self.return_claims(self._work.scheduler.take_stale(wait_max_ms=wait_max_ms, age_max_ms=half_ms))
             self._work.scheduler.forget_idle()
 
@@ -400,7 +400,7 @@ class SharedRecord:
     async def run(self) -> None:
         """Follow until cancelled. Raises ConflictError when the crawl is gone."""
         while True:
-            await asyncio.sleep(self._every_s)
+            await tick(self._every_s)
             with contextlib.suppress(EngineError):
                 await self.follow()
 
@@ -434,8 +434,18 @@ class SharedRecord:
 
 BUSY_PAUSE_S = 0.05
 LOOK_ALONE_MS = 15_000  # without a look of the session that should: it seems to be unable to
+REFUTING_MAX = 8  # partitions that are read before all are: one with pending URLs is enough
 QUIET_PAUSE_S = 0.05  # between the two passes that prove the end
 PENDING_PAUSES_S = (0.1, 2.0)  # first and longest pause while others work or URLs wait for their time
+
+
+def _is_pending(count: PartitionCount, *, has_jobs: bool) -> bool:
+    added, done = count.own if has_jobs else (count.added, count.done)
+    return added != done
+
+
+async def busy_pause() -> None:
+    await asyncio.sleep(BUSY_PAUSE_S)
 
 
 def digest_of(found: Pass) -> str:
@@ -463,6 +473,7 @@ class FinishWatcher:
         self.looks = 0
         self._seen = ("", 0)  # who else looks, and how often it did
         self._seen_ms = 0
+        self._pending: list[int] = []  # partitions that had URLs pending at the last pass
         self._refuted = ""  # a proof of the end that another pass contradicted
         self._crawls = crawls
         self._runs = runs
@@ -480,13 +491,14 @@ class FinishWatcher:
         alive: Callable[[], Mapping[str, Member]],
         has_jobs: Callable[[], bool],
         start_no_runs: Callable[[], None],
+        until_calm: Callable[[], Awaitable[None]] = busy_pause,
     ) -> str:
         """Return "finished", or the limit that was reached. Raises ConflictError when the crawl is gone.
 
         `has_more` is called when nothing is pending: a quota may have room for URLs that it deferred. `start_no_runs`:
-        called when the crawl itself is done.
+        called when the crawl itself is done. `until_calm`: awaited while it is not quiet.
         """
-        reason = await self._until_done(is_locally_quiet, limit, has_more, alive, has_jobs)
+        reason = await self._until_done(is_locally_quiet, limit, has_more, alive, has_jobs, until_calm)
         if reason == "pages" or not has_jobs():  # --pages is of this command: what is left waits for the next one
             return reason
         start_no_runs()
@@ -516,6 +528,7 @@ class FinishWatcher:
         has_more: Callable[[], Awaitable[bool]],
         alive: Callable[[], Mapping[str, Member]],
         has_jobs: Callable[[], bool],
+        until_calm: Callable[[], Awaitable[None]],
     ) -> str:
         passes: list[Pass] = []
         pause_s, longest_s = PENDING_PAUSES_S
@@ -525,7 +538,7 @@ class FinishWatcher:
             if not is_locally_quiet():
                 passes.clear()
                 pause_s = PENDING_PAUSES_S[0]
-                await asyncio.sleep(BUSY_PAUSE_S)
+                await until_calm()
                 continue
             try:
                 if self._leaves_it_to_others(alive()):
@@ -534,11 +547,14 @@ class FinishWatcher:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, longest_s)
                     continue
-                passes = [*passes[-1:], await self._pass(alive, has_jobs=has_jobs())]
-                if is_finished(passes):
+                if await self._is_refuted(has_jobs=has_jobs()):
+                    passes.clear()
+                else:
+                    passes = [*passes[-1:], await self._pass(alive, has_jobs=has_jobs())]
+                if passes and is_finished(passes):
                     await self._crawls.note_end(digest_of(passes[-1]))
                     return "finished"
-                if passes[-1].is_quiet and await has_more():  # between the two passes that prove the end
+                if passes and passes[-1].is_quiet and await has_more():  # between the two passes that prove the end
                     passes.clear()
             except EngineError:
                 passes.clear()
@@ -569,6 +585,12 @@ class FinishWatcher:
         self._refuted = proof
         return False
 
+    async def _is_refuted(self, *, has_jobs: bool) -> bool:
+        """Has one of the partitions URLs pending that had some at the last pass? Then that is not the end."""
+        self.looks += 1
+        counts = await self._crawls.counts_of(self._pending)
+        return any(_is_pending(count, has_jobs=has_jobs) for count in counts)
+
     def _is_untold(self, members: Mapping[str, Member]) -> bool:
         """May a shard of a cluster lack what somebody sent there?"""
         return not all_told(self._digest(), members)
@@ -578,6 +600,8 @@ class FinishWatcher:
         self.looks += 1
         await self._archive.drain()
         counts = await self._crawls.counts(self._record.partitions)
+        pending = [p for p, count in enumerate(counts) if _is_pending(count, has_jobs=has_jobs)]
+        self._pending = pending[:REFUTING_MAX]
         members = await self._members.read()
         await self._crawls.still(self._record)  # read last: the counts were those of this crawl
         return Pass(

@@ -14,12 +14,13 @@ from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
 from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
-from crawler.runtime.process import Gate, monotonic_ms, open_gate, reached
+from crawler.runtime.process import Gate, monotonic_ms, open_gate, reached, tick
 from crawler.settings import Settings
 from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
 
+UNBOUNDED = 10  # times as long between two looks at memory that has no limit
 SPILL_ABOVE, SPILL_TO = 0.9, 0.8  # shares of the budget
 MEMORY_MARK = 0.85  # share of the engine's maxmemory above which few URLs are claimed at a time
 BLOCKS_MAX = 64  # in one round: some 8,000 URLs
@@ -51,6 +52,7 @@ class Spiller:
         self._spilling = spilling
         self._files = files
         self._budget = settings.frontier.memory
+        self._is_bounded = True  # is there a limit that the engine's memory could reach?
         self._check_every_s = settings.membership.beat_s
         work.counters.can_spill = bool(self._budget) and files is not None
         self._short: set[tuple[int, str]] = set()
@@ -66,7 +68,7 @@ class Spiller:
         if self._budget and self._files is None:
             log.warning("spill.no_folder", extra={"set": "frontier.spill_folder"})
         while True:
-            await asyncio.sleep(self._check_every_s)
+            await tick(self._check_every_s * (1 if self._is_bounded else UNBOUNDED))
             await self._gate()
             try:
                 await self._check()
@@ -77,6 +79,7 @@ class Spiller:
 
     async def _check(self) -> None:
         memory = await self._engine.memory()
+        self._is_bounded = bool(self._budget or memory.share)
         self._judge(memory)
         if self._files is None:
             return

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from crawler.model import Claim
+from crawler.runtime.process import tick
 from crawler.worker.work import Work
 
 LOOK_S = 0.1  # while it waits for what is open
@@ -45,7 +46,7 @@ class Standstill:
         """Follow until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(LOOK_S if self._work.counters.is_standing_still else NOTICE_S)
+            await tick(LOOK_S if self._work.counters.is_standing_still else NOTICE_S)
 
     async def look(self) -> None:
         """Stop for new marks, go on when there is none, and note when nothing is open any more."""

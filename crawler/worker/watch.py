@@ -6,7 +6,7 @@ import heapq
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,11 +20,13 @@ from crawler.frontier.reads import UrlLookup
 from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.model import Claim, FailureKind
 from crawler.rules.shapes import ShapeWatch
-from crawler.runtime.process import Gate, monotonic_ms, open_gate, process_cpu_s, wall_s
+from crawler.runtime.process import Gate, monotonic_ms, open_gate, process_cpu_s, tick, until_tick, wall_s
 from crawler.terminal.text import failure_reason
 
 WINDOW_MS = 30_000  # scrapes are 15 or 30 s apart: each sees what happened since the last one
 LOOP_EVERY_S = 0.2
+LOOP_RESTING_S = 1.0  # without claims: who waits is not to wake for it
+DISK_RESTING_S = 5.0
 DISK_EVERY_S = 1.0  # a second of fetching fits into `archive.disk_free_bytes_min`
 
 
@@ -69,13 +71,21 @@ class Vitals:
         folder: Path,
         on_disk_free: Callable[[int], None] = lambda _: None,
         usable: Callable[[int], int] = lambda free: free,
+        *,
+        at_work: asyncio.Event | None = None,
+        is_scarce: Callable[[], bool] = lambda: False,
     ) -> None:
         """`on_disk_free` is called with the free bytes of the folder's disk after each look, if they are known.
-        `usable`: how many of these can be written, by a trial in a thread.
+        `usable`: how many of these can be written, by a trial in a thread. `at_work`: set while there are claims;
+        `is_scarce`: is somebody waiting for room on the disk?
         """
         self._folder = folder
         self._usable = usable
         self._on_disk_free = on_disk_free
+        self._at_work = at_work or asyncio.Event()
+        if at_work is None:
+            self._at_work.set()
+        self._is_scarce = is_scarce
         self._loop_delay_s = Recent()
         self._disk_free = UNKNOWN
 
@@ -83,15 +93,18 @@ class Vitals:
         """Measure by how much timers are late, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            due_s = loop.time() + LOOP_EVERY_S
-            await asyncio.sleep(LOOP_EVERY_S)
+            wait_s = until_tick(LOOP_EVERY_S if self._at_work.is_set() else LOOP_RESTING_S)
+            due_s = loop.time() + wait_s
+            await asyncio.sleep(wait_s)
             self._loop_delay_s.note(loop.time() - due_s)
 
     async def watch_disk(self) -> None:
         """Look at the disk until cancelled, in a thread: a network disk may not answer."""
         while True:
             await self.look_at_disk()
-            await asyncio.sleep(DISK_EVERY_S)
+            await tick(DISK_EVERY_S)
+            if not (self._at_work.is_set() or self._is_scarce()):
+                await tick(DISK_RESTING_S, self._at_work)
 
     async def look_at_disk(self) -> None:
         """Measure its free bytes once."""
@@ -131,6 +144,8 @@ class OpenClaims:
         self._claims_max = claims_max
         self._tokens: dict[int, set[str]] = {}
         self.total = 0
+        self.some, self.none = asyncio.Event(), asyncio.Event()  # set while there are some, or none
+        self.none.set()
         self.ever = 0  # how many were opened
         self.own = 0  # without those of runs; the next one, too
         self.own_ever = 0
@@ -145,6 +160,9 @@ class OpenClaims:
             self.own += is_new and not claim.run
             self.own_ever += is_new and not claim.run
             tokens.add(claim.token)
+        if self.total:
+            self.some.set()
+            self.none.clear()
 
     def ended(self, claim: Claim) -> None:
         """The work on this claim is over here."""
@@ -156,6 +174,9 @@ class OpenClaims:
         self.own -= not claim.run
         if not tokens:
             del self._tokens[claim.partition]
+        if not self.total:
+            self.some.clear()
+            self.none.set()
 
     def has_any(self, partition: int) -> bool:
         """Are claims of this partition open?"""
@@ -233,6 +254,11 @@ class Counters(msgspec.Struct):
     def weight_of(self, user: str) -> float:
         """The weight of a user among others."""
         return self.overrides.weights.get(user, 1.0)
+
+    @property
+    def done(self) -> int:
+        """Attempts that have ended."""
+        return self.committed + self.errors
 
     @property
     def waits_for(self) -> str:
@@ -442,22 +468,51 @@ class Activity:
 # Samples the totals of the crawl over time: whichever instance finds that a slot has no sample writes it.
 
 CHECK_S = 1.0
+STILL_MS = 60_000  # how long totals are believed that only members could change, who have done nothing
 
 
 class Sampler:
     """Runs in every instance."""
 
-    def __init__(self, series: Series, inspect: UrlLookup, pause: Gate = open_gate) -> None:
-        """`pause`: awaited before each look."""
+    def __init__(
+        self,
+        series: Series,
+        inspect: UrlLookup,
+        pause: Gate = open_gate,
+        work: Callable[[], Hashable | None] = lambda: None,
+    ) -> None:
+        """`pause`: awaited before each look. `work`: what all instances have done, changed by each page; None while
+        any works on one.
+        """
         self._pause = pause
+        self._work = work
         self._series = series
         self._inspect = inspect
+        self._slot = -1  # that is known to have a sample
+        self._last: tuple[Hashable, Sample, int] | None = None  # the totals that were read, and when
 
     async def run(self) -> None:
         """Sample until cancelled."""
         while True:
             await self._pause()
             with contextlib.suppress(EngineError):  # a slot without a sample: rates are measured over its neighbours
-                if await self._series.is_wanted(wall_s()):
-                    await self._series.write(Sample.of(wall_s(), await self._inspect.progress()))
-            await asyncio.sleep(CHECK_S)
+                await self.look()
+            await tick(CHECK_S)
+
+    async def look(self) -> None:
+        """Write a sample if this slot has none. Raises EngineError."""
+        slot = FINE.slot_of(wall_s())
+        if slot == self._slot:
+            return
+        if await self._series.is_wanted(wall_s()):
+            await self._series.write(await self._sample())
+        self._slot = slot
+
+    async def _sample(self) -> Sample:
+        """The totals now: those of the last look, while nobody has done anything since."""
+        work, now_ms = self._work(), monotonic_ms()
+        if self._last is not None and work == self._last[0] and now_ms - self._last[2] < STILL_MS:
+            return self._last[1]._replace(at_s=wall_s())
+        sample = Sample.of(wall_s(), await self._inspect.progress())
+        self._last = None if work is None else (work, sample, now_ms)
+        return sample

@@ -213,6 +213,12 @@ class DuePartitions:
         return {partition: at_ms for partition, at_ms in self._fetches.items() if at_ms > now_ms}
 
     @property
+    def soon_s(self) -> float:
+        """Seconds until a partition is due, if one is soon; 0.0 otherwise, and when one is due now."""
+        wait_ms = self._heap[0][0] - monotonic_ms() if self._heap else 0
+        return max(0, wait_ms) / 1000 if wait_ms <= SOON_MS else 0.0
+
+    @property
     def is_idle(self) -> bool:
         """Will no partition be due soon?"""
         return not self._heap or self._heap[0][0] > monotonic_ms() + SOON_MS

@@ -26,9 +26,9 @@ BENCHES = {  # name: its module here, and what it measures
     "scaling": ("scaling", "what a second process brings; what a page costs by size of the queue"),
     "soak": ("soak", "whether memory stays flat in a long crawl"),
     "start": ("start", "how long commands take to start"),
-    "work": ("work", "what a page costs, counted instead of timed, compared with the recorded values"),
     "waiting": ("waiting", "what a crawl costs that waits: CPU, wake-ups, commands of the engine"),
     "watched": ("watched", "what viewers cost a crawl, and hostile clients of `crawler serve`"),
+    "work": ("work", "what a page costs, counted instead of timed, compared with the recorded values"),
 }
 
 

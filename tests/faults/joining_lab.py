@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crawler.engine.client import Engine
-from crawler.frontier.members import Member, Members, Pins
+from crawler.frontier.members import Member, Members
 from crawler.frontier.owner import Leases, Takeovers
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
@@ -90,7 +90,6 @@ class VirtualInstance:
         self.node = node
         self.peers = Peers(
             members,
-            Pins(engine, keys),
             member,
             settings,
             partitions=ledger.partitions,

@@ -190,10 +190,10 @@ async def test_a_read_of_partitions_shows_waiting_queues_and_their_due_times(doo
     """This finds what a lost hint would have told; an empty queue is no reason to look again."""
     assert await door.frontier.awake([]) == await door.frontier.awake([0, 1]) == []
     await door.add(found(1), found(2))
-    assert await door.frontier.awake([0, 1]) == [(0, 0)]
+    assert await door.frontier.awake([0, 1]) == [(0, 0, None)]
     (claim,) = await door.claim(per_queue_max=1)
     await door.ack(claim, next_ms=5000, delay_ms=1000)
-    assert await door.frontier.awake([0, 1]) == [(0, 5000)]
+    assert await door.frontier.awake([0, 1]) == [(0, 5000, None)]
     door.now = 5000
     (claim,) = await door.claim()
     await door.ack(claim, next_ms=6000, delay_ms=1000)

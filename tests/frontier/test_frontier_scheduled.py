@@ -168,6 +168,6 @@ async def test_a_rebuild_makes_one_done_whose_page_is_on_disk(door: Door, tmp_pa
 
 
 async def test_the_first_time_of_partitions_is_told_to_their_owner(door: Door) -> None:
-    assert await door.frontier.visible([0, 1]) == []
+    assert await door.frontier.awake([0, 1]) == []
     await door.add(at("a", 10), at("b", 5))
-    assert await door.frontier.visible([0, 1]) == [(0, round((NOON + 5) * 1000))]
+    assert await door.frontier.awake([0, 1]) == [(0, None, round((NOON + 5) * 1000))]

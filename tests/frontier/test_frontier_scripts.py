@@ -119,7 +119,7 @@ async def test_an_ack_takes_links_into_more_queues_than_lua_has_stack_for(door: 
 async def test_a_hint_goes_to_the_owner_only_when_a_queue_woke(door: Door) -> None:
     other = Door(door.engine.url, [], session="bob")
     await other.engine.connect()
-    heard: list[bytes] = []
+    heard: list[bytes | None] = []
 
     async def listen() -> None:
         async for message in door.engine.subscribe(door.keys.hints + "ann"):
@@ -133,11 +133,14 @@ async def test_a_hint_goes_to_the_owner_only_when_a_queue_woke(door: Door) -> No
         await other.add(found(1))  # not new
         await door.add(found(1, host="b.test"))  # by the owner itself
         await other.add(found(1, host="c.test"))  # wakes
+        await other.add(found(3, visible_at=1_900_000_000.0))  # is due at a time that the owner does not know
+        await other.add(found(3, visible_at=1_900_000_000.0))  # not new
+        await door.frontier.add({0: [found(1, host="d.test")]}, hints_us=True)  # a seed, by the owner's process
         async with asyncio.timeout(PATIENCE_S):
-            while len(heard) < 2:
+            while len(heard) < 5:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
-        assert heard == [door.keys.meta(0).encode()] * 2
+        assert heard == [None, *[door.keys.meta(0).encode()] * 4]
     finally:
         listener.cancel()
         await asyncio.gather(listener, return_exceptions=True)

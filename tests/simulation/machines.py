@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run import Handled, run_handler
 from crawler.membership import peers as nodes
 from crawler.model import Claim, ParsedPage, Response
+from crawler.runtime.process import PHASE
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
 from crawler.views import jobs as service_jobs
@@ -104,6 +106,7 @@ class Fleet:
             self.loop.start(life, self._live(life))
 
     async def _live(self, life: Life) -> None:
+        PHASE.set(zlib.crc32(life.name.encode()) % 1000 / 1000)  # instances do not tick together
         folder = str(self.folder / life.node.machine)
         s = self.settings
         settings = replaced(s, archive={"dir": folder}, membership={"node": life.node.name})

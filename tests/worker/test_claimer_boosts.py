@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crawler.frontier.messages import ClaimReply
-from crawler.frontier.owner import ClaimRequest, Fence
+from crawler.frontier.owner import Awake, ClaimRequest, Fence
 from crawler.worker.claim import Claimer
 from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import DuePartitions
@@ -37,10 +37,7 @@ class BoostedFrontier:
         waits = {(boost, ""): at_ms for boost, at_ms in due.items()} if set(due) != {0} else {}
         return ClaimReply(status="OK", next_due_ms=first, batches=(claims,), waits=waits)
 
-    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
-        return []
-
-    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+    async def awake(self, partitions: Any) -> list[Awake]:
         return []
 
 
@@ -87,7 +84,7 @@ async def test_a_woken_queue_lifts_a_partition_of_negative_boosts() -> None:
 async def test_a_sleeping_partition_with_boosts_is_swept_for_a_lost_hint() -> None:
     frontier = BoostedFrontier({1: {3: NEVER, 0: NEVER}})
     claimer, _ = await claimer_of(frontier, rounds=0)
-    claimer._swept_ms = 0
+    claimer._sweep_at_ms = 0
     await claimer._round()
     assert frontier.asked == [[1], [1]]
 

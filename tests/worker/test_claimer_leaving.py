@@ -7,6 +7,7 @@ from typing import Any
 
 from crawler.errors import EngineDown
 from crawler.frontier.messages import ClaimReply
+from crawler.frontier.owner import Awake
 from crawler.worker.claim import Claimer
 from crawler.worker.schedule import Scheduler
 from crawler.worker.watch import Counters, OpenClaims
@@ -26,10 +27,7 @@ class SlowFrontier:
     async def claim(self, wanted: Any) -> list[ClaimReply]:
         return await self.answer
 
-    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
-        return []
-
-    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+    async def awake(self, partitions: Any) -> list[Awake]:
         return []
 
 

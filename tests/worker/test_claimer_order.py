@@ -8,7 +8,7 @@ import pytest
 
 from crawler.frontier.messages import ClaimReply
 from crawler.frontier.operator import EVERYWHERE, Overrides
-from crawler.frontier.owner import ClaimRequest, Fence
+from crawler.frontier.owner import Awake, ClaimRequest, Fence
 from crawler.runtime.process import monotonic_ms
 from crawler.worker import claim as claimer_module
 from crawler.worker.claim import FULL_CLAIMS_MAX, URLS_PER_CALL, Claimer
@@ -40,10 +40,7 @@ class OverdueFrontier:
         claims = batch(1, queue=f"q{partition}-{len(self.asked)}.test", partition=partition)
         return ClaimReply(status="OK", next_due_ms=NOW_MS - self.overdue_ms[partition], batches=(claims,))
 
-    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
-        return []
-
-    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+    async def awake(self, partitions: Any) -> list[Awake]:
         return []
 
 

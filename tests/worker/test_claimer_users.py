@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crawler.frontier.messages import ClaimReply, QueueBatch
 from crawler.frontier.operator import Overrides
-from crawler.frontier.owner import ClaimRequest, Fence
+from crawler.frontier.owner import Awake, ClaimRequest, Fence
 from crawler.runtime.process import monotonic_ms
 from crawler.worker.claim import URLS_PER_CALL, Claimer
 from crawler.worker.watch import Counters, OpenClaims
@@ -56,10 +56,7 @@ class SharedFrontier:
     def waits(self, partition: int) -> dict[tuple[int, str], int]:
         return {(0, user): NOW_MS - ago for user, ago in self.due[partition].items()} | {(0, ""): -1}
 
-    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
-        return []
-
-    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+    async def awake(self, partitions: Any) -> list[Awake]:
         return []
 
 

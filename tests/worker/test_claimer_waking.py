@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.owner import ClaimReply
+from crawler.frontier.owner import Awake, ClaimReply
 from crawler.runtime.process import monotonic_ms
 from crawler.worker import claim
 from crawler.worker.claim import Claimer
@@ -29,10 +29,7 @@ class EmptyFrontier:
         self.asked.set()
         return [ClaimReply(status="OK") for _ in wanted]
 
-    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
-        return []
-
-    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
+    async def awake(self, partitions: Any) -> list[Awake]:
         return []
 
 
@@ -60,17 +57,15 @@ class Unheard:
     def __init__(self) -> None:
         self.claims_ms: list[int] = []
         self.added = False
-        self.due_ms = NOW_MS
+        self.due_ms: int | None = NOW_MS
+        self.visible_ms: int | None = None
 
     async def claim(self, wanted: Any) -> list[ClaimReply]:
         self.claims_ms.append(monotonic_ms())
         return [ClaimReply(status="OK", next_due_ms=NOW_MS + 60_000) for _ in wanted]
 
-    async def awake(self, partitions: Any) -> list[tuple[int, int]]:
-        return [(p, self.due_ms) for p in partitions] if self.added else []
-
-    async def visible(self, partitions: Any) -> list[tuple[int, int]]:
-        return []
+    async def awake(self, partitions: Any) -> list[Awake]:
+        return [Awake(p, self.due_ms, self.visible_ms) for p in partitions] if self.added else []
 
 
 async def swept(frontier: Any) -> tuple[Claimer, DuePartitions]:
@@ -81,7 +76,7 @@ async def swept(frontier: Any) -> tuple[Claimer, DuePartitions]:
     await claimer._round()
     assert len(frontier.claims_ms) == 1
     frontier.added = True
-    claimer._swept_ms = 0
+    claimer._sweep_at_ms = 0
     await claimer._round()
     return claimer, due
 
@@ -99,6 +94,6 @@ async def test_queues_found_by_a_sweep_are_claimed_when_they_are_due() -> None:
     assert len(frontier.claims_ms) == 1
     at_ms = due._due[1] - monotonic_ms()
     assert 30_000 < at_ms <= 50_000
-    claimer._swept_ms = 0
+    claimer._sweep_at_ms = 0
     await claimer._round()  # the same again: no further entry
     assert (len(frontier.claims_ms), due._due[1] - monotonic_ms() <= at_ms) == (1, True)

@@ -1,6 +1,7 @@
 """Who looks whether a crawl is finished: one session reads all partitions, the others check what it found."""
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ class World:
     def __init__(self) -> None:
         self.counts_now = [(1, 1), (2, 1)]
         self.reads = 0
+        self.asked: list[int] = []
         self.proof = ""
         self.members: dict[str, Member] = {}
         self.run_id = "run"
@@ -29,6 +31,12 @@ class World:
     async def counts(self, _partitions: int) -> list[Any]:
         self.reads += 1
         return [SimpleNamespace(added=a, done=d, log_entries=0, own=(a, d)) for a, d in self.counts_now]
+
+    async def counts_of(self, partitions: Sequence[int]) -> list[Any]:
+        found = await self.counts(2) if partitions else []
+        self.reads -= bool(partitions)
+        self.asked += [*partitions]
+        return [found[partition] for partition in partitions]
 
     async def still(self, _record: object) -> None:
         pass
@@ -83,6 +91,19 @@ async def test_only_the_first_session_reads_all_partitions_and_the_others_check_
     async with asyncio.timeout(60):
         assert await asyncio.gather(*tasks) == ["finished"] * 3
     assert (second.looks, third.looks) == (1, 1)
+
+
+async def test_while_one_partition_has_urls_pending_no_other_is_read(world: World) -> None:
+    first = world.join("a")
+    task = world.wait(first)
+    await until(lambda: first.looks > 5)
+    assert (world.reads, set(world.asked)) == (1, {1})  # 0 has none
+    world.counts_now = [(2, 1), (2, 2)]  # the last one there led to another one
+    await until(lambda: 0 in world.asked)
+    assert not task.done()
+    world.counts_now = [(2, 2), (2, 2)]
+    async with asyncio.timeout(60):
+        assert await task == "finished"
 
 
 async def test_an_earlier_proof_ends_nothing(world: World) -> None:

@@ -125,9 +125,10 @@ local function write_totals()
   return values
 end
 
--- Sleeping queues woke, or got their first URLs of a user: the partition's owner is told, unless it did this itself.
+-- Sleeping queues woke, got their first URLs of a user, or URLs were scheduled: the partition's owner is told, unless it did
+-- this itself and looks at the answer.
 local function hint(woken, channel_prefix, session)
-  if woken == 0 then return end
+  if woken == 0 and (ctx.total.scheduled or 0) <= 0 then return end
   local owner = meta().session
   if owner == '' or owner == session then return end
   call('PUBLISH', channel_prefix .. owner, ctx.user == '' and ctx.meta_key or ctx.meta_key .. ' ' .. ctx.user)

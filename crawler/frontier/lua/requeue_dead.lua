@@ -36,7 +36,7 @@ end
 count(ctx.total, 'dead', -n)
 count(ctx.total, 'revived', n)
 local woken = close_queues()
+hint(woken, ARGV[AddArgs.hints], ARGV[AddArgs.session])
 write_added(run)
 write_seeds()
-hint(woken, ARGV[AddArgs.hints], ARGV[AddArgs.session])
 return {n, woken}
