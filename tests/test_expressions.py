@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from crawler.settings.expressions import NO_EXPRESSIONS, Expressions, fault_of
+from crawler.expressions import NO_EXPRESSIONS, Expressions, fault_of
 from tests.support.growth import LINEAR_MAX, growth
 
 

@@ -1,7 +1,7 @@
 """Who may use regular expressions: each module with its reason. Anything else reads a site's bytes with split and find.
 
 Python's engine goes back over its input: an expression with two loops that may take the same character needs the square
-of its length. What people write runs on RE2 (crawler/settings/expressions.py).
+of its length. What people write runs on RE2 (crawler/expressions.py).
 """
 
 import ast

@@ -8,9 +8,9 @@ from math import exp2, log2
 
 import msgspec
 
+from crawler.expressions import Expressions
 from crawler.rules.urls import found_in_url
 from crawler.settings import OrderSettings
-from crawler.settings.expressions import Expressions
 
 QUANTA = 4096  # of one unit of score
 QUANTISED_MIN, QUANTISED_MAX = -(2**31), 2**31 - 1  # what a signed 32-bit integer holds

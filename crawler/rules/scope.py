@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from crawler.errors import InvalidUrl, UsageError
+from crawler.expressions import NO_EXPRESSIONS, Expressions
 from crawler.model import RefusalReason, UrlParts
 from crawler.rules.urls import (
     authority_of,
@@ -29,7 +30,6 @@ from crawler.rules.urls import (
     split,
 )
 from crawler.settings import BudgetSettings, FromEnvironment, ScopeSettings, Settings, SiteSettings
-from crawler.settings.expressions import NO_EXPRESSIONS, Expressions
 
 _SCHEMES = ("http://", "https://")
 _LABEL = re.compile(r"[a-z0-9_*-]+", re.IGNORECASE)

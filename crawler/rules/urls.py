@@ -27,8 +27,8 @@ from urllib.parse import unquote
 import can_ada
 
 from crawler.errors import InvalidUrl
+from crawler.expressions import Expressions
 from crawler.model import Request, UrlParts
-from crawler.settings.expressions import Expressions
 
 if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList

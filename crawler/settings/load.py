@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
-from crawler.settings.expressions import fault_of
+from crawler.expressions import fault_of
 from crawler.settings.proxies import FROM_VARIABLES, fault_of_proxy
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
 from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings, Text

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import UsageError
+from crawler.expressions import Expressions
 from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
 from crawler.frontier.waiting import kind_of
 from crawler.model import FailureKind
@@ -16,7 +17,6 @@ from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight
 from crawler.rules.schedules import parse_duration
 from crawler.rules.scope import of_queues
 from crawler.rules.urls import found_in_url, host_of, registrable_domain
-from crawler.settings.expressions import Expressions
 from crawler.settings.schema import PRIORITY_MAX
 from crawler.terminal.text import counted, duration, number
 from crawler.views.domains import known_robots
