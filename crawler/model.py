@@ -262,9 +262,9 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     def header(self, name: str) -> str:
         """First value of a header by its lower-case name, latin-1, stripped; '' when absent."""
-        wanted = name.encode("latin-1")
+        wanted, length = name.encode("latin-1"), len(name)
         for key, value in self.headers:
-            if key.lower() == wanted:
+            if len(key) == length and key.lower() == wanted:
                 return value.decode("latin-1").strip()
         return ""
 
@@ -275,8 +275,9 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     def listed(self, name: str) -> str:
         """The values of a header that is a list, by its lower-case name, joined (RFC 9110 5.3); '' when absent."""
-        wanted = name.encode("latin-1")
-        return ",".join([value.decode("latin-1").strip() for key, value in self.headers if key.lower() == wanted])
+        wanted, length = name.encode("latin-1"), len(name)
+        found = [value for key, value in self.headers if len(key) == length and key.lower() == wanted]
+        return ",".join([value.decode("latin-1").strip() for value in found])
 
 
 class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
