@@ -414,8 +414,9 @@ def _capped(
 
 def _join_ms(base: str, hrefs: list[str]) -> float:
     """How long it may take to join these references to a base, at worst."""
-    chars = len(base) * len(hrefs) + sum(map(len, hrefs))
-    odd = sum([len(href) for href in hrefs if not href.isascii()])
+    whole = "".join(hrefs)
+    chars = len(base) * len(hrefs) + len(whole)
+    odd = 0 if whole.isascii() else sum([len(href) for href in hrefs if not href.isascii()])
     return chars * _JOIN_MS_PER_CHAR + odd * _JOIN_MS_PER_ODD_CHAR
 
 
