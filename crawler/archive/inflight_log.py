@@ -11,6 +11,7 @@ import mmap
 import os
 import struct
 from collections.abc import Coroutine, Generator, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
@@ -49,6 +50,14 @@ class Aside(enum.IntEnum):
     HANDLER = 2  # an asynchronous handler has it, and waits or has started its own threads
 
 
+@lru_cache(maxsize=1024)  # each page is marked at six steps; more than wait between two of them
+def _slot(partition: int, fingerprint: str, url: str) -> bytes:
+    """What is written for a URL that is not being processed."""
+    shown = beginning_of(url)
+    head = _URL.pack(len(shown), partition, int(fingerprint))
+    return b"\0\0" + head + _CRC.pack(crc32(shown, crc32(head))) + shown
+
+
 class InflightMark:
     """One slot of the log: a URL, and whether its content is being processed. Not reentrant."""
 
@@ -60,9 +69,7 @@ class InflightMark:
 
     def set(self, partition: int, fingerprint: str, url: str) -> None:
         """Use the slot for this URL, which is not being processed yet."""
-        shown, at = beginning_of(url), self._at
-        head = _URL.pack(len(shown), partition, int(fingerprint))
-        slot = b"\0\0" + head + _CRC.pack(crc32(shown, crc32(head))) + shown
+        slot, at = _slot(partition, fingerprint, url), self._at
         self._map[at : at + len(slot)] = slot
 
     def __enter__(self) -> None:
