@@ -177,6 +177,8 @@ class AddressLimiter:
 
     def _wake_one(self, address: str, at: Address, now_ms: int) -> None:
         """Wake a claim that waits at an address, of each kind in turn that has room."""
+        if not self._scheduler.awaits_room:
+            return
         for n in range(len(Kind)):
             kind = Kind((at.next_kind + n) % len(Kind))
             if self._waiting(address, kind) and self._room(address, at, kind, now_ms) > 0:

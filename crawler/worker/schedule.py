@@ -270,6 +270,11 @@ class Scheduler:
         """The addresses at which claims wait."""
         return list(self._waiting_at)
 
+    @property
+    def awaits_room(self) -> bool:
+        """Does any claim wait for room at an address?"""
+        return bool(self._waiting_at)
+
     def waiting_at(self, address: str) -> int:
         """How many claims wait for room at an address."""
         waiting = self._waiting_at.get(address)

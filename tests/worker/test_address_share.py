@@ -31,6 +31,10 @@ class Lines:
         self.lines = defaultdict[str, deque[str]](deque)
         self.woken = list[str]()
 
+    @property
+    def awaits_room(self) -> bool:
+        return any(self.lines.values())
+
     def waiting_at(self, line: str) -> int:
         return len(self.lines[line])
 
