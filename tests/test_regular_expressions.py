@@ -78,4 +78,4 @@ def test_only_the_modules_listed_here_use_an_engine_that_goes_back() -> None:
 def test_re2_has_one_door() -> None:
     package = ROOT / "crawler"
     users = {str(file.relative_to(package)) for file in package.rglob("*.py") if "re2" in imported_by(file)}
-    assert users == {"settings/expressions.py"}
+    assert users == {"expressions.py"}

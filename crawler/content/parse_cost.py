@@ -16,8 +16,10 @@ docs/internals/decisions/event-loop-and-parsing.md has the shapes that were meas
 """
 
 import enum
+import math
 import re
 from collections import Counter
+from typing import NamedTuple
 
 BYTES_MAX = 4 * 1024 * 1024  # at 120 MB/s this size alone takes 40 ms, and its links more
 INLINE_BYTES_MAX = 1024 * 1024  # longer ones only in the thread
@@ -32,14 +34,16 @@ _COPIED_ATTRIBUTE_MS = 1.4e-4
 _COPIED_BYTE_MS = 5e-5  # for each byte of formatting tags that are open, whatever is in them
 _MOVE_MS = 2e-6
 _END_MS = 3e-5  # of one end tag that moves blocks, for the square of the open elements
+_MANY_TAGS = 8_000  # then it pays to tell end tags from start tags
+_TAGS_THAT_MOVE = 1_400  # fewer move blocks for 0.5 s at most: the fourth power of the tags
 _KEPT_EQUAL = 3  # "Noah's Ark clause" of the HTML standard
 _ATTRIBUTE_BYTES = 3  # at least: of ten thousand distinct ones, each with what separates it from the next
 _TAG_BYTES_MAX = 16 * 1024  # of those that are not read to their end; 5,000 attributes
-_TAIL_BYTES = 10 * 1024  # formatting elements in the last ones are copied for 0.3 s at most, however they are arranged
+_TAIL_BYTES = 5 * 1024  # formatting elements in the last ones take 0.3 s at most, however they are arranged
 
 _BEFORE_VALUE = b"= \t\n\f\r"
 _IN_SINGLE_QUOTES = re.compile(rb"=[ \t\n\f\r]*+'")
-_IN_QUOTES = re.compile(rb"=[ \t\n\f\r]*+[\"']")
+_END_IN_VALUE = re.compile(rb"=[ \t\n\f\r]*+(?:\"[^\">]*+>|'[^'>]*+>)")  # a `>` that may be inside a value
 _BLANK = rb"[ \t\n\f\r]"
 _ATTRIBUTE = re.compile(  # as the tokenizer of the HTML standard reads it
     rb"(?:=[^ \t\n\f\r/>=]*+|[^ \t\n\f\r/>=]++)"
@@ -48,9 +52,9 @@ _ATTRIBUTE = re.compile(  # as the tokenizer of the HTML standard reads it
 _IN_TAG = re.compile(rb"(?:[ \t\n\f\r/]++|%b)*+" % _ATTRIBUTE.pattern)
 TAG = re.compile(rb"</?[a-zA-Z][^ \t\n\f\r/>]*+" + _IN_TAG.pattern)
 _START = re.compile(rb"</?[a-zA-Z]")
-# The first two letters of formatting elements with attributes pass, and few others. `a` is not among them: only one is
-# copied. Without attributes there are at most 39, which take 6 us for each block.
-_MAYBE_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][oimtOIMT \t\n\f\r/][^>]*+")
+# The first two letters of formatting elements with attributes pass, and few others, not those of `img`. `a` is not
+# among them: only one is copied. Without attributes there are at most 39, which take 6 us for each block.
+_MAYBE_FORMATTING = re.compile(rb"<[bcefinstuBCEFINSTU][oimtOIMT \t\n\f\r/](?<![iI][mM])[^>]*+")
 _FORMATTING = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[ \t\n\f\r/]", re.IGNORECASE)
 _ENDS_IN_VALUE = re.compile(rb"=[ \t\n\f\r]*+(?:\"[^\"]*+|'[^']*+)\Z")  # the `>` behind it does not end the tag
 
@@ -72,63 +76,78 @@ def cost_of(markup: bytes) -> Cost:
         return Cost.CHEAP
     if size > BYTES_MAX:
         return Cost.EXPENSIVE
-    tags = markup.count(b"<")
-    starts = tags if tags * tags / 2 * _STEP_MS <= CHEAP_MS else tags - markup.count(b"</")  # at most
-    spent_ms = starts * (tags - starts / 2) * _STEP_MS
-    if spent_ms > LONG_MS or _has_long_tag(markup, _attributes_max(size, starts)):
+    tags = starts = markup.count(b"<")  # at most
+    if tags > _MANY_TAGS:
+        starts = tags - markup.count(b"</")
+    walk_ms = starts * (tags - starts / 2) * _STEP_MS
+    if walk_ms > LONG_MS or _has_long_tag(markup, _attributes_max(size, starts)):
         return Cost.EXPENSIVE
-    if starts * size * _COPIED_BYTE_MS > COPIES_MS:
-        found = _maybe_formatting(markup)
-        if found is None:
-            return Cost.EXPENSIVE
-        for count in (_at_most, _exactly):
-            kept, attributes, opened = count(found)
-            copies_ms = (kept * _COPY_MS + attributes * _COPIED_ATTRIBUTE_MS) * starts
-            moves_ms = min(opened * kept * _MOVE_MS, tags * _END_MS) * kept**2
-            if copies_ms <= COPIES_MS and moves_ms <= CHEAP_MS:
-                break
-        spent_ms = max(spent_ms, moves_ms)
-        if copies_ms > COPIES_MS and copies_ms / starts * (tags - markup.count(b"</")) > COPIES_MS:
-            return Cost.EXPENSIVE
+    spent_ms = max(walk_ms, _formatting_ms(markup, tags, starts))
     if spent_ms > LONG_MS:
         return Cost.EXPENSIVE
     return Cost.CHEAP if size <= INLINE_BYTES_MAX and spent_ms <= CHEAP_MS else Cost.LONG
 
 
-def _maybe_formatting(markup: bytes) -> Counter[bytes] | None:
-    """Tags that may open formatting elements with attributes, and how often each occurs; None: too much to read."""
-    found = Counter(_MAYBE_FORMATTING.findall(markup, 0, len(markup) - _TAIL_BYTES))
-    if not any(map(_ENDS_IN_VALUE.search, found)):
-        return found
-    found.clear()  # some have a `>` in quotes: read them as the parser does
-    left = 2 * len(markup)  # bytes: tags that overlap are not read again and again
-    for opening in _MAYBE_FORMATTING.finditer(markup):
-        at = opening.start()
-        tag = TAG.match(markup, at, at + _TAG_BYTES_MAX)
-        assert tag is not None
-        left -= tag.end() - at
-        if left < 0 or tag.end() == at + _TAG_BYTES_MAX:
-            return None
-        found[tag.group()] += 1
-    return found
+class _Formatting(NamedTuple):
+    """Formatting elements with attributes: how many the parser keeps open, the attributes of these, how many there
+    are.
+    """
+
+    kept: int
+    attributes: int
+    opened: int
 
 
-def _at_most(found: Counter[bytes]) -> tuple[int, int, int]:
-    """As `_exactly`, but quickly, and as if all were formatting elements."""
-    kept = sum([min(times, _KEPT_EQUAL) for times in found.values()])
-    return kept, _KEPT_EQUAL * len(b"".join(found).translate(None, _NO_SEPARATORS)), sum(found.values())
+def _formatting_ms(markup: bytes, tags: int, starts: int) -> float:
+    """Of moving blocks out of formatting elements; infinite if these have too many copies."""
+    # All that is there, if each tag were one of them, or what it is copied into:
+    if starts * len(markup) * _COPIED_BYTE_MS <= COPIES_MS and tags <= _TAGS_THAT_MOVE:
+        return 0
+    found = _MAYBE_FORMATTING.findall(markup, 0, len(markup) - _TAIL_BYTES)
+    distinct = set(found)
+    texts = b">".join(distinct) + b">"
+    if not _END_IN_VALUE.search(texts):
+        separators = len(texts.translate(None, _NO_SEPARATORS))
+        at_most = _Formatting(min(len(found), _KEPT_EQUAL * len(distinct)), _KEPT_EQUAL * separators, len(found))
+        if (spent_ms := _moved_ms(at_most, tags, starts)) <= CHEAP_MS:
+            return spent_ms
+    exactly = _formatting(markup, found)
+    if exactly is None:
+        return math.inf
+    spent_ms = _moved_ms(exactly, tags, starts)
+    return spent_ms if spent_ms <= CHEAP_MS else _moved_ms(exactly, tags, tags - markup.count(b"</"))
 
 
-def _exactly(found: Counter[bytes]) -> tuple[int, int, int]:
-    """How many the parser keeps open, how many attributes these have, and how many there are."""
+def _moved_ms(formatting: _Formatting, tags: int, starts: int) -> float:
+    kept, attributes, opened = formatting
+    if (kept * _COPY_MS + attributes * _COPIED_ATTRIBUTE_MS) * starts > COPIES_MS:
+        return math.inf
+    return min(opened * kept * _MOVE_MS, tags * _END_MS) * kept**2
+
+
+def _formatting(markup: bytes, found: list[bytes]) -> _Formatting | None:
+    """Read exactly, as the parser reads them; None: too much to read. `found`: as far as the first `>` of each."""
+    times = Counter(found)
+    if cut := set(filter(_ENDS_IN_VALUE.search, times)):  # a `>` in quotes
+        left = 2 * len(markup)  # bytes: tags that overlap are not read again and again
+        for opening in _MAYBE_FORMATTING.finditer(markup, 0, len(markup) - _TAIL_BYTES):
+            if (text := opening.group()) in cut:
+                at = opening.start()
+                tag = TAG.match(markup, at, at + _TAG_BYTES_MAX)
+                assert tag is not None
+                left -= tag.end() - at
+                if left < 0 or tag.end() == at + _TAG_BYTES_MAX:
+                    return None
+                times[text] -= 1
+                times[tag.group()] += 1
     kept = attributes = opened = 0
-    for tag, times in found.items():
-        if name := _FORMATTING.match(tag):
-            equal = min(times, _KEPT_EQUAL)
+    for text, count in times.items():
+        if name := _FORMATTING.match(text):
+            equal = min(count, _KEPT_EQUAL)
             kept += equal
-            attributes += equal * len(_ATTRIBUTE.findall(tag, name.end()))
-            opened += times
-    return kept, attributes, opened
+            attributes += equal * len(_ATTRIBUTE.findall(text, name.end()))
+            opened += count
+    return _Formatting(kept, attributes, opened)
 
 
 def _attributes_max(size: int, starts: int) -> int:
@@ -149,6 +168,9 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
     begin = 0  # all tags before it are short
     left = 2 * size  # bytes to read: tags that overlap are not read again and again
     while size - begin > step:
+        begin = markup.find(b"<", begin)
+        if begin < 0:
+            return False
         end = begin + step
         at = markup.rfind(b'">', begin + 1, end)
         is_end = at > 0 and markup[at - 1] not in _BEFORE_VALUE
@@ -156,8 +178,8 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
             begin = at + 2  # this quote closes a value or is part of a name; in both cases the `>` ends the tag
             continue
         at = markup.rfind(b">", begin, end)
-        if at > 0 and not _IN_QUOTES.search(markup, begin, at):
-            begin = at + 1
+        if at > 0 and not _END_IN_VALUE.search(markup, begin, at + 1):
+            begin = at + 1  # the first `>` behind each start of a tag ends it
             continue
         for opening in _START.finditer(markup, begin, end):
             tag = TAG.match(markup, opening.start())

@@ -104,6 +104,29 @@ def test_blocks_that_end_tags_move_out_of_open_elements_are_never_cheap() -> Non
         assert cost_of(numbered(b"<b x%d>" + block, 3000) + b"</b><br>" * 3000) is Cost.EXPENSIVE
 
 
+@pytest.mark.parametrize(("opened", "ended"), [(200, 1500), (300, 1000), (400, 1000), (150, 2400), (200, 2400)])
+def test_a_short_page_of_end_tags_that_move_blocks_is_never_cheap(opened: int, ended: int) -> None:
+    """10 KB of it took 1.5 s of CPU, 12 KB 4.5 s: pages of that size, and the end of any page, were not looked at."""
+    assert cost_of(numbered(b"<b x%d><div>", 12 * opened) + b"</b>" * ended) is not Cost.CHEAP
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"<a href='/page/%d.html'>it's</a> text ",
+        b'<a title="a > b" href="/page/%d.html">text</a> ',
+        b"<p>x = 'y' > \"z\" <a href=/page/%d>text</a> ",
+        b'<img src="%d.png" alt="a picture"> ',
+        b'<code class="c%d">x</code>',
+        b"<pre>if (a<b && c>d) %d;</pre>" + b"text " * 200,
+    ],
+    ids=["single quotes", "> in quotes", "quotes in the text", "pictures", "code", "long texts"],
+)
+@pytest.mark.parametrize("size", [20_000, 80_000, 160_000])
+def test_what_real_pages_repeat_is_not_expensive(unit: bytes, size: int) -> None:
+    assert cost_of(numbered(unit.replace(b"%d", b"%d" if b"class" not in unit else b"1"), size)) is Cost.CHEAP
+
+
 # Each takes more than five seconds in the parser: what is opened, and what makes it expensive.
 EXPENSIVE = (
     (b"<b x%d>", b"<p>x"), (b"<font/x%d y z>", b"<li>/"), (b"<nobr x='>%d'>", b"<div>x</div>"),
