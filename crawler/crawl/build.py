@@ -100,8 +100,7 @@ class _Ended(Exception):
     """Ends the loops of a task group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stages:
+class Stages(msgspec.Struct, frozen=True, kw_only=True):
     """What works on URLs."""
 
     claimer: Claimer
@@ -112,8 +111,7 @@ class Stages:
     archive: ArchiveStage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
     """How this session takes part."""
 
     members: Members
@@ -127,8 +125,7 @@ class Membership:
     settle: Callable[[], Awaitable[None]]  # before it leaves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loops:
+class Loops(msgspec.Struct, frozen=True, kw_only=True):
     """What runs. `preparations` are awaited before anything is claimed. `late` go on until this session has left.
     `watch_for_end` sets the stop signal when the crawl is finished.
     """
@@ -139,8 +136,7 @@ class Loops:
     watch_for_end: Loop | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Instance:
+class Instance(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """`run` until stopped, finished or failed; `stopped_because` is the reason. `time_max_s`: 0 for no limit."""
 
     stop_signal: StopSignal
@@ -623,8 +619,7 @@ class Description:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndWatch:
+class EndWatch(msgspec.Struct, frozen=True, kw_only=True):
     """Stops an instance when its crawl is finished."""
 
     stop: StopSignal

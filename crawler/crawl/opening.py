@@ -11,7 +11,6 @@ import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -209,8 +208,7 @@ def _as_it_was(settings: Settings, records: Sequence[CrawlRecord], partitions: i
 Entrance = Callable[..., Awaitable[tuple[CrawlRecord, frozenset[str]]]]  # as `admit`
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineCrawl:
+class EngineCrawl(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A crawl in its engine, with an object for each thing that is stored of it, made when it is first used.
 
     `session`: this process's own. `spill_files`: where spilled URLs are; None when no folder is known that all who may
@@ -313,8 +311,7 @@ class EngineCrawl:
         return OperatorLog(self.engine, self.keys)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpenCrawl(EngineCrawl):
+class OpenCrawl(EngineCrawl, frozen=True, kw_only=True):
     """A crawl that is open: in its engine, and in the crawl folder of this process."""
 
     folder: CrawlFolder

@@ -8,8 +8,8 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.journals import SeedJournal, SeedLine
@@ -41,8 +41,7 @@ SEEDS_KEPT_MAX = 1_000  # of a report, to see at the end what became of them
 LeadsTo = Callable[[str], Awaitable[tuple[Sequence[str], str] | None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeedBooks:
+class SeedBooks(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of seeds: their URLs, what became of them, and what the crawl folder has of them."""
 
     states: BulkLookup
@@ -315,8 +314,7 @@ OWN_WAIT_MS = 1_000  # at least, until what failed of our own is tried again
 BODY_BYTES_MAX = 50 * 1024 * 1024  # the protocol's own limit
 
 
-@dataclass(frozen=True, slots=True)
-class FoundUrls:
+class FoundUrls(msgspec.Struct, frozen=True):
     """The URLs of one sitemap, and which one it was."""
 
     where: str

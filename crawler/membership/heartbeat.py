@@ -7,7 +7,6 @@ taken over meanwhile, so every lease must be acquired again before anything star
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -71,8 +70,7 @@ class SessionLiveness:
         return self.sent_ms is not None and self._clock_ms() - self.sent_ms >= self.abort_ms * self.time_scale
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeatCalls:
+class BeatCalls(msgspec.Struct, frozen=True, kw_only=True):
     """What a heartbeat calls. `on_lease_loss`: when this session was silent for too long. `has_room`: may it have
     partitions that others could have, as far as its disk goes?
 

@@ -11,7 +11,6 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
@@ -231,8 +230,7 @@ class RobotsVerdict(msgspec.Struct, frozen=True, kw_only=True):
     below: str = ""  # as of a rule
 
 
-@dataclass(frozen=True, kw_only=True)
-class RobotsRules:
+class RobotsRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The rules of one robots.txt for one agent. Build with `parse`."""
 
     rules: tuple[Rule, ...] = ()

@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -136,8 +135,7 @@ class Placed(msgspec.Struct, frozen=True):
     items: ItemsLocation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class Files(msgspec.Struct, frozen=True, kw_only=True):
     """What one session writes into the crawl folder."""
 
     warc: WarcWriter

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.inflight_log import InflightLog
@@ -52,8 +52,7 @@ from crawler.worker.work import Work
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class Means(msgspec.Struct, frozen=True, kw_only=True):
     """What a page is got with."""
 
     fetcher: Fetcher
@@ -65,8 +64,7 @@ class Means:
     revisits: Revisits | None  # None: nothing is archived
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hosts:
+class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of hosts. `recall` puts what was set aside of a claim's origin back into its queue."""
 
     policy: ResponsePolicy
@@ -74,8 +72,7 @@ class Hosts:
     recall: Callable[[Claim, Recall], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionNotes:
+class SessionNotes(msgspec.Struct, frozen=True, kw_only=True):
     """How long this session may send requests, and where it notes them. `note_sent`: in the engine, before one that
     must not be repeated. `give_up`: ends it, since our own network has failed for long.
     """

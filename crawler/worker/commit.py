@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from crawler.engine.client import Call
@@ -217,8 +216,7 @@ class _Group(NamedTuple):
     placed: list[Placed | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """Who hears how attempts end, and what happens to content that can't be committed."""
 
     notes: AttemptNotes
@@ -562,7 +560,7 @@ def _counts(outcome: Committable) -> dict[str, int]:
 
 def lost_parts(page: ParsedPage, response: Response) -> dict[str, int]:
     """What is missing of a page that was fetched, by reason of LOST."""
-    is_ok = response.status == HTTPStatus.OK
+    is_ok = response.status == 200
     lost = {
         LINKS: page.links_dropped,
         OF_SITEMAP: int(is_ok and bool(page.flaw)),

@@ -6,7 +6,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -174,8 +173,7 @@ POLL_S = 0.05
 UNRELEASED_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class RoomShare:
+class RoomShare(msgspec.Struct, frozen=True):
     """The part of this session in a room that several sessions claim from; None: nobody else does."""
 
     session: str

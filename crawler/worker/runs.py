@@ -5,7 +5,6 @@ import contextlib
 import heapq
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -257,8 +256,7 @@ class ActiveRun(msgspec.Struct, kw_only=True):
     last: RunPass | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStore:
+class JobStore(msgspec.Struct, frozen=True, kw_only=True):
     """Where jobs and their runs are."""
 
     jobs: Jobs

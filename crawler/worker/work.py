@@ -4,8 +4,9 @@ import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from crawler.frontier.messages import QueueBatch
 from crawler.membership.ownership import HeldPartitions
@@ -325,8 +326,7 @@ class CommitBacklog:
 CLAIMS_MIN = 512  # that an instance may hold, at least: twice what one queue needs while groups are committed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What one instance has at hand. Most of it is dropped with a partition that another instance takes over."""
 
     counters: Counters

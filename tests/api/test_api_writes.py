@@ -1,7 +1,6 @@
 """What can be changed: operator commands, seeds, dead letters; sent twice, in parts, and wrong."""
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -57,7 +56,7 @@ async def test_commands_change_the_crawl_and_are_logged(api: Served, token: dict
 async def test_no_delay_is_set_below_that_of_the_crawl(tmp_path: Path, engine: Engine) -> None:
     async with seeded(tmp_path / "c", engine) as crawl:
         politeness = msgspec.structs.replace(crawl.settings.politeness, delay_s=2.0)
-        polite = dataclasses.replace(crawl, settings=msgspec.structs.replace(crawl.settings, politeness=politeness))
+        polite = msgspec.structs.replace(crawl, settings=msgspec.structs.replace(crawl.settings, politeness=politeness))
         async with served(polite) as api:
             token = await api.token()
             for delay_s, expected in ((0, 422), (1.999, 422), (2, 200), (86_400, 200), (86_401, 422), ("2", 422)):

@@ -1,8 +1,7 @@
 """Heartbeats: silence stops requests, and a reply that comes too late loses the leases."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import ConflictError, EngineDown
 from crawler.frontier.members import BeatAnswer, Member, NameTakenError

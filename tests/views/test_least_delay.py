@@ -1,6 +1,5 @@
 """The shortest delay that may be set over HTTP: that of settings, [[sites]] and robots.txt, whichever is longest."""
 
-import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ async def crawl(tmp_path: Path, engine: Engine) -> AsyncIterator[OpenCrawl]:
 
 def with_settings(crawl: OpenCrawl, *sites: SiteSettings) -> OpenCrawl:
     politeness = replace(crawl.settings.politeness, delay_s=2.0, delay_max_s=60.0)
-    return dataclasses.replace(crawl, settings=replace(crawl.settings, politeness=politeness, sites=sites))
+    return replace(crawl, settings=replace(crawl.settings, politeness=politeness, sites=sites))
 
 
 async def requested(crawl: OpenCrawl, scheme: str, robots: str, delay_ms: int = -1, host: str = DOMAIN) -> None:

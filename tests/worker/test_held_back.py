@@ -1,11 +1,11 @@
 """Pages whose links wait: for what their domain may introduce, or for room in the engine. On a clock of the test's."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import EngineFull
 from crawler.frontier.messages import AckReply, AddReply

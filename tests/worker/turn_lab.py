@@ -3,7 +3,6 @@
 import mmap
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,8 +104,8 @@ def stage_with(scheduler: Scheduler, settings: Settings, callbacks: Mapping[str,
         may_lead_to=known.get("in_scope", lambda *_: False),
     )
 
-    def of(record: type) -> Any:
-        return record(**{field.name: known[field.name] for field in fields(record)})
+    def of(record: Any) -> Any:
+        return record(**{name: known[name] for name in record.__struct_fields__})
 
     turns = runner_of(scheduler, **callbacks)
     return FetchStage(turns, of(Work), of(Means), of(Hosts), of(SessionNotes), runs, settings)
@@ -120,12 +119,12 @@ def fetcher_of(**parts: Any) -> Any:
 
 def work_of(**parts: Any) -> Work:
     """Any use of a part that is not given fails."""
-    return Work(**{field.name: parts.get(field.name, SimpleNamespace()) for field in fields(Work)})
+    return Work(**{name: parts.get(name, SimpleNamespace()) for name in Work.__struct_fields__})
 
 
 def files_of(**files: Any) -> Files:
     """Any use of a file that is not given fails."""
-    return Files(**{field.name: files.get(field.name, SimpleNamespace()) for field in fields(Files)})
+    return Files(**{name: files.get(name, SimpleNamespace()) for name in Files.__struct_fields__})
 
 
 def room_of() -> DiskRoom:
