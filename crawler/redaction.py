@@ -8,7 +8,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
@@ -121,6 +120,8 @@ def spellings(secret: str) -> set[str]:
     """As it is, percent-encoded (also twice, in lower case, or as Latin-1), and as Python, JSON, HTML, forms and base64
     write it.
     """
+    from html import escape
+
     octets = [secret.encode("utf-8", "replace")]
     if not secret.isascii():
         octets.append(secret.encode("latin-1", "replace"))

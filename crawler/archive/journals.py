@@ -11,10 +11,9 @@ Also the journal of long work on a folder, a database.
 import contextlib
 import fcntl
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -29,8 +28,14 @@ from crawler.archive.folder import (
     write_durably,
 )
 from crawler.errors import ArchiveError
+from crawler.lazy_module import LazyModule
 from crawler.model import Request
 from crawler.rules.jobs import Job, Revision, seed_blocks
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = LazyModule("sqlite3")
 
 SUFFIX = ".jsonl"
 SIZE_SUFFIX = ".size"

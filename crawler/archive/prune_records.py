@@ -3,12 +3,11 @@
 import contextlib
 import mmap
 import os
-import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
@@ -19,6 +18,9 @@ from crawler.errors import ArchiveError
 from crawler.model import CommitEntry
 from crawler.rules.jobs import name_of
 from crawler.rules.urls import host_of, registrable_domain
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 class PruneRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +67,10 @@ def runs_beyond(runs: Iterable[str], keep: int, active: Iterable[str] = ()) -> f
 CACHE_KIB = 32 * 1024
 
 
-def open_scratch(home: Path, prefix: str, tables: str) -> sqlite3.Connection:
+def open_scratch(home: Path, prefix: str, tables: str) -> "sqlite3.Connection":
     """A new database in this folder, in a transaction, with these tables (SQL). Raises ArchiveError."""
+    import sqlite3
+
     try:
         descriptor, path = tempfile.mkstemp(prefix=prefix, dir=home)
     except OSError as error:

@@ -14,7 +14,6 @@ from crawler.rules import scope
 from crawler.settings import Settings
 from crawler.settings.load import complaints, read
 from crawler.terminal.text import counted, out, warn
-from crawler.views.report import as_text, https_only, sources_of
 
 if TYPE_CHECKING:
     from crawler.handlers.crawler import Crawler
@@ -136,6 +135,8 @@ def _unknown_labels(app: "Crawler") -> Iterator[str]:
 
 
 def _say(settings: Settings, app: "Crawler | None", file: Path | None, urls: list[str]) -> None:
+    from crawler.views.report import as_text, https_only, sources_of
+
     if file is not None and not urls:
         of_sites = f", {counted(len(settings.sites), 'table')} [[sites]]" if settings.sites else ""
         out(f"{file}: nothing is wrong{of_sites}")

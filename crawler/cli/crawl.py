@@ -22,14 +22,12 @@ from crawler.cli.crawl_options import (
     run_instance,
 )
 from crawler.cli.event_loop import raise_file_limit, run_async
-from crawler.cli.export import checked_targets
 from crawler.cli.options import settings_of
 from crawler.crawl.opening import OpenCrawl, abandon, choose_node, open_crawl
 from crawler.crawl.set_back import check_set_back
 from crawler.crawl.terms import permitted, settle
 from crawler.crawl.url_input import form_of, sources_of
 from crawler.errors import OutageError, Stopped
-from crawler.outputs.target import Target
 from crawler.rules.scope import ScopeRules
 from crawler.runtime.process import OUTAGE
 from crawler.settings import Settings
@@ -37,12 +35,12 @@ from crawler.terminal import text
 from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.text import counted, say, warn
 from crawler.views.overview import view_for
-from crawler.views.report import outage_text
 
 if TYPE_CHECKING:
     from crawler.api.front import Front
     from crawler.cli.session import Watcher
     from crawler.cli.supervising import StopSignals
+    from crawler.outputs.target import Target
 
 
 def run_crawl(arguments: argparse.Namespace) -> int:
@@ -60,7 +58,7 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     settings = permitted(settings_of(arguments, ALL_KEYS, in_folder=True))
     _check_scope(settings)
     check_app(settings)
-    targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
+    targets = _targets(arguments, settings)
     plain, files = sources_of(arguments)
     form = form_of(arguments)
     _prepare_process()
@@ -77,6 +75,15 @@ def _crawl(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> int:
     from crawler.cli.supervising import run_restarting
 
     return run_restarting(work)
+
+
+def _targets(arguments: argparse.Namespace, settings: Settings) -> "list[Target]":
+    """As `checked_targets`."""
+    if not arguments.output:
+        return []
+    from crawler.cli.export import checked_targets
+
+    return checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
 
 
 def _prepare_process() -> None:
@@ -104,7 +111,7 @@ def _until_stopped(arguments: argparse.Namespace, stdout: IO[bytes] | None) -> i
     check_instances(arguments)
     settings = permitted(settings_of(arguments, KEYS, in_folder=True))
     check_app(settings)
-    targets = checked_targets(arguments, settings.archive.dir, items=bool(settings.handlers.app))
+    targets = _targets(arguments, settings)
     _prepare_process()
     return run_async(_run(arguments, settings, targets, stdout), has_users_code=bool(settings.handlers.app))
 
@@ -143,6 +150,8 @@ async def _run(
                 if why == "evicted":
                     raise Stopped("this instance was evicted by an operator ('crawler ring evict'); nothing is lost")
                 if why == OUTAGE:
+                    from crawler.views.report import outage_text
+
                     raise OutageError(f"{outage_text(settings.hosts.give_up_s)}; nothing is lost")
         except asyncio.CancelledError:
             if not signals.stopped:

@@ -50,7 +50,6 @@ def checked_targets(arguments: argparse.Namespace, folder: str, *, items: bool) 
     """
     if not arguments.output:
         return []
-
     shape = ITEMS if items else PAGES
     targets = targets_of(arguments.output, csv_safe=arguments.csv_safe, table=shape.name)
     for target in targets:

@@ -39,11 +39,7 @@ from crawler.errors import (
     Stopped,
     UsageError,
 )
-from crawler.handlers.load_app import load_app
-from crawler.handlers.run import started
-from crawler.handlers.tasks import Threads
 from crawler.membership.peers import living_holder
-from crawler.outputs.target import STDOUT
 from crawler.redaction import shown_words
 from crawler.rules.addresses import is_address, is_public
 from crawler.rules.scope import sites_of
@@ -54,8 +50,6 @@ from crawler.terminal.patient_stream import patient_stderr
 from crawler.terminal.progress import progress
 from crawler.terminal.text import counted, duration, out, program, say, warn
 from crawler.views.figures import DomainRows, Snapshot
-from crawler.views.handler_failures import handler_failures
-from crawler.views.jobs import going_on
 from crawler.views.losses import losses_of
 from crawler.views.overview import Quiet, Shown, View, view_for
 from crawler.views.report import one_shape_text, outage_text
@@ -64,7 +58,7 @@ from crawler.views.summary import failed_seeds, nothing_fetched, summary
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder
     from crawler.engine.client import Trouble
-    from crawler.frontier.reads import Progress
+    from crawler.frontier.reads import Progress, Totals
     from crawler.outputs.target import Target
 
 
@@ -87,7 +81,7 @@ def results_alone(outputs: Sequence[str]) -> Iterator[IO[bytes] | None]:
     """Standard output for results, if one of the targets is `-`. All else that is printed there meanwhile, by handlers
     and by what they start, goes to standard error.
     """
-    if STDOUT not in outputs:
+    if "-" not in outputs:
         yield None
         return
     sys.stdout.flush()
@@ -286,6 +280,10 @@ class CrawlSession:
         """Without URLs, an app that is named begins with its own. Raises UsageError."""
         if self._plain or self._files or self._sitemaps or not self._arguments.app:
             return
+        from crawler.handlers.load_app import load_app
+        from crawler.handlers.run import started
+        from crawler.handlers.tasks import Threads
+
         app = load_app(self._settings.handlers.app)
         if app.starts:
             threads = Threads(1)
@@ -490,7 +488,7 @@ class CrawlSession:
             raise nothing
         for line in await failed_seeds(crawl, self._plain, totals, others=bool(self._files)):
             self._warn(line)
-        failures = await handler_failures(crawl, totals)
+        failed, of_all = await self._handler_failures(crawl, totals)
         if not self._arguments.quiet:
             found = replace(totals, fetched=totals.fetched - before.fetched)
             shown = [target.shown for target in self._targets]
@@ -498,7 +496,7 @@ class CrawlSession:
             hints = [one_shape_text(one_shape)] if one_shape else []
             text = await summary(
                 crawl, totals, losses, new=found.fetched, seconds=seconds, why=self._why,
-                outputs=shown, failures=failures.lines, notes=[*ended.notes, *hints, *await going_on(crawl)],
+                outputs=shown, failures=failed, notes=[*ended.notes, *hints, *await _going_on(crawl)],
             )  # fmt: skip
             out(text, stream=self._out)
         self._raise_if_stopped(ended)
@@ -510,8 +508,17 @@ class CrawlSession:
                 self._warn(str(problem))
             raise nothing
         raise_first(ended.problems, self._warn)
-        if failures.of_all:
-            raise HandlersFailed(failures.of_all)
+        if of_all:
+            raise HandlersFailed(of_all)
+
+    async def _handler_failures(self, crawl: OpenCrawl, totals: "Totals") -> tuple[list[str], str]:
+        """The lines on handlers that failed, and the one on a handler that failed on each of its pages."""
+        if not self._settings.handlers.app:
+            return [], ""
+        from crawler.views.handler_failures import handler_failures
+
+        failures = await handler_failures(crawl, totals)
+        return failures.lines, failures.of_all
 
     def _raise_if_stopped(self, ended: Ended) -> None:
         if self._why == "evicted":
@@ -539,6 +546,15 @@ class CrawlSession:
 
     def _warn(self, line: str) -> None:
         warn(line)
+
+
+async def _going_on(crawl: OpenCrawl) -> list[str]:
+    """A line about the jobs that have a next time."""
+    if not await crawl.jobs.count():
+        return []
+    from crawler.views.jobs import going_on
+
+    return await going_on(crawl)
 
 
 def _is_public_host(url: str) -> bool:

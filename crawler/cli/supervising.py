@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from crawler.cli.crawl_options import ALL_KEYS, KEYS, run_alongside
 from crawler.cli.event_loop import heard
@@ -20,10 +20,12 @@ from crawler.errors import Killed, Stopped
 from crawler.frontier.members import SupervisorRecord
 from crawler.membership.peers import host_id
 from crawler.supervisor.child import Deaths
-from crawler.supervisor.supervisor import Supervisor, SupervisorControl
 from crawler.terminal import text
 from crawler.terminal.text import warn
 from crawler.views.overview import Quiet, View
+
+if TYPE_CHECKING:
+    from crawler.supervisor.supervisor import Supervisor
 
 # Runs the work of a command in a child process, and again when a page stalled or crashed it.
 #
@@ -133,6 +135,8 @@ async def supervise(
     watch: Callable[[], Awaitable[None]],
 ) -> str:
     """Children of this process, to their end; why they ended. Raises GaveUpError."""
+    from crawler.supervisor.supervisor import SupervisorControl
+
     supervisor = _supervisor(crawl, arguments, view, until_finished=until_finished)
     control = SupervisorControl(
         supervisor, crawl.supervisors, crawl.members, _described(crawl), crawl.settings.membership
@@ -162,7 +166,9 @@ async def supervise(
     return supervisor.stopped_because or await _why_ended(crawl)
 
 
-def _supervisor(crawl: OpenCrawl, arguments: argparse.Namespace, view: View, *, until_finished: bool) -> Supervisor:
+def _supervisor(crawl: OpenCrawl, arguments: argparse.Namespace, view: View, *, until_finished: bool) -> "Supervisor":
+    from crawler.supervisor.supervisor import Supervisor
+
     command = [sys.executable, "-P", "-m", "crawler", "run", "--child"]
     command += ["--until-finished"] * until_finished + ["--verbose"] * arguments.verbose
     keys = ALL_KEYS if hasattr(arguments, "scope") else KEYS

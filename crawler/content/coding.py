@@ -7,18 +7,24 @@ browsers, we read what is there; `Decoded` says how far it can be trusted.
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-import brotli
 from isal import isal_zlib
 
+from crawler.lazy_module import LazyModule
 from crawler.media_type import is_text
 from crawler.model import Decoded
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+if TYPE_CHECKING:
+    import brotli
+
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+else:  # most pages are packed by gzip, or not at all
+    brotli = LazyModule("brotli")
+    zstd = LazyModule("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 _IsalError = cast("type[Exception]", isal_zlib.error)  # its stub calls it an instance
 
@@ -40,7 +46,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_HEAD_BYTES, _GZIP_TRAILER_BYTES = 10, 8
 _ZSTD_MAGIC, _ZSTD_SKIPPED_MAGIC = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"  # before the latter, 0x50 to 0x5f
 _ZSTD_CHECKSUM_BYTES, _ZSTD_HAS_CHECKSUM = 4, 4
-_ZSTD_OPTIONS = {int(zstd.DecompressionParameter.window_log_max): ZSTD_WINDOW_BYTES_MAX.bit_length() - 1}
+ZSTD_WINDOW_LOG = ZSTD_WINDOW_BYTES_MAX.bit_length() - 1
 _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16  # flags of its header; higher ones are reserved
 
 
@@ -298,7 +304,7 @@ def _zstd_read(data: bytes, output_max: int, step: int) -> tuple[bytes, str]:
     try:
         for end in (*_zstd_frames(data), len(data)):
             frame, begin = memoryview(data)[begin:end], end
-            decoder = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+            decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
             while room > 0 and not decoder.eof and (frame or not decoder.needs_input):
                 part = decoder.decompress(frame, min(room, step))
                 frame = frame[:0]

@@ -14,24 +14,27 @@ Expat reads what is XML, without document types: no entity is expanded, and noth
 some place on, which is most often a bare "&" in a URL, is read from there by a lenient reader, and marked.
 """
 
-import html
 import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING
-from xml.parsers import expat
 
 import msgspec
 
 from crawler.content.sniff import decode, detect_charset
+from crawler.lazy_module import LazyModule
 from crawler.rules.url_list import lines_in, listed
 from crawler.rules.urls import join
 
 if TYPE_CHECKING:
+    from xml.parsers import expat
+
     from crawler.content.coding import Inflated
+else:
+    expat = LazyModule("xml.parsers.expat")
 
 URLS_MAX = 50_000  # the protocol's own bound
 INFLATED_BYTES_MAX = 50 * 1024 * 1024
@@ -377,7 +380,7 @@ def _read_xml(text: str, reader: _Reader) -> str:
         except expat.ExpatError as error:
             at = _token_at(data, parser.ErrorByteIndex)
             wrong = f"it is no XML at line {error.lineno}: {expat.ErrorString(error.code)}"
-            oddity = CUT if error.code in _CUT_CODES else wrong
+            oddity = CUT if error.code in _cut_codes() else wrong
             _read_leniently(data[at:].decode(errors="replace"), reader)
         reader.close(is_cut=True)
     except _Full:
@@ -409,16 +412,16 @@ _MARKUP = re.compile(
 _ATTRIBUTE = re.compile(r"""([A-Za-z_:][\w.:-]{0,99})\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _PART_OF_REFERENCE = re.compile(rb"&#?[\w.:-]*")
-_CUT_CODES = frozenset(
-    expat.errors.codes[name]
-    for name in (
-        expat.errors.XML_ERROR_NO_ELEMENTS,
-        expat.errors.XML_ERROR_UNCLOSED_TOKEN,
-        expat.errors.XML_ERROR_UNCLOSED_CDATA_SECTION,
-    )
-)
 _REFERENCE_CHARS_MAX = 40  # longer ones mean nothing, and thousands of digits are an error in the library
 _ENDS = {"cdata": "]]>", "comment": "-->", "other": ">"}
+
+
+@cache
+def _cut_codes() -> frozenset[int]:
+    """The errors of a file that was cut off."""
+    errors = expat.errors
+    names = errors.XML_ERROR_NO_ELEMENTS, errors.XML_ERROR_UNCLOSED_TOKEN, errors.XML_ERROR_UNCLOSED_CDATA_SECTION
+    return frozenset(errors.codes[name] for name in names)
 
 
 def _read_leniently(text: str, reader: _Reader) -> None:
@@ -463,6 +466,8 @@ def _unescaped(text: str) -> str:
 
 
 def _character(reference: re.Match[str]) -> str:
+    import html
+
     return html.unescape(reference[0]) if len(reference[0]) <= _REFERENCE_CHARS_MAX else "\ufffd"
 
 
@@ -477,6 +482,8 @@ def _date(text: str) -> float | None:
         return None
     if _REDUCED.fullmatch(text):
         text += "-01-01"[len(text) - 4 :]
+    from email.utils import parsedate_to_datetime
+
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             found = parse(text)

@@ -8,7 +8,6 @@ A line that begins with a brace is JSON: a URL with what else its request is to 
 import argparse
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -142,6 +141,8 @@ def _url_among(text: str) -> tuple[str, list[str]] | None:
 
 @lru_cache(maxsize=1024)  # files have few names, each a million times
 def _is_seed_field(name: str) -> bool:
+    from difflib import get_close_matches
+
     return bool(get_close_matches(name.lower()[:LIKE_CHARS_MAX], _SEED_FIELDS, n=1, cutoff=LIKE_MIN))
 
 

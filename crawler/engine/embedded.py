@@ -35,9 +35,12 @@ def allocator() -> dict[str, str]:
     Empty if it is not installed, or if LD_PRELOAD is already in use.
     """
     try:
-        files = {path.name: Path(str(path.locate())).resolve() for path in metadata.files("tbb") or ()}
+        package = metadata.distribution("tbb")
     except metadata.PackageNotFoundError:
         return {}
+    # As `metadata.files` reads the list, which takes 8 ms.
+    listed = [line.partition(",")[0] for line in (package.read_text("RECORD") or "").splitlines()]
+    files = {Path(name).name: Path(str(package.locate_file(name))).resolve() for name in listed if "tbbmalloc" in name}
     paths = [files[name] for name in ALLOCATOR if name in files and files[name].exists()]
     is_usable = len(paths) == len(ALLOCATOR) and "LD_PRELOAD" not in os.environ
     return {"LD_PRELOAD": ":".join(map(str, paths))} if is_usable else {}

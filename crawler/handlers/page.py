@@ -4,14 +4,12 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from crawler.content.charset import with_query_in
-from crawler.content.forms import Submission, filled
 from crawler.content.html import LINK_BYTES_MAX, NO_EVENTS, base_of, extract_text
-from crawler.content.json_text import json_of, jsonld_of
 from crawler.content.sniff import decode, detect_charset
 from crawler.handlers.tasks import storable
 from crawler.media_type import declared_type, is_html, is_xml
@@ -19,6 +17,9 @@ from crawler.model import GET, PLAIN, Followed, ParsedPage, Request, Response
 from crawler.redaction import bears_login
 from crawler.rules.requests import bytes_of, form_of, request_of, with_fields
 from crawler.rules.urls import join
+
+if TYPE_CHECKING:
+    from crawler.content.forms import Submission
 
 PRIORITY_MAX = 1000.0
 FOLLOW_MAX = 20_000
@@ -151,12 +152,16 @@ class Page:
 
     def json(self) -> Any:
         """The body as JSON. Raises ValueError when it is none."""
+        from crawler.content.json_text import json_of
+
         return json_of(self.body, self.charset)
 
     def jsonld(self) -> list[dict[str, Any]]:
         """All objects of its JSON-LD blocks, without the lists and graphs around them. Blocks that can't be read are
         left out, and logged.
         """
+        from crawler.content.json_text import jsonld_of
+
         found, unread = jsonld_of(self.html)
         if unread:
             _log.warning("jsonld.unreadable", extra={"url": self.url, "blocks": unread})
@@ -300,13 +305,15 @@ class Page:
         Raises LookupError for a form, field or button that there is not, ValueError and TypeError for what can't be
         chosen or sent, and for a password that would be part of a URL (GET), and what `follow` raises.
         """
+        from crawler.content.forms import filled
+
         found = filled(
             self.html, form, values or {}, url=self.url, base=self._base, charset=self.charset, button=button,
             extra=extra,
         )  # fmt: skip
         return self._send(found, label=label, priority=priority, **carried)
 
-    def _send(self, found: Submission, **carried: Any) -> int:
+    def _send(self, found: "Submission", **carried: Any) -> int:
         if found.has_password and not self._may_have_secret_urls:
             raise ValueError("this form puts the password into a URL (GET), which would be in every file and log")
         if found.method != GET:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -271,6 +270,8 @@ def http_date_s(text: str) -> float | None:
     """Seconds since the epoch of an HTTP-date in any of its three forms (RFC 9110 5.6.7); None for anything else."""
     if len(text) > HTTP_DATE_CHARS_MAX:
         return None
+    from email.utils import parsedate_to_datetime
+
     try:
         parsed = parsedate_to_datetime(text)
         return parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()

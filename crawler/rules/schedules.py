@@ -12,10 +12,8 @@ Jitter moves when a run is triggered, not its nominal time: by a hash of the job
 the same schedule do not start in the same second.
 """
 
-import difflib
 import io
 import math
-import pkgutil
 import re
 from array import array
 from bisect import bisect_left
@@ -23,14 +21,17 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import islice, pairwise
-from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from crawler.errors import UsageError
 from crawler.rules.health import jitter_of
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim
 
 DURATION_MAX_S = 36_500 * 86_400.0  # a century: beyond it, dates and clocks overflow
 DURATION_CHARS_MAX = 64  # of a duration; more than any needs, and no work for a longer one
@@ -136,13 +137,13 @@ class ZoneDay(NamedTuple):
 
 
 @lru_cache(maxsize=1024)  # zoneinfo itself keeps eight; a miss costs 25 us
-def zone_of(name: str) -> ZoneInfo:
+def zone_of(name: str) -> "ZoneInfo":
     """The zone of that name, like "Europe/Paris". Raises UsageError, with the name that was probably meant."""
+    from zoneinfo import ZoneInfo
+
     if name not in _names():
         raise UsageError(f"timezone {shown(name)} is unknown; {_what_was_meant(name)}")
-    data = pkgutil.get_data("tzdata", f"zoneinfo/{name}")
-    assert data is not None  # it is part of the package
-    return ZoneInfo.from_file(io.BytesIO(data), key=name)
+    return ZoneInfo.from_file(io.BytesIO(_data(f"zoneinfo/{name}")), key=name)
 
 
 @lru_cache(maxsize=CACHE_DAYS)
@@ -172,7 +173,7 @@ def offset_at(zone: str, at: int) -> int:
     return found.after if at >= found.at else found.before
 
 
-def _offset(zone: ZoneInfo, at: int) -> int:
+def _offset(zone: "ZoneInfo", at: int) -> int:
     offset = datetime.fromtimestamp(at, zone).utcoffset()
     assert offset is not None
     return offset.days * DAY_S + offset.seconds
@@ -184,11 +185,18 @@ def clock_text(reading: int) -> str:
     return text.removesuffix(":00")
 
 
+def _data(file: str) -> bytes:
+    """A file of the package with the zones."""
+    import pkgutil
+
+    data = pkgutil.get_data("tzdata", file)
+    assert data is not None
+    return data
+
+
 @cache
 def _names() -> frozenset[str]:
-    data = pkgutil.get_data("tzdata", "zones")
-    assert data is not None  # it is part of the package
-    return frozenset(data.decode().split())
+    return frozenset(_data("zones").decode().split())
 
 
 _OFFSET = re.compile(r"(?:etc/)?(?:gmt|utc|z)?\s*([+-])\s*(\d{1,2})(?::?(\d\d))?", re.IGNORECASE)
@@ -213,6 +221,8 @@ def _what_was_meant(name: str) -> str:
 
 
 def _close_name(name: str) -> str:
+    import difflib
+
     if len(name) > CLOSE_CHARS_MAX:
         return ""
     cutoff = 1.0 if len(name) <= ABBREVIATION_CHARS else CLOSE_MIN  # one abbreviation is of several zones: CST
@@ -363,7 +373,9 @@ def cron_of(text: str) -> Cron:
     return Cron(text)
 
 
-def _parsed(text: str) -> CronSim:
+def _parsed(text: str) -> "CronSim":
+    from cronsim import CronSim, CronSimError
+
     if len(text) > CRON_CHARS_MAX:
         raise UsageError(f"cron {shown(text)} is too long (at most {CRON_CHARS_MAX} characters)")
     fields = text.split()
@@ -400,6 +412,8 @@ def _check_steps(text: str) -> None:
 
 
 def _is_valid(text: str) -> bool:
+    from cronsim import CronSim, CronSimError
+
     try:
         CronSim(text, datetime(1970, 1, 1))  # noqa: DTZ001 - see above
     except CronSimError:

@@ -4,20 +4,25 @@ import ipaddress
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
 from crawler.errors import UsageError
 from crawler.expressions import fault_of
+from crawler.lazy_module import LazyModule
 from crawler.settings.proxies import FROM_VARIABLES, fault_of_proxy
 from crawler.settings.removed import INTERNALS, REMOVED, removal_of
 from crawler.settings.schema import FromEnvironment, LoadedSettings, OrderSettings, Settings, SiteSettings, Text
+
+if TYPE_CHECKING:
+    import tomllib
+else:
+    tomllib = LazyModule("tomllib")
 
 # Validates [[sites]]: relations to other settings, and what a request can send. Messages hold no secrets.
 

@@ -327,9 +327,7 @@ async def _last(crawl: OpenCrawl, job: str, rows: int) -> list[Row] | None:
 
 
 async def going_on(crawl: OpenCrawl) -> list[str]:
-    """A line about the jobs that have a next time, for who ends with a crawl; none without jobs."""
-    if not await crawl.jobs.count():
-        return []
+    """A line about the jobs that have a next time, for who ends with a crawl that has jobs."""
     found, behind = await crawl.jobs.page(None, limit=SEARCH_STEP)
     names = [job.name for job in found if next_time(job, wall_s()) is not None]
     if not names:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from crawler.archive.index_reader import find_url
 from crawler.crawl.opening import OpenCrawl
-from crawler.crawl.reparse import leads_to
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.codec import DeadLetter
@@ -182,7 +181,11 @@ async def _is_fetched(crawl: OpenCrawl, url: str) -> bool:
             state = (await crawl.states.of(crawl.record.run, {partition: [fingerprint]}))[fingerprint]
             is_shared = bool(crawl.settings.frontier.redis)
             return state is UrlState.COMMITTED or (state is UrlState.ENDED and is_shared)
-        away = await leads_to(crawl.folder, crawl.settings, crawl.record, url) if entry.status // 100 == 3 else None
+        if entry.status // 100 != 3:
+            return True
+        from crawler.crawl.reparse import leads_to
+
+        away = await leads_to(crawl.folder, crawl.settings, crawl.record, url)
         if away is None or not away[1]:
             return True
         url = away[1]

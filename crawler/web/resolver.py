@@ -13,13 +13,12 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiodns
 import msgspec
-import pycares
 
 from crawler.errors import UsageError
+from crawler.lazy_module import LazyModule
 from crawler.model import FailureKind
 from crawler.rules.addresses import is_public, refused_text
 from crawler.rules.health import jitter_of
@@ -27,6 +26,11 @@ from crawler.settings import DnsSettings
 
 # fmt: on
 
+if TYPE_CHECKING:
+    import aiodns
+    import pycares
+else:  # a proxy may resolve all names, and a command may look up none
+    aiodns, pycares = LazyModule("aiodns"), LazyModule("pycares")
 
 ADDRESSES_MAX = 4  # per host that are worth trying
 # Look-ups started together, two datagrams each: datagrams that a server can't receive at once are lost, which costs
@@ -46,7 +50,11 @@ SYSTEM_FILE = Path("/etc/resolv.conf")  # where c-ares finds the name servers if
 LOOK_S = 1.0  # at most so often it is looked whether that file has changed
 TTL_MAX_S = 3600.0  # answers are kept for no longer: hosts move
 _ERROR_TTL_S = 5.0  # a server that failed is queried again soon, but not for every queued URL
-_NOT_FOUND = frozenset((pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME))
+
+
+def _is_not_found(code: int) -> bool:
+    """Does this error of c-ares say that there is no such address?"""
+    return code in (pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME)
 
 
 class LookupFailedError(Exception):
@@ -175,7 +183,7 @@ class CachingResolver:
             async with asyncio.timeout(self._settings.timeout_s * self._settings.tries):
                 found = await channel.getaddrinfo(host, socket.AF_INET)
         except aiodns.error.DNSError as error:
-            return [] if error.args[0] in _NOT_FOUND else None
+            return [] if _is_not_found(error.args[0]) else None
         except TimeoutError:
             return None
         finally:
@@ -219,13 +227,13 @@ class CachingResolver:
             await channel.close()
             await asyncio.sleep(0)  # callbacks of cancelled queries run in the loop
 
-    def _open(self, tries: int = 0) -> aiodns.DNSResolver:
+    def _open(self, tries: int = 0) -> "aiodns.DNSResolver":
         tries = tries or self._settings.tries
         if tries not in self._channels:
             self._channels[tries] = self._new_channel(tries)
         return self._channels[tries]
 
-    def _new_channel(self, tries: int) -> aiodns.DNSResolver:
+    def _new_channel(self, tries: int) -> "aiodns.DNSResolver":
         flags = pycares.ARES_FLAG_NOSEARCH | pycares.ARES_FLAG_EDNS
         servers = list(self._settings.nameservers)
         try:
@@ -269,7 +277,7 @@ class CachingResolver:
         try:
             return await self._ask_for(host, socket.AF_INET)
         except aiodns.error.DNSError as error:
-            if error.args[0] not in _NOT_FOUND:
+            if not _is_not_found(error.args[0]):
                 raise
         return await self._ask_for(host, socket.AF_INET6)
 
@@ -341,7 +349,7 @@ class CachingResolver:
             self._cache.popitem(last=False)
         return entry
 
-    def _answered(self, host: str, result: pycares.AddrInfoResult) -> _Entry:
+    def _answered(self, host: str, result: "pycares.AddrInfoResult") -> _Entry:
         """The entry, with its TTL (RFC 1035 3.2.1) clamped: zero would help rebinding, a month would become stale."""
         if len(result.cnames) > CNAMES_MAX:
             return self._failed(pycares.errno.ARES_EBADRESP, f"{len(result.cnames)} aliases one after the other")
@@ -358,7 +366,7 @@ class CachingResolver:
         return _Entry(_in_turns(allowed), None, expires_at)
 
     def _failed(self, code: int, detail: str) -> _Entry:
-        not_found = code in _NOT_FOUND
+        not_found = _is_not_found(code)
         kind = FailureKind.DNS_NOT_FOUND if not_found else FailureKind.DNS_ERROR
         ttl_s = self._settings.negative_ttl_s
         expires_at = self._clock() + (ttl_s if not_found else min(ttl_s, _ERROR_TTL_S))

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -37,11 +37,13 @@ from crawler.rules.logins import (
 from crawler.rules.requests import becomes_get, redirected
 from crawler.rules.urls import host_of, origin_of, registrable_domain
 from crawler.runtime.process import monotonic_ms, reached
-from crawler.worker.login_page import LoginPage
 from crawler.worker.login_plans import LoginPlan
 from crawler.worker.process import PageParser, ParseKilledError
 from crawler.worker.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch
 from crawler.worker.sessions import Session, Sessions
+
+if TYPE_CHECKING:
+    from crawler.worker.login_page import LoginPage
 
 log = logging.getLogger(__name__)
 BODY_BYTES_MAX = 2 << 20  # of a login page
@@ -264,7 +266,9 @@ class Logins:
         await self._sessions.store()
         return Outcome()
 
-    async def _page_of(self, session: Session, response: Response) -> LoginPage:
+    async def _page_of(self, session: Session, response: Response) -> "LoginPage":
+        from crawler.worker.login_page import LoginPage
+
         parsed, tree = await self._parser.parse_with_tree(response, keeps_tree=True)
         request = Request(session=session.name) if session.name else None
         return LoginPage(
@@ -276,7 +280,7 @@ class Logins:
             may_parse=tree is not None or not is_html(declared_type(response), response.body),
         )
 
-    async def _why_not_in(self, plan: LoginPlan, attempt: Attempt, page: LoginPage, url: str) -> str:
+    async def _why_not_in(self, plan: LoginPlan, attempt: Attempt, page: "LoginPage", url: str) -> str:
         """Why this page, of a URL that `page` may not have, does not show that the login holds; "" if it does."""
         if page.status >= 400:
             return f"status {page.status} after the form was sent"
@@ -290,7 +294,7 @@ class Logins:
         has_form = not attempt.is_sent and page.is_html and page.css('input[type="password" i]')
         return "it redirects to another login page" if has_form else ""
 
-    async def _verdict(self, page: LoginPage) -> Verdict | CodeFailure:
+    async def _verdict(self, page: "LoginPage") -> Verdict | CodeFailure:
         """The first that says no wins; else one that says yes."""
         is_in: bool | None = None
         for function in self._judges:
@@ -320,7 +324,7 @@ class Logins:
             failure = await call_asynchronous(stream_of(function), (page,), take, TIMEOUT_S)
         return failure or found
 
-    async def _fill(self, plan: LoginPlan, attempt: Attempt, page: LoginPage) -> Outcome:
+    async def _fill(self, plan: LoginPlan, attempt: Attempt, page: "LoginPage") -> Outcome:
         """Fill the form of a login page, which is sent next."""
         if not plan.is_login_page(page.url):
             self._led_to[plan.site] = page.url

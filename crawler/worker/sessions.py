@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,7 +20,6 @@ from crawler.errors import EngineError, UsageError
 from crawler.frontier.owner import Frontier
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import AckOutcome, Claim
-from crawler.rules.cookie_file import CookieFile, read_netscape
 from crawler.rules.cookies import Cookie, Jar
 from crawler.rules.scope import SiteRules, UrlPattern
 from crawler.rules.urls import registrable_domain
@@ -27,6 +27,9 @@ from crawler.runtime.process import tick, wall_s
 from crawler.settings import CookieSettings, SiteSettings
 from crawler.terminal.text import counted
 from crawler.worker.outcomes import NotEntitledError
+
+if TYPE_CHECKING:
+    from crawler.rules.cookie_file import CookieFile
 
 log = logging.getLogger(__name__)
 SESSIONS_MAX = 10_000  # in memory; the one that was used longest ago is forgotten
@@ -129,6 +132,8 @@ def cookies_of_files(sites: Sequence[SiteSettings], now_s: float) -> CookieFiles
         if not isinstance(site.cookies, str) or not site.cookies:
             continue
         try:
+            from crawler.rules.cookie_file import read_netscape
+
             file = read_netscape(Path(site.cookies).read_bytes(), site.cookies)
         except OSError as error:
             raise UsageError(f"sites[{number}].cookies: can't read {site.cookies}: {error.strerror}") from None
@@ -140,7 +145,7 @@ def cookies_of_files(sites: Sequence[SiteSettings], now_s: float) -> CookieFiles
     return CookieFiles(found, notes)
 
 
-def _used(file: CookieFile, match: str, now_s: float) -> tuple[list[Cookie], str]:
+def _used(file: "CookieFile", match: str, now_s: float) -> tuple[list[Cookie], str]:
     """The cookies of a file that its table uses, and a sentence if these are not all."""
     pattern = UrlPattern.parse(match)
     ours = [cookie for cookie in file.cookies if pattern.fits_site(cookie.host)]

@@ -3,11 +3,15 @@
 `crawler crawl` is measured to its first request (robots.txt of a site on loopback, as the site's socket sees it) and to
 the first page, each time in a new folder. `crawler stats` is measured on a finished crawl, where it starts and stops
 the engine, and on a running one, whose engine is up. Files are warm: each command first runs once unmeasured.
+
+A second table has what a busy machine bends less: CPU of the crawl of one page without its engine, how many modules it
+has imported, and the memory of an instance that waits for work.
 """
 
 import contextlib
 import os
 import platform
+import resource
 import socket
 import statistics
 import subprocess
@@ -28,6 +32,15 @@ PYTHON, AIOHTTP = "python -c pass", 'python -c "import aiohttp"'
 HELP, STATS, STATS_RUNNING = "crawler --help", "crawler stats, finished crawl", "crawler stats, running crawl"
 FIRST_REQUEST, FIRST_PAGE = "crawler crawl, first request", "crawler crawl, first page"
 TARGETS_S = {HELP: 0.15, FIRST_REQUEST: 0.8, STATS: 0.3, STATS_RUNNING: 0.3}
+CPU, MODULES, AT_REST = "crawl of one page, CPU s", "crawl of one page, modules", "instance at rest, MB"
+COSTS = {CPU: 0.75, MODULES: None, AT_REST: None}  # the highest values that are aimed at
+COUNT_MODULES = """
+import sys
+from crawler.cli.main import main
+main(sys.argv[1:])
+print(len(sys.modules))
+"""
+SETTLED_LOOKS, LOOK_S = 5, 0.5  # memory that is the same so often is that of an instance at rest
 
 
 @dataclass
@@ -82,18 +95,55 @@ def crawl_command(site: OnePage, folder: Path) -> list[str]:
 def run(command: list[str]) -> float:
     """Seconds from start to end. Raises SystemExit when the command fails."""
     began = time.monotonic()
+    output(command)
+    return time.monotonic() - began
+
+
+def output(command: list[str]) -> str:
+    """What it prints. Raises SystemExit when the command fails."""
     done = subprocess.run(command, env=clean_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    seconds = time.monotonic() - began
     if done.returncode:
         raise SystemExit(f"bench: {' '.join(command)}: {done.stderr.decode(errors='replace')[-500:]}")
-    return seconds
+    return done.stdout.decode()
 
 
 def first_requests(home: Path, number: int) -> dict[str, float]:
+    """With the CPU seconds of all processes of the crawl but the engine, which outlives who starts it."""
     with one_page(held=False) as site:
-        began = time.monotonic()
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         run(crawl_command(site, home / f"crawl-{number}"))
-        return {FIRST_REQUEST: site.seen["/robots.txt"] - began, FIRST_PAGE: site.seen["/"] - began}
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {
+            FIRST_REQUEST: site.seen["/robots.txt"] - began,
+            FIRST_PAGE: site.seen["/"] - began,
+            CPU: after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        }
+
+
+def modules(folder: Path) -> float:
+    """That a crawl of one page has imported at its end."""
+    with one_page(held=False) as site:
+        words = crawl_command(site, folder)[len(CRAWLER) :]
+        return float(output([sys.executable, "-c", COUNT_MODULES, *words]))
+
+
+def at_rest(folder: Path) -> float:
+    """Resident memory of an instance that has nothing to do, MB."""
+    process = subprocess.Popen(
+        [*CRAWLER, "run", "--dir", str(folder)], env=clean_environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        kib, looks = 0, 0
+        while looks < SETTLED_LOOKS:
+            time.sleep(LOOK_S)
+            found = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+            looks = looks + 1 if abs(found - kib) < 64 and (folder / "log").exists() else 0
+            kib = found
+        return kib / 1024
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 @contextlib.contextmanager
@@ -127,8 +177,10 @@ def measure(rounds: int) -> dict[str, list[float]]:
             for number in range(rounds + 1):
                 figures = {name: measured() for name, measured in single.items()}
                 figures |= first_requests(home, number + 1)
-                for name, seconds in figures.items():
-                    found.setdefault(name, []).extend([seconds] if number else [])
+                for name, value in figures.items():
+                    found.setdefault(name, []).extend([value] if number else [])
+        found[MODULES] = [modules(home / "modules")]
+        found[AT_REST] = [at_rest(home / f"rest-{number}") for number in range(3)]
     return found
 
 
@@ -138,10 +190,16 @@ def lines(found: dict[str, list[float]]) -> Iterator[str]:
     yield f"{machine}; {len(found[PYTHON])} runs"
     yield "\n| | median s | range | target | of python -c pass | of import aiohttp |\n|---|---|---|---|---|---|"
     for name, runs in found.items():
+        if name in COSTS:
+            continue
         middle = statistics.median(runs)
         target = f"{TARGETS_S[name]:.2f}" if name in TARGETS_S else ""
         ratios = f"{middle / python:.1f} | {middle / aiohttp:.2f}"
         yield f"| `{name}` | {middle:.3f} | {min(runs):.3f} - {max(runs):.3f} | {target} | {ratios} |"
+    yield "\n| | median | range | target |\n|---|---|---|---|"
+    for name, wanted in COSTS.items():
+        runs = found[name]
+        yield f"| {name} | {statistics.median(runs):.4g} | {min(runs):.4g} - {max(runs):.4g} | {wanted or ''} |"
 
 
 def main(words: Sequence[str]) -> int:

