@@ -179,7 +179,9 @@ def parse_with_tree(
     dropped = 0
     if not (nofollow and obey_nofollow):
         hrefs = [*found.hrefs, refreshed] if refreshed else found.hrefs
-        if join_ms_max < math.inf and _join_ms(base, hrefs[: 2 * links_max]) > join_ms_max:
+        # Its references are shorter than the page, so nearly no page needs a look at each of them.
+        may_be_long = _join_ms_of(len(base) * len(hrefs) + len(markup.body), len(markup.body)) > join_ms_max
+        if may_be_long and _join_ms(base, hrefs[: 2 * links_max]) > join_ms_max:
             raise ExpensiveLinksError
         joined, dropped = _capped(base, hrefs, links_max, bytes_max, joins, spell)
     page = ParsedPage(
@@ -414,9 +416,12 @@ def _capped(
 
 def _join_ms(base: str, hrefs: list[str]) -> float:
     """How long it may take to join these references to a base, at worst."""
-    whole = "".join(hrefs)
-    chars = len(base) * len(hrefs) + len(whole)
-    odd = 0 if whole.isascii() else sum([len(href) for href in hrefs if not href.isascii()])
+    odd = sum([len(href) for href in hrefs if not href.isascii()])
+    return _join_ms_of(len(base) * len(hrefs) + sum(map(len, hrefs)), odd)
+
+
+def _join_ms_of(chars: int, odd: int) -> float:
+    """The same by numbers of characters: of all references with their bases, and of those beyond ASCII."""
     return chars * _JOIN_MS_PER_CHAR + odd * _JOIN_MS_PER_ODD_CHAR
 
 
