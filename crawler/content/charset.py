@@ -286,7 +286,7 @@ def _encoder(codec: str) -> Callable[[str], bytes | None]:
         return _big5().get
     if codec.startswith("gb18030"):
         return _gb18030 if codec == "gb18030-2000" else _gbk
-    table = {c: bytes([byte]) for byte, c in enumerate(SINGLE_BYTE.get(codec, "")) if c != "\ufffe"}
+    table = {c: bytes([byte]) for byte, c in enumerate(single_byte(codec)) if c != "\ufffe"}
     return table.get if table else lambda character: _by_codec(codec, character)
 
 
@@ -297,23 +297,28 @@ def _by_codec(codec: str, character: str) -> bytes | None:
         return None
 
 
-def _single_byte(codec: str, fixes: Mapping[int, str]) -> str:
-    """All characters of an encoding by their bytes. Python leaves controls of Windows undefined; the web does not."""
+# Encodings for which Python has other tables, and what is different in them beyond the controls of Windows.
+_FIXES: Mapping[str, Mapping[int, str]] = {
+    **{f"cp{n}": {} for n in (874, 1250, 1251, 1252, 1253, 1254, 1257, 1258)},
+    "cp1255": {0xCA: "\u05ba"},
+    "koi8-u": {0xAE: "\u045e", 0xBE: "\u040e"},
+}
+
+
+@cache
+def single_byte(codec: str) -> str:
+    """All characters of such an encoding by their bytes, U+FFFE for none; "" for any other encoding.
+
+    Python leaves controls of Windows undefined; the web does not.
+    """
+    fixes = _FIXES.get(codec)
+    if fixes is None:
+        return ""
     text = bytes(range(256)).decode(codec, "replace")
     is_windows = codec.startswith("cp")
     text = "".join([chr(n) if c == "\ufffd" and is_windows and n < 0xA0 else c for n, c in enumerate(text)])
     return "".join([fixes.get(n, c) for n, c in enumerate(text)]).replace("\ufffd", "\ufffe")
 
-
-# Encodings for which Python has other tables: characters by byte, U+FFFE for none.
-SINGLE_BYTE: Mapping[str, str] = {
-    codec: _single_byte(codec, fixes)
-    for codec, fixes in {
-        **{f"cp{n}": {} for n in (874, 1250, 1251, 1252, 1253, 1254, 1257, 1258)},
-        "cp1255": {0xCA: "\u05ba"},
-        "koi8-u": {0xAE: "\u045e", 0xBE: "\u040e"},
-    }.items()
-}
 
 # What Python reads in JIS X 0208, and what the standard does.
 WIDE_IN_JIS = dict(zip("\u301c\u2016\u2212\u00a2\u00a3\u00ac", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2", strict=True))

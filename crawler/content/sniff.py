@@ -5,7 +5,7 @@ Byte-order mark, then header, then what the page declares (charset.py), then the
 
 import codecs
 
-from crawler.content.charset import AS_BROWSERS, CODECS, EAST_ASIAN, SINGLE_BYTE, WIDE_IN_JIS, declared
+from crawler.content.charset import AS_BROWSERS, CODECS, EAST_ASIAN, WIDE_IN_JIS, declared, single_byte
 from crawler.media_type import content_type_of
 
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le"))
@@ -25,8 +25,7 @@ def detect_charset(body: bytes, content_type_header: str) -> str:
 
 def decode(body: bytes, charset: str) -> str:
     """Text of a body, without its byte-order mark; bytes that can't be decoded become U+FFFD."""
-    table = SINGLE_BYTE.get(charset)
-    if table is not None:
+    if table := single_byte(charset):
         return codecs.charmap_decode(body, "replace", table)[0]
     text = codecs.decode(body, charset, AS_BROWSERS if charset in EAST_ASIAN else "replace")
     if charset == "cp932":  # Python reads four bytes that the standard does not have

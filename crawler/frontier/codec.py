@@ -121,8 +121,8 @@ unpack_request = msgspec.json.Decoder(Request).decode
 
 
 def pairs_of(raw: Any) -> list[tuple[bytes, bytes]]:
-    """The pairs of a hash as the client returns it: a mapping, or names and values in turn."""
-    return list(raw.items()) if isinstance(raw, Mapping) else list(zip(raw[::2], raw[1::2], strict=True))
+    """The pairs of a hash as the client returns it: a dict, or names and values in turn."""
+    return list(raw.items()) if isinstance(raw, dict) else list(zip(raw[::2], raw[1::2], strict=True))
 
 
 def pack(value: Any) -> bytes:

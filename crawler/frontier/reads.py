@@ -159,11 +159,11 @@ class Stats:
 
     async def _counted(self) -> list[dict[str, int]]:
         raw = await self._engine.commands([("HGETALL", self._keys.meta(p)) for p in range(self._partitions)])
-        return [_counters(meta) for meta in raw]
+        return [_counters(meta) if meta else {} for meta in raw]
 
     async def _totals(self, counted: Sequence[Mapping[str, int]]) -> Totals:
         sums: Counter[str] = Counter()
-        for known in counted:
+        for known in filter(None, counted):  # of a small crawl, most have nothing
             sums.update(known)
         holders = [p for p, known in enumerate(counted) if known.get("scheduled")]
         return Totals(

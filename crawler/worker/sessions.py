@@ -290,6 +290,8 @@ class Sessions:
 
     async def store(self, partition: int | None = None) -> None:
         """Store all that has changed, or what is of a partition. Raises EngineError."""
+        if not self.has_changed:
+            return
         async with self._storing:  # who gives a partition back waits for what is on its way
             for place, session in list(self._changed.items()):
                 if self._seal is not None and partition in (None, session.partition):

@@ -223,6 +223,8 @@ class PartitionRebalance:
 
     async def _return(self, claims: list[Claim], *, started: bool = False, aside: SetAside | None = None) -> list[Call]:
         """As `return_claims`, or with `aside` into the row of their origin. Returns what the engine did not take."""
+        if not claims:
+            return []
         by_partition: dict[int, list[tuple[Claim, int]]] = {}
         for claim in claims:
             by_partition.setdefault(claim.partition, []).append((claim, self._wait_ms(claim, started=started)))
