@@ -259,14 +259,18 @@ class Claimer:
             self._wall_ahead_ms, self._sweep_all = ahead_ms, True
         is_whole, self._sweep_all = self._sweep_all, False
         some = list(self._work.held) if is_whole else self._next_some()
-        soon_ms = monotonic_ms() + SWEEP_MS
-        waiting = [p for p in some if self._work.due.waits_beyond(p, soon_ms)]
         try:
-            found = await self._frontier.awake(waiting)
+            for start in range(0, len(some), SWEEP_MAX):
+                await self._look_at(some[start : start + SWEEP_MAX], ahead_ms)
         except EngineError:
             self._sweep_all |= is_whole
             raise
-        for partition, due_ms, visible_ms in found:
+
+    async def _look_at(self, partitions: Sequence[int], ahead_ms: int) -> None:
+        """`ahead_ms`: wall clock minus monotonic one."""
+        soon_ms = monotonic_ms() + SWEEP_MS
+        waiting = [p for p in partitions if self._work.due.waits_beyond(p, soon_ms)]
+        for partition, due_ms, visible_ms in await self._frontier.awake(waiting):
             if not self._work.held.is_open(partition):
                 continue
             if due_ms is not None:

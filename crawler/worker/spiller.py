@@ -20,7 +20,7 @@ from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
 
-UNBOUNDED = 10  # times as long between two looks at memory that has no limit
+UNBOUNDED = 10  # times as long, without claims, between two looks at memory that has no limit
 SPILL_ABOVE, SPILL_TO = 0.9, 0.8  # shares of the budget
 MEMORY_MARK = 0.85  # share of the engine's maxmemory above which few URLs are claimed at a time
 BLOCKS_MAX = 64  # in one round: some 8,000 URLs
@@ -68,7 +68,9 @@ class Spiller:
         if self._budget and self._files is None:
             log.warning("spill.no_folder", extra={"set": "frontier.spill_folder"})
         while True:
-            await tick(self._check_every_s * (1 if self._is_bounded else UNBOUNDED))
+            await tick(self._check_every_s)
+            if not (self._is_bounded or self._work.open_claims.total):
+                await tick((UNBOUNDED - 1) * self._check_every_s, self._work.open_claims.some)
             await self._gate()
             try:
                 await self._check()

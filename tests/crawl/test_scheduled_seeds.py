@@ -59,16 +59,16 @@ def settings(tmp_path: Path, engine: Engine) -> Settings:
 async def looked(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when the instance has looked some times whether the crawl is at its end."""
     looks, done = 0, asyncio.Event()
-    ask = FinishWatcher._pass
+    ask = FinishWatcher._is_refuted
 
-    async def counted(self: FinishWatcher, alive: object, *, has_jobs: bool) -> object:
+    async def counted(self: FinishWatcher, *, has_jobs: bool) -> bool:
         nonlocal looks
         looks += 1
         if looks >= LOOKS:
             done.set()
-        return await ask(self, alive, has_jobs=has_jobs)  # type: ignore[arg-type]
+        return await ask(self, has_jobs=has_jobs)
 
-    monkeypatch.setattr(FinishWatcher, "_pass", counted)
+    monkeypatch.setattr(FinishWatcher, "_is_refuted", counted)
     return done
 
 

@@ -68,7 +68,7 @@ async def test_what_is_out_of_scope_is_not_noted(tmp_path: Path, engine: Engine)
 async def test_a_seed_is_noted_before_the_engine_has_it(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def down(*_: object) -> None:
+    async def down(*_: object, **__: object) -> None:
         raise EngineDown("cut off")
 
     monkeypatch.setattr(Frontier, "add", down)

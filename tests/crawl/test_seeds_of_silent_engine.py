@@ -24,9 +24,9 @@ def silent(monkeypatch: pytest.MonkeyPatch, call: str, *, acts: bool, error: Exc
     kind, name = CALLS[call]
     whole, failures = getattr(kind, name), iter([error])
 
-    async def called(self: Any, *given: Any) -> Any:
+    async def called(self: Any, *given: Any, **named: Any) -> Any:
         failure = next(failures, None)
-        found = await whole(self, *given) if acts or failure is None else None
+        found = await whole(self, *given, **named) if acts or failure is None else None
         if failure is not None:
             raise failure
         return found

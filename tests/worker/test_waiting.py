@@ -78,7 +78,7 @@ async def test_each_partition_is_looked_at_in_turn_for_lost_hints(held: int) -> 
     for _ in range(count):
         await claimer._sweep()
     assert set(chain.from_iterable(frontier.looks)) == set(range(held))
-    assert max(map(len, frontier.looks)) <= SWEEP_MAX
+    assert max(map(len, frontier.looks), default=0) <= SWEEP_MAX
 
 
 async def test_lost_partitions_are_not_looked_at() -> None:
@@ -88,7 +88,7 @@ async def test_lost_partitions_are_not_looked_at() -> None:
     for partition in range(20):
         claimer._work.held.lose(partition)
     await claimer._sweep()
-    assert [len(look) for look in frontier.looks] == [2, 0]
+    assert [len(look) for look in frontier.looks] == [2]
 
 
 async def test_after_a_gap_in_the_hints_all_are_looked_at_once() -> None:
