@@ -93,11 +93,11 @@ def counted(*, with_instructions: bool) -> dict[str, int]:
     """All values by their names. Raises FailedError."""
     with running_engine(*OPTIONS) as engine, tempfile.TemporaryDirectory(prefix="work-") as folder:
         path = engine.url.removeprefix("unix://")
-        found = _run("counts", [], path, folder)
+        found = run("counts", [], path, folder)
         if with_instructions:
             below = [*_same_addresses(), "valgrind", "--tool=cachegrind", "--cache-sim=no"]
             below += [f"--cachegrind-out-file={folder}/%p.out", f"--log-file={folder}/%p.log"]
-            found |= _run(INSTRUCTIONS, below, path, folder)
+            found |= run(INSTRUCTIONS, below, path, folder)
     return found
 
 
@@ -112,7 +112,10 @@ def _same_addresses() -> list[str]:
     return []
 
 
-def _run(what: str, below: list[str], path: str, folder: str) -> dict[str, int]:
+def run(what: str, below: list[str], path: str, folder: str) -> dict[str, int]:
+    """What `work_counts` counts in a process of its own. `below`: the start of its command; `path`: the socket of an
+    engine; `folder`: for its files. Raises FailedError.
+    """
     command = [*below, sys.executable, "-P", "-m", "scripts.bench_lib.work_counts", what, path, folder]
     environment = clean_environment() | {"PYTHONHASHSEED": "0", "TMPDIR": folder}
     try:

@@ -22,6 +22,7 @@ from crawler.crawl import build, opening
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier import record
 from crawler.membership import peers
+from crawler.runtime.process import PHASE
 from crawler.settings import Settings, load
 from crawler.worker import process, watch
 from scripts.bench_lib.work_pages import Answer, FixedWeb
@@ -267,6 +268,7 @@ def crawled(
 
 
 async def _crawl(settings: Settings, web: FixedWeb, at_end: Callable[[], None]) -> int:
+    PHASE.set(0.0)
     async with opening.open_crawl(settings, create=True) as opened:
         await opening.make_seeder(opened).add_all([GivenUrl("seed", url) for url in web.seeds])
         crawl = await opened.reloaded()
