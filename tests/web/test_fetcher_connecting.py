@@ -192,7 +192,8 @@ async def test_a_connection_that_is_closed_is_gone_without_a_search_for_garbage(
                 response_of(await fetcher.fetch(server.url))
             await asyncio.sleep(0.05)  # transports close one turn of the loop later
             assert server.connections == 5
-            assert [one for one in gc.get_objects() if isinstance(one, Connection)] == []
+            # By type: objects that other tests have left may lie about their class, or raise.
+            assert [one for one in gc.get_objects() if issubclass(type(one), Connection)] == []
         finally:
             gc.enable()
 
