@@ -416,8 +416,9 @@ def _capped(
 
 def _join_ms(base: str, hrefs: list[str]) -> float:
     """How long it may take to join these references to a base, at worst."""
-    odd = sum([len(href) for href in hrefs if not href.isascii()])
-    return _join_ms_of(len(base) * len(hrefs) + sum(map(len, hrefs)), odd)
+    whole = "".join(hrefs)
+    odd = 0 if whole.isascii() else sum([len(href) for href in hrefs if not href.isascii()])
+    return _join_ms_of(len(base) * len(hrefs) + len(whole), odd)
 
 
 def _join_ms_of(chars: int, odd: int) -> float:
