@@ -645,11 +645,13 @@ class EndWatch(msgspec.Struct, frozen=True, kw_only=True):
         self.stop.set(reason)
 
     async def _until_calm(self) -> None:
-        """Wait a moment, or until no claim is open. A limit may be reached before that."""
+        """Wait a moment; without limits, which may be reached at any time, until no claim is open."""
         claims = self.work.open_claims
         if self.work.counters.waits_for:
             await tick(CALM_S)
-        elif claims.total and not self.usage.is_needed:
+        elif self.usage.is_needed:
+            await asyncio.sleep(BUSY_PAUSE_S)
+        elif claims.total:
             await tick(CALM_S, claims.none)
         else:
             await asyncio.sleep(max(BUSY_PAUSE_S, self.work.due.soon_s))

@@ -100,7 +100,7 @@ def crawling(case: Case, engine: Engine, home: Path) -> Iterator[list[int]]:
             process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             processes.append(process)
             stack.callback(end, process)
-        time.sleep(SETTLED_S + 2 * case.instances + case.domains / 200)
+        time.sleep(SETTLED_S + 2 * case.instances + case.domains / 30)
         for n, process in enumerate(processes):
             if process.poll() is not None:
                 raise FailedError(f"an instance has ended: {(home / f'log-{n}').read_text(errors='replace')[-500:]}")
