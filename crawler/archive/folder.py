@@ -20,7 +20,7 @@ from typing import IO
 
 import msgspec
 
-from crawler import disk_sync
+from crawler import disk_sync, given_path
 from crawler.archive.checked_lines import is_right, with_checksum
 from crawler.errors import ArchiveError, ConflictError, NoRoomError, UsageError
 
@@ -340,7 +340,7 @@ def _check_name(root: Path) -> None:
     """The engine and the crawl's files store the path as text, so it must be UTF-8. Raises UsageError."""
     try:
         str(root.absolute()).encode()
-        root.exists()
+        given_path.exists(root)
     except UnicodeEncodeError:
         raise UsageError(f"the path {root.absolute()} is not valid UTF-8: rename the folder, or use another") from None
     except OSError as error:

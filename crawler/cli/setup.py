@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from crawler import given_path
 from crawler.cli.main import parser
 from crawler.cli.parse_dev import APP_FILE, SETTINGS_FILE
 from crawler.errors import UsageError
@@ -57,7 +58,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     settings, app = folder / SETTINGS_FILE, folder / APP_FILE
     for path in (settings, app):
-        if path.exists() or path.is_symlink():
+        if given_path.exists(path) or path.is_symlink():
             raise UsageError(f"{path} exists: nothing was written; name another folder, or move the file away")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from crawler import given_path
 from crawler.errors import UsageError
 from crawler.redaction import learn, secrets_of_url
 from crawler.redaction import shown as without_password
@@ -94,7 +95,7 @@ def _file(text: str) -> Target:
         _check_table(table, text)
         return Target(kind=TargetKind.SQLITE, shown=text, path=Path(name).absolute(), table=table)
     path = Path(text).absolute()
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if given_path.exists(path) and not path.is_file() and not path.is_dir():
         return Target(
             kind=TargetKind.STREAM, shown=text, path=path, format="csv" if path.suffix.lower() == ".csv" else "jsonl"
         )

@@ -1,5 +1,6 @@
 """Targets of every kind that somebody removes: a look at one changes nothing, and what is missing is filled again."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -50,7 +51,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     def found() -> list[str]:
         try:
             return sorted_urls(path)
-        except (FileNotFoundError, sqlite3.OperationalError):  # nothing there, or not yet
+        except (FileNotFoundError, sqlite3.OperationalError, json.JSONDecodeError):  # nothing, not yet, half a line
             return []
 
     return Place(str(path), found, drop if kind.startswith("a table") else path.unlink)
