@@ -96,6 +96,7 @@ async def courses(folder: Path) -> dict[str, Course]:
             folder, **quick, dns__nameservers=[dns.address], dns__timeout_s=1.0, dns__tries=1, dns__negative_ttl_s=0.01,
             dns__ttl_min_s=0.0, retry__backoff_s=KINDS.backoff_s / SCALE, retry__backoff_factor=KINDS.backoff_factor,
             fetch__idle_timeout_s=0.6, fetch__total_timeout_s=1.2, fetch__connect_timeout_s=0.6, robots__obey=False,
+            hosts__probe_s=0.3,
         )  # fmt: skip
         await crawl(settings, list(urls.values()), meanwhile=watch)
     return {way: seen[url] for way, url in urls.items()}
