@@ -50,7 +50,7 @@ class Aside(enum.IntEnum):
     HANDLER = 2  # an asynchronous handler has it, and waits or has started its own threads
 
 
-@lru_cache(maxsize=1024)  # each page is marked at six steps; more than wait between two of them
+@lru_cache(maxsize=1024)  # a page is marked at six steps, and fewer than this many are between two of them
 def _slot(partition: int, fingerprint: str, url: str) -> bytes:
     """What is written for a URL that is not being processed."""
     shown = beginning_of(url)

@@ -43,7 +43,7 @@ _TAIL_BYTES = 5 * 1024  # formatting elements in the last ones take 0.3 s at mos
 
 _BEFORE_VALUE = b"= \t\n\f\r"
 _IN_SINGLE_QUOTES = re.compile(rb"=[ \t\n\f\r]*+'")
-_END_IN_VALUE = re.compile(rb"=[ \t\n\f\r]*+(?:\"[^\">]*+>|'[^'>]*+>)")  # a `>` that may be inside a value
+_MAYBE_IN_VALUE = re.compile(rb"=[ \t\n\f\r]*+(?:\"[^\">]*+>|'[^'>]*+>)")  # a `>` that may be inside a value
 _BLANK = rb"[ \t\n\f\r]"
 _ATTRIBUTE = re.compile(  # as the tokenizer of the HTML standard reads it
     rb"(?:=[^ \t\n\f\r/>=]*+|[^ \t\n\f\r/>=]++)"
@@ -106,7 +106,7 @@ def _formatting_ms(markup: bytes, tags: int, starts: int) -> float:
     found = _MAYBE_FORMATTING.findall(markup, 0, len(markup) - _TAIL_BYTES)
     distinct = set(found)
     texts = b">".join(distinct) + b">"
-    if not _END_IN_VALUE.search(texts):
+    if not _MAYBE_IN_VALUE.search(texts):
         separators = len(texts.translate(None, _NO_SEPARATORS))
         at_most = _Formatting(min(len(found), _KEPT_EQUAL * len(distinct)), _KEPT_EQUAL * separators, len(found))
         if (spent_ms := _moved_ms(at_most, tags, starts)) <= CHEAP_MS:
@@ -115,7 +115,9 @@ def _formatting_ms(markup: bytes, tags: int, starts: int) -> float:
     if exactly is None:
         return math.inf
     spent_ms = _moved_ms(exactly, tags, starts)
-    return spent_ms if spent_ms <= CHEAP_MS else _moved_ms(exactly, tags, tags - markup.count(b"</"))
+    if spent_ms <= CHEAP_MS or starts < tags:  # end tags are not among them
+        return spent_ms
+    return _moved_ms(exactly, tags, tags - markup.count(b"</"))
 
 
 def _moved_ms(formatting: _Formatting, tags: int, starts: int) -> float:
@@ -178,7 +180,7 @@ def _has_long_tag(markup: bytes, attributes_max: int) -> bool:
             begin = at + 2  # this quote closes a value or is part of a name; in both cases the `>` ends the tag
             continue
         at = markup.rfind(b">", begin, end)
-        if at > 0 and not _END_IN_VALUE.search(markup, begin, at + 1):
+        if at > 0 and not _MAYBE_IN_VALUE.search(markup, begin, at + 1):
             begin = at + 1  # the first `>` behind each start of a tag ends it
             continue
         for opening in _START.finditer(markup, begin, end):

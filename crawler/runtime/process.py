@@ -63,10 +63,15 @@ async def tick(every_s: float, wake: asyncio.Event | None = None) -> None:
     """Sleep until the next tick of this interval, or until the event is set."""
     if wake is None:
         await asyncio.sleep(until_tick(every_s))
-        return
+    else:
+        await until_set(wake, until_tick(every_s))
+
+
+async def until_set(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for the event, at most so long; None: however long it takes."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(until_tick(every_s)):
-            await wake.wait()
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 # Named points of the pipeline at which a test can end, stop or delay the process. No effect in production.

@@ -14,7 +14,7 @@ from crawler.errors import EngineError
 from crawler.frontier.messages import ClaimReply, FetchQuota
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier
 from crawler.frontier.record import Keys
-from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, until_tick, wall_s
+from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, until_set, until_tick, wall_s
 from crawler.settings import Settings
 from crawler.worker.work import Work
 
@@ -112,9 +112,7 @@ class Claimer:
         until_ms = self._sweep_at_ms
         if first_ms is not None and self._may_claim and self._room() > 0:
             until_ms = min(until_ms, first_ms)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(until_ms - now_ms, 1) / 1000):
-                await self._work.due.wake.wait()
+        await until_set(self._work.due.wake, max(until_ms - now_ms, 1) / 1000)
 
     def _room(self) -> int:
         room = self._work.open_claims.room

@@ -248,9 +248,12 @@ class QuotaUsage:
 
     async def _pause(self) -> None:
         """Wait until the next count; less when a limit seems to be reached."""
-        if not self._work.open_claims.total:
-            await tick(COUNT_EVERY_S, self._work.open_claims.some)
-        for _ in range(int(COUNT_EVERY_S / POLL_S)) if self._work.open_claims.total else ():
+        claims = self._work.open_claims
+        if not claims.total:
+            await tick(COUNT_EVERY_S, claims.some)
+            if not claims.total:
+                return
+        for _ in range(int(COUNT_EVERY_S / POLL_S)):
             await asyncio.sleep(POLL_S)
             if self._work.counters.is_limit_near and not self.limit:
                 return

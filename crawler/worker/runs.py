@@ -17,7 +17,17 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
 from crawler.rules.jobs import ENDED, URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished
-from crawler.runtime.process import ENGINE_PAUSE_S, Gate, Loop, monotonic_ms, open_gate, tick, until_tick, wall_s
+from crawler.runtime.process import (
+    ENGINE_PAUSE_S,
+    Gate,
+    Loop,
+    monotonic_ms,
+    open_gate,
+    tick,
+    until_set,
+    until_tick,
+    wall_s,
+)
 from crawler.settings.schema import JobSettings
 from crawler.terminal.text import counted, duration
 
@@ -171,9 +181,7 @@ class Triggers:
         elif (wait_s := self._wait_s()) >= until_tick(IDLE_S):
             await tick(IDLE_S, self._wakes)
         else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._wakes.wait()
+            await until_set(self._wakes, wait_s)
             await asyncio.sleep(LEAST_S)
 
     def _wait_s(self) -> float:
@@ -434,9 +442,7 @@ class RunWatch:
         while not self._looks or self._looks[0][0] > monotonic_ms():
             self._has_new_look.clear()
             wait_s = (self._looks[0][0] - monotonic_ms()) / 1000 if self._looks else None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._has_new_look.wait()
+            await until_set(self._has_new_look, wait_s)
 
     async def _watch(self) -> None:
         while True:
