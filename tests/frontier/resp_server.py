@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from tests.support.patience import others_run
+from tests.support.proxy import close_server
 
 Reply = Callable[[list[bytes]], bytes]
 
@@ -50,8 +51,7 @@ async def serving(reply: Reply | None) -> AsyncIterator[str]:
     try:
         yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        server.close()
-        await others_run()  # who has just connected is served
+        await close_server(server)
         for task in list(connections):
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)

@@ -15,6 +15,7 @@ from crawler.frontier.scripts import library
 from tests.frontier.door import CALL_S
 from tests.frontier.resp_server import bulk, command_from, engine_like
 from tests.support.patience import others_run, until
+from tests.support.proxy import close_server
 
 KEY = "{c:1}:m"
 LARGE = "x" * (1 << 20)  # many of them are more than the buffers of a socket hold
@@ -133,8 +134,7 @@ async def serving(peer: Peer) -> AsyncIterator[Peer]:
     try:
         yield peer
     finally:
-        server.close()
-        await others_run()  # who has just connected is served
+        await close_server(server)
         peer.end.set()
         for writer in list(peer.writers):
             writer.transport.abort()

@@ -200,8 +200,8 @@ class Proxy:
 
     async def _cut(self) -> None:
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            closing, self._server = self._server, None
+            await close_server(closing)
         for link in list(self._links):
             link.abort()
 
@@ -216,7 +216,6 @@ class Proxy:
 
     async def _close(self) -> None:
         await self._cut()
-        await others_run()  # who has just connected is served
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -340,6 +339,16 @@ def reset(writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
     writer.transport.abort()
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """Close it when all whom it has accepted are served: from Python 3.13 on, asyncio loses a connection between the
+    two, and complains when it is collected.
+    """
+    for listener in server.sockets:
+        asyncio.get_running_loop().remove_reader(listener.fileno())
+    await others_run()
+    server.close()
 
 
 @contextlib.contextmanager
