@@ -80,8 +80,12 @@ class WorkerProcess:
                 await self.close()  # it ends by itself, or half an answer may be in the pipe
                 raise
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     async def _running(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
+        if self._process is None or not self.is_running:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, *self._command,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self._stderr,
@@ -121,16 +125,22 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """Worker processes for the pages of many domains. Each is started when no other is free.
+    """Worker processes for the pages of many domains. Each is started when no other has been free for a time.
 
     Those who wait take turns by domain. Domains that are known to take long come after the others and never hold the
     last process: however many they are, the page of another domain does not wait for theirs.
     """
 
-    def __init__(self, workers: list[WorkerProcess], *, idle_s: float | None = None) -> None:
-        """`idle_s`: processes without a request for this long are ended."""
+    def __init__(
+        self, workers: list[WorkerProcess], *, start_after_s: float = 0.0, idle_s: float | None = None
+    ) -> None:
+        """`start_after_s`: when pages have waited for so long without a break, the next process is started. `idle_s`:
+        processes without a request for this long are ended.
+        """
         self._workers = workers
         self._free = workers[::-1]  # the one that was used last is at the end
+        self._start_after_s = start_after_s
+        self._start_timer: asyncio.TimerHandle | None = None
         self._idle_s = idle_s
         self._idle_timer: asyncio.TimerHandle | None = None
         self._slow_active = 0
@@ -157,16 +167,25 @@ class WorkerPool:
         self._slow_active -= is_slow
         self._free.append(worker)
         self._hand_out()
+        if self._start_timer is not None and not any(self._waiting.values()):
+            self._start_timer.cancel()
+            self._start_timer = None
         if self._idle_s is not None and len(self._free) == len(self._workers):
             if self._idle_timer is not None:
                 self._idle_timer.cancel()
             self._idle_timer = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, *, may_start: bool = False) -> None:
         while self._free:
             is_slow = not self._waiting[False]
             if is_slow and (not self._waiting[True] or self._slow_active >= self._slow_max):
                 return
+            is_start = not self._free[-1].is_running and len(self._free) < len(self._workers)
+            if is_start and self._start_after_s and not may_start:
+                if self._start_timer is None:
+                    self._start_timer = asyncio.get_running_loop().call_later(self._start_after_s, self._start)
+                return
+            may_start &= not is_start
             waiting = self._waiting[is_slow]
             domain = next(iter(waiting))
             turns = waiting.pop(domain)
@@ -177,6 +196,10 @@ class WorkerPool:
                 self._slow_active += is_slow
                 turn.set_result(self._free.pop())
 
+    def _start(self) -> None:
+        self._start_timer = None
+        self._hand_out(may_start=True)
+
     def _end_idle(self) -> None:
         """No page came for long."""
         if len(self._free) == len(self._workers):
@@ -185,8 +208,9 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End the processes."""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._start_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         for worker in self._workers:
             await worker.close()
 
@@ -218,6 +242,7 @@ HEAVY_MS = 1_000  # after such a page, a domain does not get the last process
 SITEMAP_INLINE_BYTES = 64 * 1024  # of one that is read in this process: some ten milliseconds
 GZIP = b"\x1f\x8b"
 PROCESSES = 2
+START_AFTER_S = 1.0  # the second one: its start takes as long as some pages, and 35 MiB
 PROCESS_IDLE_S = 60.0
 WORKER_TIMEOUT_S = 30.0  # wall clock; the kernel ends the worker after CPU_S, see parse_worker
 CPU_S = 5  # of one page in a process
@@ -322,7 +347,9 @@ class PageParser:
         self._joins = JoinCache()
         command = ("-P", "-m", "crawler.worker.parse_worker")
         self._pool = WorkerPool(
-            [WorkerProcess(*command, is_silent=True) for _ in range(PROCESSES)], idle_s=PROCESS_IDLE_S
+            [WorkerProcess(*command, is_silent=True) for _ in range(PROCESSES)],
+            start_after_s=START_AFTER_S,
+            idle_s=PROCESS_IDLE_S,
         )
         self._compute_limiter = ComputeLimiter()
         self._long = asyncio.Lock()  # one at a time: the loop keeps at least half of its core

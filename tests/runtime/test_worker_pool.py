@@ -16,10 +16,15 @@ class Worker(WorkerProcess):
     def __init__(self, lab: "Lab") -> None:
         super().__init__()
         self._lab = lab
+        self._is_running = False
         self.kills = 0
 
+    @property
+    def is_running(self) -> bool:
+        return self._is_running
+
     async def ask(self, request: Callable[[], bytes], timeout_s: float) -> bytes:
-        name = request().decode()
+        name, self._is_running = request().decode(), True
         done = self._lab.running[name] = asyncio.get_running_loop().create_future()
         try:
             await done
@@ -118,3 +123,21 @@ async def test_processes_without_pages_for_long_are_ended() -> None:
     assert [worker.kills for worker in lab.workers] == [0, 0], "one has a page"
     await lab.done()
     await until(lambda: [worker.kills for worker in lab.workers] == [1, 1])
+
+
+async def test_another_process_is_started_when_pages_have_waited_for_some_time() -> None:
+    lab = Lab(3, start_after_s=0.2)
+    await lab.ask("a/1", "b/1", "c/1")
+    assert list(lab.running) == ["a/1"]
+    await lab.done()
+    await lab.done()
+    assert list(lab.running) == ["c/1"]
+    await asyncio.sleep(0.3)
+    assert [worker.is_running for worker in lab.workers] == [True, False, False], "nobody waits any more"
+    await lab.ask("d/1", "e/1", "f/1")
+    await until(lambda: list(lab.running) == ["c/1", "d/1"])
+    await until(lambda: list(lab.running) == ["c/1", "d/1", "e/1"])
+    await lab.all_done()
+    await lab.ask("g/1", "h/1", "i/1")
+    assert list(lab.running) == ["g/1", "h/1", "i/1"], "those that run wait for nothing"
+    await lab.all_done()

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LINEAR_MAX = 30.0  # for ten times the input: 10 when linear, 100 when quadratic; a busy machine may double the former
-TRIES = 4
+LINEAR_MAX = 40.0  # for ten times the input: 10 when linear, 100 when quadratic; what leaves the caches takes 20
+TRIES = 12  # few are needed; a neighbour that takes all of the memory's bandwidth doubles them for a second
 SMALL_TRIES = 3  # of a small input, for each of a large one: what is too long there makes the growth look small
 
 
