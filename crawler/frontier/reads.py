@@ -409,10 +409,7 @@ class UrlLookup:
         if found is None:
             return await self._waiting(candidate, raw)
         key = partial(self._keys.of, c.partition)
-        claimed, orphaned, retried = await self._engine.commands(
-            [("ZSCORE", key(name), found.name) for name in ("x", "o", "r")]
-        )
-        deadline = claimed if claimed is not None else orphaned
+        deadline, retried = await self._engine.commands([("ZSCORE", key(name), found.name) for name in ("x", "r")])
         return _location(raw, found.url, deadline=deadline, retry_at=retried)
 
     async def _waiting(self, c: Candidate, raw: list[bytes]) -> UrlLocation:

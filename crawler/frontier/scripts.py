@@ -278,7 +278,7 @@ NAMES = (
 SHARED = (  # each uses only what is in those before it
     "_partition", "_pending_url", "_buckets", "_compact", "_counts", "_turns", "_queue", "_borrowed", "_block",
     "_losses", "_deferred", "_scheduled", "_aside", "_seen", "_admission", "_stats", "_names", "_add", "_restored",
-    "_claims",
+    "_claims", "_close",
 )  # fmt: skip
 
 _FOLDER = files("crawler.frontier") / "lua"

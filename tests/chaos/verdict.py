@@ -143,7 +143,7 @@ def left_in_engine(client: "redis.Redis[bytes]", crawl: str, partitions: int) ->
         prefix = f"{{{crawl}:{p}}}:"
         meta = {key.decode(): value.decode() for key, value in client.hgetall(f"{prefix}m").items()}
         sizes = {name: client.hlen(prefix + name) for name in ("u", "c", "l")}
-        sizes |= {name: client.zcard(prefix + name) for name in ("x", "o", "r", "ready")}
+        sizes |= {name: client.zcard(prefix + name) for name in ("x", "r", "ready")}
         sizes["pending"] = int(meta.get("added", 0)) - int(meta.get("done", 0))
         left += [f"partition {p}: {name} {size}" for name, size in sizes.items() if size]
     return left

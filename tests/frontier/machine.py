@@ -349,7 +349,7 @@ class FrontierSteps(RuleBasedStateMachine):
         return model, claim, fence, self._is_held(fence) and model.is_claimed(claim.fingerprint, claim.token)
 
     def _is_pending(self, d: Delivery) -> bool:
-        return self._models[d.claim.partition].urls[d.claim.fingerprint].state in (State.CLAIMED, State.ORPHANED)
+        return self._models[d.claim.partition].urls[d.claim.fingerprint].state is State.CLAIMED
 
     def _counts(self, d: Delivery) -> bool:
         model = self._models[d.claim.partition]

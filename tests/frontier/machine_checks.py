@@ -31,9 +31,8 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     assert set(raw.queued()) == model.in_state(State.QUEUED)
     check_aside(model, raw)
     assert set(raw.zset("x")) == tokens(model, State.CLAIMED)
-    assert set(raw.zset("o")) == tokens(model, State.ORPHANED)
     assert set(raw.zset("r")) == tokens(model, State.RETRYING)
-    delivered = model.in_state(State.CLAIMED, State.ORPHANED, State.RETRYING)
+    delivered = model.in_state(State.CLAIMED, State.RETRYING)
     urls = {f: model.urls[f] for f in delivered}
     assert raw.delivered() == {url.token: (f, url.score, url.user) for f, url in urls.items()}
     scheduled = model.in_state(State.SCHEDULED)

@@ -60,12 +60,12 @@ class PartitionModel(KeptUrls, AsideModel):
         """The new epoch, or None when the lease is not the one that was seen."""
         if seen != (self.session, self.epoch):
             return None
-        open_claims = [u for u in self.urls.values() if u.state in (State.CLAIMED, State.ORPHANED)]
+        open_claims = [u for u in self.urls.values() if u.state is State.CLAIMED]
         if self.session or open_claims:
             self.hold = self.clock
         self.session, self.epoch = session, max(self.epoch, floor) + 1
         for url in open_claims:
-            url.state = State.ORPHANED
+            url.until_ms = 0
         return self.epoch
 
     def release(self) -> None:
@@ -90,7 +90,7 @@ class PartitionModel(KeptUrls, AsideModel):
         return Counter(u.user for u in self.urls.values() if u.state is State.QUEUED and u.user)
 
     def out(self, name: str) -> int:
-        return len(self.of_queue(name, State.CLAIMED, State.ORPHANED))
+        return len(self.of_queue(name, State.CLAIMED))
 
     def due_ms(self, name: str) -> int:
         queue = self.queue(name)
@@ -194,8 +194,7 @@ class PartitionModel(KeptUrls, AsideModel):
         """What comes (back) to the queues before a claim hands out anything."""
         self.wall = wall_ms
         for url in self.urls.values():
-            gone = url.state is State.CLAIMED and url.until_ms <= self.clock
-            if gone or url.state is State.ORPHANED:
+            if url.state is State.CLAIMED and url.until_ms <= self.clock:
                 self._wait(url)
                 url.deliveries += f".{self.session}-" not in url.token
                 self.totals["expired"] += 1
@@ -274,7 +273,9 @@ class PartitionModel(KeptUrls, AsideModel):
 
     def is_claimed(self, fingerprint: str, token: str) -> bool:
         url = self.urls.get(fingerprint)
-        return url is not None and url.state is State.CLAIMED and url.token == token
+        if url is None or url.state is not State.CLAIMED:
+            return False
+        return url.token == token and token.startswith(f"{self.epoch}.")
 
     def commit(self, fingerprint: str, *, status: int, body_bytes: int, fetch_ms: int) -> int:
         url = self._count_page(fingerprint, status, body_bytes, fetch_ms)
@@ -361,7 +362,7 @@ class PartitionModel(KeptUrls, AsideModel):
 
     def queue_view(self, name: str) -> dict[str, int]:
         """What is counted of a queue, and how many URLs it has: n in blocks, out as claims, retrying, at a time."""
-        places = {State.QUEUED: "n", State.CLAIMED: "out", State.ORPHANED: "out", State.RETRYING: "retrying"}
+        places = {State.QUEUED: "n", State.CLAIMED: "out", State.RETRYING: "retrying"}
         places |= {State.SCHEDULED: "at", State.ASIDE: "aside"}
         counts = Counter(self.counts[name]) + self.aside_view(name)
         counts.update(self._of_runs(u for u in self.urls.values() if u.candidate.queue == name))

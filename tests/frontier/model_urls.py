@@ -33,7 +33,6 @@ USERS = ("ann", "bob@b.test")  # besides the crawl itself
 class State(StrEnum):
     QUEUED = "queued"
     CLAIMED = "claimed"
-    ORPHANED = "orphaned"  # claimed under an earlier lease: about to go back to its queue
     RETRYING = "retrying"
     SCHEDULED = "scheduled"
     COMMITTED = "committed"
@@ -43,7 +42,7 @@ class State(StrEnum):
     ASIDE = "aside"  # its origin does not answer
 
 
-PENDING = (State.QUEUED, State.CLAIMED, State.ORPHANED, State.RETRYING, State.SCHEDULED, State.ASIDE)
+PENDING = (State.QUEUED, State.CLAIMED, State.RETRYING, State.SCHEDULED, State.ASIDE)
 UNENDED = (*PENDING, State.DEFERRED)
 
 

@@ -29,7 +29,6 @@ UNPACKS = {
     ("_queue", "unpack(changed, i, math.min(i + AT_ONCE - 1, n))"): "AT_ONCE",
     ("ack", "unpack(tokens)"): "one for each commit of a call: Frontier sends at most ACK_MAX",
     ("drain_log", "unpack(sums)"): "the numbers of a slot",
-    ("claim", "unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))"): "READ_AT_ONCE",
     ("claim", "unpack(queues, i, math.min(i + at_once - 1, #queues))"): "READ_AT_ONCE",
 }
 

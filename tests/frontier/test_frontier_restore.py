@@ -42,7 +42,7 @@ async def restore(door: Door, *urls: DoneUrl) -> tuple[int, int]:
 def left_of(door: Door) -> set[str]:
     """The keys of pending URLs that the partition still has."""
     with contextlib.closing(door.node) as client:
-        return {name for name in ("u", "x", "o", "r", "ready") if client.exists(door.keys.of(0, name))}
+        return {name for name in ("u", "x", "r", "ready") if client.exists(door.keys.of(0, name))}
 
 
 async def tally(door: Door) -> Tally:

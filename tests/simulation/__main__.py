@@ -44,7 +44,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="run this one only and show the end of its trace")
     parser.add_argument("--verbose", action="store_true", help="with --seed: show the whole trace")
     parser.add_argument(
-        "--digest", action="store_true", help="print only a hash of all engine calls and requests, by seed"
+        "--digest",
+        action="store_true",
+        help="print only two hashes by seed: of all that happened, and of what others see of it",
     )
     parser.add_argument("--with-jobs", action="store_true", help="all of them with jobs")
     parser.add_argument("--mix", default="", choices=["", *MIXES], help="only faults of this kind")
@@ -68,9 +70,9 @@ def _one(seed: int, *, mix: str, with_jobs: bool, verbose: bool) -> int:
 
 
 def _digests(seeds: Sequence[int], options: argparse.Namespace) -> int:
-    """A change that moves code and changes nothing leaves these as they are."""
+    """A change that moves code leaves both as they are, a change of how the engine is asked leaves the second."""
     for outcome in sorted(_outcomes(seeds, options), key=lambda outcome: outcome.seed):
-        print(f"{outcome.seed:>4} {outcome.digest[:16]}")
+        print(f"{outcome.seed:>4} {outcome.digest[:16]} {outcome.outside[:16]}")
     return 0
 
 

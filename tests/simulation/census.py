@@ -133,9 +133,8 @@ class Census:
 
     def _faults_of(self, p: int) -> Iterable[str]:
         of, waiting, deferred, delivered = self._keys.of, self._waiting(p), self._deferred(p), self._delivered(p)
-        expiring, overtaken, retries, meta = self._wire.ask([
-            ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "o"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1),
-            ("HGETALL", of(p, "m")),
+        expiring, retries, meta = self._wire.ask([
+            ("ZRANGE", of(p, "x"), 0, -1), ("ZRANGE", of(p, "r"), 0, -1), ("HGETALL", of(p, "m")),
         ])  # fmt: skip
         counts = {name.decode(): value for name, value in pairs_of(meta)}
         runs = [name.removeprefix("seen") for name in counts if name.startswith("seen")]
@@ -146,7 +145,7 @@ class Census:
         pending = Counter([*waiting, *delivered.values()])
         if twice := [url for url, n in (pending + Counter(deferred)).items() if n > 1]:
             yield f"partition {p}: in two states at once: {twice}"
-        tokens = Counter(token.decode() for token in (*expiring, *overtaken, *retries))
+        tokens = Counter(token.decode() for token in (*expiring, *retries))
         if tokens != Counter(delivered.keys()):
             yield f"partition {p}: deliveries {delivered} but deadlines {tokens}"
         added, done = int(counts.get("added", 0)), int(counts.get("done", 0))

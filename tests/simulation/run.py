@@ -43,7 +43,9 @@ TMPFS = Path("/dev/shm")
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What one run came to. `digest` is that of the whole trace."""
+    """What one run came to. `digest` is that of the whole trace, `outside` of what others see: requests and commits
+    with their times, and how URLs ended.
+    """
 
     seed: int
     violations: list[str]
@@ -53,6 +55,7 @@ class Outcome:
     virtual_s: float
     steps: int
     digest: str
+    outside: str
     tail: list[str]
 
 
@@ -101,7 +104,7 @@ class Simulation:
         self._unbudgeted: set[Life] = set()
         self._unbudgeted_ns = 0  # when we heard of one of them last
         self._leaving: dict[Life, tuple[int, list[int]]] = {}
-        self._digest = hashlib.sha256()
+        self._digest, self._outside = hashlib.sha256(), hashlib.sha256()
         self.tail: deque[str] = deque(maxlen=TAIL)
 
     def _have_jobs(self, census: JobCensus) -> None:
@@ -118,6 +121,8 @@ class Simulation:
     def trace(self, line: str) -> None:
         text = f"{self.loop.now_ns / NS:10.4f} {line}"
         self._digest.update(text.encode())
+        if " GET " in line or line.startswith("  committed "):
+            self._outside.update(text.encode())
         self.tail.append(text)
         self._say(text)
 
@@ -335,6 +340,7 @@ class Simulation:
         return dead.silent_s + (web.delay_of(site) or 0) >= GIVE_UP_S - 1
 
     def _compare(self, what: str, found: dict[str, int], wanted: dict[str, int]) -> None:
+        self._outside.update(repr((what, sorted(found.items()))).encode())
         if lost := sorted(set(wanted) - set(found)):
             self.judge.blame("I3", f"not {what}: {lost[:5]} ({len(lost)})")
         if strange := sorted(set(found) - set(wanted)):
@@ -346,7 +352,8 @@ class Simulation:
         return Outcome(
             seed=self.plan.seed, violations=self.judge.violations, stats=self.judge.stats,
             faults=self.disturbances.counts, takeover_max_s=self.judge.takeover_max_s, virtual_s=self.loop.time(),
-            steps=self.loop.steps, digest=self._digest.hexdigest(), tail=list(self.tail),
+            steps=self.loop.steps, digest=self._digest.hexdigest(), outside=self._outside.hexdigest(),
+            tail=list(self.tail),
         )  # fmt: skip
 
 

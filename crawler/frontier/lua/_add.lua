@@ -176,9 +176,3 @@ local function enter_all(default_delay_ms, quota)
     if r.has_refused and r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
   end
 end
-
--- Write the totals, and grow the seen-set if needed. The last step of a script.
-local function write_added(run)
-  local seen = write_totals()['seen' .. run]
-  if seen then seen_grow(run, seen) end
-end

@@ -28,6 +28,7 @@ local function new_call(KEYS)
     user = '', -- whose URLs this call adds
     user_urls = {}, -- user -> by how many its URLs in queues change
     weights = {}, -- user -> weight; 1 for all others
+    top_min = nil, -- see _stats.lua, once it is read
   }
 end
 

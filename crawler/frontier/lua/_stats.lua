@@ -2,11 +2,16 @@
 -- when it is full, so that most commits need not read it.
 local TOP_MAX = 128
 
-local function rank_queues(top_min)
-  local least, better = tonumber(top_min or nil), {}
+local function top_min()
+  if not ctx.top_min then ctx.top_min = tonumber(call('HGET', ctx.meta_key, 'top_min') or nil) or -1 end
+  return ctx.top_min
+end
+
+local function rank_queues()
+  local better = {}
   for queue, r in pairs(ctx.records) do
     local pages = r.has_pages and r[S2]
-    if pages and (not least or pages > least) then better[#better + 1], better[#better + 2] = pages, queue end
+    if pages and pages > top_min() then better[#better + 1], better[#better + 2] = pages, queue end
   end
   if #better == 0 then return end
   run_many(better, 'ZADD', ctx.prefix .. 'top')

@@ -73,9 +73,7 @@ if #ended > 0 then
   count(ctx.total, 'done', #ended)
   count(ctx.total, 'sequence', #ended)
   enter_all(default_delay, quota)
-  rank_queues(known[2])
-  answers[2] = close_queues()
-  write_added(run)
-  write_seeds()
+  ctx.top_min = tonumber(known[2] or nil) or -1
+  answers[2] = close_call()
 end
 return answers

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- acquire: take the lease of a partition by compare-and-set on the lease that was read. The new epoch is above the stored one
--- and above any that this session tried. Claims of earlier epochs count as expired from now on.
+-- and above any that this session tried. Claims of earlier epochs have expired from now on: all deadlines are 0.
 -- KEYS  meta
 -- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id, the crawl's hash key
 -- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
@@ -12,9 +12,6 @@ call('HSET', ctx.meta_key, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 
 keep_hash_key(ARGV[7])
 local open = call('EXISTS', ctx.prefix .. 'x') == 1
 -- The last owner did not release it, or released it with claims open: when it last fetched something is unknown.
-if holder ~= '' or open or call('EXISTS', ctx.prefix .. 'o') == 1 then call('HSET', ctx.meta_key, 'hold', clock) end
-if open then
-  call('ZUNIONSTORE', ctx.prefix .. 'o', 2, ctx.prefix .. 'o', ctx.prefix .. 'x')
-  call('DEL', ctx.prefix .. 'x')
-end
+if holder ~= '' or open then call('HSET', ctx.meta_key, 'hold', clock) end
+if open then call('ZUNIONSTORE', ctx.prefix .. 'x', 1, ctx.prefix .. 'x', 'WEIGHTS', 0) end
 return {'ACQUIRED', epoch, clock, call('HLEN', ctx.prefix .. 'l'), (tonumber(m[5] or nil) or 0) - (tonumber(m[6] or nil) or 0)}

@@ -10,8 +10,4 @@ keep_hash_key(ARGV[AddArgs.hash_key])
 ctx.user = ARGV[AddArgs.user]
 local digits = add_items(list_of(ARGV[AddArgs.urls]), 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', quota)
 enter_all(default_delay, quota)
-local woken = close_queues()
-hint(woken, ARGV[AddArgs.hints], ARGV[AddArgs.session])
-write_added(run)
-write_seeds()
-return {digits, woken}
+return {digits, close_call(ARGV[AddArgs.hints], ARGV[AddArgs.session])}

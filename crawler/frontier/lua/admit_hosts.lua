@@ -28,7 +28,4 @@ if n == 0 then return {0, 0} end
 promote(row)
 note_released(queue, HOSTS, n)
 put_pending(record_of(queue), '', entries, tonumber(ARGV[1]))
-local woken = close_queues()
-write_totals()
-hint(woken, ARGV[2], ARGV[3])
-return {woken, n}
+return {close_call(ARGV[2], ARGV[3]), n}

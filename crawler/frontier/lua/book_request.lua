@@ -10,7 +10,7 @@ local function read_at(blob) return tonumber(string.match(blob, '^%d+')) or 0 en
 
 if not fence(ARGV) then return {'FENCED'} end
 settle(record_of(ARGV[BookArgs.queue]), 0, tonumber(ARGV[BookArgs.next_fetch_ms]), tonumber(ARGV[BookArgs.delay_ms]))
-close_queues()
+close_call()
 local origin, robots = ARGV[BookArgs.origin], ARGV[BookArgs.robots]
 if origin ~= '' then
   compact_put('y', origin, robots)

@@ -35,5 +35,5 @@ else
   set_more(r, 'waiter', GRANTED)
   set_more(r, 'borrower_seen', nil)
 end
-close_queues()
+close_call()
 return answer(wait, other)

@@ -70,9 +70,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes back to its store
   answers[i + 1] = n
 end
-answers[1] = close_queues()
-write_totals()
-write_seeds()
+answers[1] = close_call()
 if is_boosted then write_boosts() end
 hint(answers[1] + sooner, ARGV[2], ARGV[3])
 return answers

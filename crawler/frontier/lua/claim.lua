@@ -262,25 +262,9 @@ local function visit_shared(r, left, asleep, later)
   return some
 end
 
--- Take the best URLs of the due queues in one ready set. Returns how many more URLs and queues this call may take.
-local function take_due(ready, left, looks)
-  local later, asleep = {}, {}
-  local due = call('ZRANGEBYSCORE', ready, '-inf', now + lead, 'LIMIT', 0, looks)
-  for i, queue in ipairs(due) do
-    if left <= 0 or own_left <= 0 then break end
-    if i % READ_AT_ONCE == 1 then read_queues({unpack(due, i, math.min(i + READ_AT_ONCE - 1, #due))}) end
-    looks = looks - 1
-    local some, is_asleep, start = visit(record_of(queue), left)
-    left = left - some
-    if start then later[#later + 1], later[#later + 2] = start, queue elseif is_asleep then asleep[#asleep + 1] = queue end
-  end
-  run_many(asleep, 'ZREM', ready)
-  run_many(later, 'ZADD', ready)
-  return left, looks
-end
-
--- The same of one boost where users have URLs: from the queues of each when it is its turn.
-local function take_in_turns(boost, users, turns, left, looks)
+-- Take the best URLs of the due queues of one boost: from the queues of each user when it is its turn. Returns how many more
+-- URLs and queues this call may take.
+local function take_due(boost, users, turns, left, looks)
   local later, asleep, due, places, waiting = {}, {}, {}, {}, {}
   for _, user in ipairs(users) do
     due[user] = call('ZRANGEBYSCORE', ready_at(boost, user), '-inf', now + lead, 'LIMIT', 0, looks)
@@ -357,25 +341,16 @@ local function take_all(users, left)
   end
   for _, boost in ipairs(boosts()) do
     if left <= 0 or looks <= 0 then break end
-    if #users > 1 or users[1] ~= '' then
-      left, looks = take_in_turns(boost, users, turns, left, looks)
-    else
-      left, looks = take_due(ready_at(boost, ''), left, looks)
-    end
+    left, looks = take_due(boost, users, turns, left, looks)
   end
   if #taken == 0 then return end
   hand_out()
-  if next(turns) then call('HSET', ctx.meta_key, 'turns', cmsgpack.pack(turns)) end
+  if #users > 1 and next(turns) then call('HSET', ctx.meta_key, 'turns', cmsgpack.pack(turns)) end
 end
 
--- Put all that is due into its queue. Returns the number of orphans, when the next retry is due, when the next scheduled URL is
--- (wall time, ms), and the probes.
+-- Put all that is due into its queue. Returns when the next retry is due, when the next scheduled URL is (wall time, ms), and
+-- the probes.
 local function requeue_all(wall)
-  local orphans = call('ZRANGE', ctx.prefix .. 'o', 0, 63)
-  for _, token in ipairs(orphans) do
-    call('ZREM', ctx.prefix .. 'o', token)
-    requeue(token, true)
-  end
   requeue_due('x', true)
   local retry_due, visible = requeue_due('r', false), show_due(wall)
   local probes = Aside.put_all_due_back(default_delay, probe_ms)
@@ -383,7 +358,7 @@ local function requeue_all(wall)
     close_queues() -- so that these URLs can be claimed now
     write_totals()
   end
-  return #orphans, retry_due, visible, probes
+  return retry_due, visible, probes
 end
 
 -- Move records of idle queues to their stores. Returns since when the next one has been idle.
@@ -409,7 +384,7 @@ for i = 1, #a[ClaimArgs.weights], 2 do ctx.weights[a[ClaimArgs.weights][i]] = a[
 if not fence(ARGV) then return {'FENCED'} end
 if meta().engine ~= a[ClaimArgs.engine_run] then return {'RECOVER'} end
 now, hold, has_spilled, batch = meta().clock, meta().hold, meta().spilled > 0, {}
-local orphans, retry_due, visible, probes = requeue_all(a[ClaimArgs.at_ms])
+local retry_due, visible, probes = requeue_all(a[ClaimArgs.at_ms])
 local idle_since = compact_idle()
 local users = users_here()
 if meta().request == request then repeat_batch() else take_all(users, a[ClaimArgs.urls_max]) end
@@ -434,6 +409,5 @@ end
 local short = has_spilled and call('ZRANGE', ctx.prefix .. 'short', 0, 63) or {}
 if #short > 0 then fetch = math.min(fetch, now + SHORT_MS) end -- report them until they are back
 local soonest = math.min(fetch, first_of('x') or math.huge, idle_since and idle_since + IDLE_MS or math.huge)
-if orphans == 64 then soonest = 0 end
 local function time_of(at) return at == math.huge and '-1' or string.format('%d', at) end
 return {'OK', time_of(soonest), batch, call('HGETALL', ctx.prefix .. 'k'), short, waits, probes, time_of(fetch)}

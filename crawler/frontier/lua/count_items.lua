@@ -17,9 +17,7 @@ for _, one in ipairs(cmsgpack.unpack(ARGV[2])) do
   end
 end
 if new > 0 then
-  close_queues()
-  write_totals()
-  write_seeds()
+  close_call()
   call('HSET', ctx.meta_key, 'recounted', cmsgpack.pack({ARGV[3], last}))
 end
 return new

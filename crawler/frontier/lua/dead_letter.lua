@@ -16,9 +16,7 @@ local r = record_of(a[DeadLetterArgs.queue])
 for name, n in pairs({dead = 1, [kind] = 1}) do count_in(r, name, n) end
 if a[DeadLetterArgs.is_unanswered] == 1 then note_unanswered(r) else note_answered(r) end
 settle(r, 1, a[DeadLetterArgs.next_fetch_ms], a[DeadLetterArgs.delay_ms])
-close_queues()
 count_seed(a[DeadLetterArgs.seed], DEAD, 1)
-write_seeds()
 for _, name in ipairs({'done', 'dead', kind}) do count(ctx.total, name, 1) end
-write_totals()
+close_call()
 return {'COMMITTED'}

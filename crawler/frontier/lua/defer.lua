@@ -23,7 +23,5 @@ else
   defer(queue, reason, {score, member})
 end
 settle(r, 1, 0, -1)
-close_queues()
-write_totals()
-write_seeds()
+close_call()
 return {is_released and 'RELEASED' or 'COMMITTED'}

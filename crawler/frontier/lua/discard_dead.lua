@@ -21,9 +21,7 @@ for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
   end
 end
 if discarded == 0 then return 0 end
-close_queues()
-write_seeds()
 count(ctx.total, 'dead', -discarded)
 count(ctx.total, reason, discarded)
-write_totals()
+close_call()
 return discarded

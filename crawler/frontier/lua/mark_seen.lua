@@ -16,7 +16,5 @@ for _, item in ipairs(cmsgpack.unpack(ARGV[2])) do
 end
 if fresh == 0 then return 0 end
 for _, name in ipairs({'added', 'done', reason, 'seen' .. run}) do count(ctx.total, name, fresh) end
-close_queues()
-local counts = write_totals()
-seen_grow(run, counts['seen' .. run])
+close_call()
 return fresh

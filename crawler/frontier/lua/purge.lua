@@ -62,7 +62,5 @@ count(ctx.total, 'refused:' .. ARGV[2], n)
 count(ctx.total, 'done', n)
 for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
 if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
-close_queues()
-write_totals()
-write_seeds()
+close_call()
 return n

@@ -33,9 +33,7 @@ if #forgotten > 0 then
   count_done(forgotten, -1)
   count(ctx.total, 'added', -#forgotten)
   for of, n in pairs(gone) do count(ctx.total, 'seen' .. of, -n) end
-  close_queues()
-  write_totals()
-  write_seeds()
+  close_call()
   run_many(logged, 'HDEL', ctx.prefix .. 'l')
 end
 return #forgotten

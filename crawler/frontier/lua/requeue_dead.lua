@@ -35,8 +35,4 @@ end
 -- done only grows, so it stays; revived counts the URLs that were done once and are pending or done again.
 count(ctx.total, 'dead', -n)
 count(ctx.total, 'revived', n)
-local woken = close_queues()
-hint(woken, ARGV[AddArgs.hints], ARGV[AddArgs.session])
-write_added(run)
-write_seeds()
-return {n, woken}
+return {n, close_call(ARGV[AddArgs.hints], ARGV[AddArgs.session])}

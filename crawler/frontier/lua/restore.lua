@@ -29,11 +29,7 @@ if #known > 0 then
   count_done(known, 1)
   count(ctx.total, 'added', #known)
   for of, n in pairs(grown) do count(ctx.total, 'seen' .. of, n) end
-  rank_queues(call('HGET', ctx.meta_key, 'top_min'))
-  write_seeds()
-  close_queues()
-  local counts = write_totals()
-  for of in pairs(grown) do seen_grow(of, counts['seen' .. of]) end
+  close_call()
 end
 run_many(logged, 'HDEL', ctx.prefix .. 'l')
 return table.concat(outcome)

@@ -18,8 +18,8 @@ for name, n in pairs({retries = 1, [kind] = 1}) do count_in(r, name, n) end
 add_to(r, RETRYING, 1)
 if a[RetryArgs.is_unanswered] == 1 then note_unanswered(r) else note_answered(r) end
 settle(r, 1, a[RetryArgs.next_fetch_ms], a[RetryArgs.delay_ms])
-close_queues()
 count_run(a[RetryArgs.seed], RunCounts.retries, 1)
-write_seeds()
-bump(ctx.meta_key, {retries = 1, [kind] = 1})
+count(ctx.total, 'retries', 1)
+count(ctx.total, kind, 1)
+close_call()
 return {'COMMITTED'}

@@ -43,7 +43,5 @@ for _, of in pairs(aside) do
   Aside.put(r, of.origin, of, of.due, of.since)
   count(ctx.total, 'moves', 1)
 end
-close_queues()
-write_totals()
-write_seeds()
+close_call()
 return {'COMMITTED', given}

@@ -9,5 +9,5 @@ if not r[MORE].borrower or r[MORE].borrower == ARGV[2] then
   set_more(r, 'borrower', done_mark(ARGV[2]))
   set_more(r, 'borrower_seen', nil)
 end
-close_queues()
+close_call()
 return {'COMMITTED'}

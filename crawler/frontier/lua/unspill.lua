@@ -28,4 +28,4 @@ local file = string.match(stub, ' (%S+)')
 if call('HINCRBY', ctx.prefix .. 'files', file, -1) == 0 then call('HDEL', ctx.prefix .. 'files', file) end
 local is_short = look_ahead(queue, 0)
 if not is_row(queue) and not Aside.split(queue) then wake(r.parent or r, tonumber(ARGV[3])) end
-return {'COMMITTED', is_short and 1 or 0, close_queues()}
+return {'COMMITTED', is_short and 1 or 0, close_call()}

@@ -14,7 +14,6 @@ local function take_delivery(r, token)
     add_to(r, RETRYING, -1)
   else
     call('ZREM', ctx.prefix .. 'x', token)
-    call('ZREM', ctx.prefix .. 'o', token)
     settle(r, 1, 0, -1)
   end
   return true
@@ -57,10 +56,7 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[2])) do
 end
 if #done > 0 then
   count_done(done, 1)
-  rank_queues(call('HGET', ctx.meta_key, 'top_min'))
   for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
-  close_queues()
-  write_totals()
-  write_seeds()
+  close_call()
 end
 return #done
