@@ -41,6 +41,7 @@ class Hooks:
         self._threads = threads
         self._waiting: deque[tuple[Event, tuple[Any, ...]]] = deque(maxlen=WAITING_MAX)
         self._arrived = asyncio.Event()
+        self._calls: asyncio.Task[None] | None = None
         self.failures: Counter[tuple[Event, str]] = Counter()
         self.ended = EndedQueues()
 
@@ -97,7 +98,8 @@ class Hooks:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            await self._call_all()
+            self._calls = asyncio.create_task(self._call_all())
+            await asyncio.shield(self._calls)  # when the instance ends, `finish` waits for the call that is under way
 
     async def _call_all(self) -> None:
         while self._waiting:
@@ -108,6 +110,8 @@ class Hooks:
         """Deliver the events that still wait, then the end of this instance."""
         try:
             async with asyncio.timeout(LAST_S):
+                if self._calls is not None:
+                    await self._calls
                 await self._call_all()
         except TimeoutError:
             log.warning("hook.left_out", extra={"events": len(self._waiting)})

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,10 @@ class Lab:
     async def ended(self) -> None:
         async with asyncio.timeout(60):
             await asyncio.gather(*self.running)
-        found = [
+        found = Counter(
             entry.url for name in ("a", "b") if (self.home / name).exists() for entry in entries_of(self.home / name)
-        ]
-        assert sorted(found) == sorted(self.site.web.expected(self.site.web.seeds, "any").committed)
+        )
+        assert found == Counter(list(self.site.web.expected(self.site.web.seeds, "any").committed))
 
     @contextlib.asynccontextmanager
     async def pause(self, patience_s: float = 20.0) -> AsyncIterator[Pause]:
