@@ -16,6 +16,12 @@ def test_the_reference_page_is_up_to_date() -> None:
     assert reference.PAGE.read_text("utf-8") == reference.make(), "run scripts/make-reference"
 
 
+def test_the_picture_of_the_states_is_that_of_the_table() -> None:
+    page = reference.ARCHITECTURE.read_text("utf-8")
+    assert reference.picture() in page
+    assert page == reference.with_picture(page), "run scripts/make-reference"
+
+
 def test_each_documented_setting_exists() -> None:
     defaults = Settings()
     for section, keys in reference.DOCUMENTED.items():

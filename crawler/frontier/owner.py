@@ -327,7 +327,7 @@ class Frontier:
     ) -> Call:
         """For `end`: an attempt that failed at a wall time, due again at `due_ms` on the partition clock."""
         args = RetryArgs(
-            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
+            fingerprint=claim.fingerprint, token=claim.token, next_fetch_ms=s.next_fetch_ms,
             delay_ms=s.delay_ms, due_ms=due_ms, kind=kind, attempt=pack_failure(FailedAttempt(at_s, kind, detail)),
             seed=claim.run or claim.seed_number, is_unanswered=int(kind in UNANSWERED),
         )  # fmt: skip
@@ -339,7 +339,7 @@ class Frontier:
         """For `end`: give a URL up; the letter is kept, with all failed attempts. Was the last one just now?"""
         attempt = pack_failure(FailedAttempt(letter.failed_at, letter.reason, letter.detail)) if is_attempt else ""
         args = DeadLetterArgs(
-            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, next_fetch_ms=s.next_fetch_ms,
+            fingerprint=claim.fingerprint, token=claim.token, next_fetch_ms=s.next_fetch_ms,
             delay_ms=s.delay_ms, letter=pack_letter(letter), kind=letter.reason, run=claim.run or str(self.run),
             attempt=attempt, seed=claim.run or claim.seed_number, is_unanswered=int(letter.reason in UNANSWERED),
         )  # fmt: skip
@@ -348,7 +348,7 @@ class Frontier:
     def refuse(self, fence: Fence, claim: Claim, reason: str) -> Call:
         """For `end`: a claimed URL that must not be fetched; counted by reason."""
         args = RefuseArgs(
-            fingerprint=claim.fingerprint, token=claim.token, queue=claim.queue, reason=reason,
+            fingerprint=claim.fingerprint, token=claim.token, reason=reason,
             run=claim.run or str(self.run), seed=claim.run or claim.seed_number, url=claim.url,
         )  # fmt: skip
         return self._fenced("refuse", fence, pack(args))

@@ -15,12 +15,14 @@ from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import LOST
 from crawler.frontier.record import Keys
-from crawler.frontier.scripts import AddArgs
+from crawler.frontier.scripts import AddArgs, RestateItem
+from crawler.frontier.states import State
 from crawler.frontier.waiting import ID_LENGTH, BlockFiles, Found, NoFiles, PendingUrls, Spilling
 from crawler.model import CommitEntry
 from crawler.rules.urls import Fingerprints
 
 RESTORE_MAX = 256  # URLs per call: below a millisecond of the engine
+ROW_HEAD = "."  # see RestateItem.place
 
 
 class DoneUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,41 +68,31 @@ class Restoring:
 
     async def restore(self, urls: Iterable[DoneUrl]) -> int:
         """Mark URLs that the engine does not know as seen and done; how many. Raises EngineError."""
-        by_partition: dict[int, list[Any]] = {}
-        for u in urls:
-            item = (u.fingerprint, u.queue, u.domain, *_counted(u))
-            by_partition.setdefault(u.partition, []).append(item)
-        digits = await self._run_all("restore", by_partition, self._hash_key)
-        return sum(answer.count(b"1") for answer in digits)
+        return await self._restate((u.partition, _item(u, u.queue, State.COMMITTED)) for u in urls)
 
     async def mark_seen(self, urls: Iterable[SeenUrl], reason: str) -> int:
         """URLs that the engine does not know count as seen, and as refused for this reason; how many. Raises
         EngineError, EngineFull where there is no room.
         """
-        by_partition: dict[int, list[Any]] = {}
-        for u in urls:
-            by_partition.setdefault(u.partition, []).append((u.fingerprint, u.queue, u.domain))
-        return sum(map(int, await self._run_all("mark_seen", by_partition, reason, self._hash_key)))
+        refused = State.REFUSED.name
+        return await self._restate(
+            (u.partition, RestateItem(u.fingerprint, u.queue, u.domain, refused, reason=reason)) for u in urls
+        )
 
     async def reopen(self, urls: Iterable[DoneUrl]) -> int:
         """Forget done URLs, none of which may be pending, so that they can be added again; how many were known. Raises
         EngineError.
         """
-        by_partition: dict[int, list[Any]] = {}
-        for u in urls:
-            by_partition.setdefault(u.partition, []).append((u.fingerprint, u.queue, *_counted(u)))
-        return sum(await self._run_all("reopen", by_partition))
+        return await self._restate((u.partition, _item(u, u.queue, State.UNSEEN)) for u in urls)
 
     async def withdraw(self, found: Iterable[tuple[Found, DoneUrl]]) -> int:
         """Mark pending URLs as done, wherever they are; how many were still there. Raises EngineError."""
-        by_partition: dict[int, list[Any]] = {}
         asked = list(found)
         await self._bring_back({(u.partition, f.row, f.block) for f, u in asked})
-        for f, u in asked:
-            block = f.block[:ID_LENGTH]
-            item = (u.fingerprint, f.row, block, f.name, *_counted(u))
-            by_partition.setdefault(u.partition, []).append(item)
-        return sum(await self._run_all("withdraw", by_partition))
+        return await self._restate(
+            (u.partition, _item(u, f.row, State.COMMITTED, place=f.block[:ID_LENGTH] or ROW_HEAD, name=f.name))
+            for f, u in asked
+        )
 
     async def clear_log(self, by_partition: Mapping[int, Sequence[CommitEntry]]) -> None:
         """Take commits out of the engine's log that are in an index segment on disk. Raises EngineError."""
@@ -127,6 +119,13 @@ class Restoring:
         """Bring those (partition, queue, block) back to memory that are in files."""
         for p, queue, block in sorted(blocks):
             await self._spilling.bring_back(p, queue, block, self._files)
+
+    async def _restate(self, items: Iterable[tuple[int, RestateItem]]) -> int:
+        """How many URLs were moved."""
+        by_partition: dict[int, list[Any]] = {}
+        for partition, item in items:
+            by_partition.setdefault(partition, []).append(item)
+        return sum(digits.count(b"1") for digits in await self._run_all("restate", by_partition, self._hash_key))
 
     async def _run_all(self, name: str, by_partition: Mapping[int, Sequence[Any]], *more: str) -> list[Any]:
         calls = [
@@ -158,10 +157,12 @@ class Restoring:
         await self._engine.commands([("HSETNX", self._keys.meta(p), "hold", 0) for p in range(partitions)])
 
 
-def _counted(url: DoneUrl) -> tuple[int | str | dict[str, int], ...]:
-    """The values that the scripts count."""
-    lost, example = {f"{LOST}{reason}": n for reason, n in url.lost.items()}, url.url if url.lost else ""
-    return url.status // 100, url.body_bytes, url.fetch_ms, url.run or url.seed_number, url.items, lost, example
+def _item(url: DoneUrl, row: str, to: State, *, place: str = "", name: str = "") -> RestateItem:
+    return RestateItem(
+        url.fingerprint, row, url.domain, to.name, place, name, seed=url.run or url.seed_number,
+        status_class=url.status // 100, bytes=url.body_bytes, fetch_ms=url.fetch_ms, items=url.items,
+        lost={f"{LOST}{reason}": n for reason, n in url.lost.items()}, url=url.url if url.lost else "",
+    )  # fmt: skip
 
 
 # The seeds of a crawl by number, with counts of the URLs that descend from each.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.engine.client import Library
+from crawler.frontier import states
 from crawler.rules.jobs import RunCounts
 
 
@@ -144,7 +145,6 @@ class RetryArgs(NamedTuple):
 
     fingerprint: str
     token: str
-    queue: str
     next_fetch_ms: int
     delay_ms: int
     due_ms: int
@@ -159,7 +159,6 @@ class DeadLetterArgs(NamedTuple):
 
     fingerprint: str
     token: str
-    queue: str
     next_fetch_ms: int
     delay_ms: int
     letter: str
@@ -175,7 +174,6 @@ class RefuseArgs(NamedTuple):
 
     fingerprint: str
     token: str
-    queue: str
     reason: str
     run: str
     seed: int | str
@@ -198,6 +196,31 @@ class ReturnItem(NamedTuple):
     origin: str  # that does not answer: its URL is set aside; "": none
     due_ms: int
     since_ms: int
+
+
+class RestateArgs(NamedTuple):
+    run: int
+    urls: bytes  # packed list of RestateItem
+    hash_key: str
+
+
+class RestateItem(NamedTuple):
+    """A URL, and where it belongs; what a page counts is for COMMITTED and what leaves it."""
+
+    fingerprint: str
+    row: str  # its queue, or the row of a user or of an origin
+    domain: str
+    to: str  # name of a State
+    place: str = ""  # "": not pending; "*": claimed or retrying; "@": scheduled; ".": head of the row; a block
+    name: str = ""  # there: its token or member
+    reason: str = ""
+    seed: int | str = 0  # number of a seed, or id of a run
+    status_class: int = 0
+    bytes: int = 0
+    fetch_ms: int = 0
+    items: int = 0
+    lost: dict[str, int] = {}  # noqa: RUF012 - what is missing of the page, by total
+    url: str = ""  # needed then
 
 
 class BookArgs(NamedTuple):
@@ -236,7 +259,7 @@ SCHEMAS: dict[str, Any] = {
     for schema in (
         FenceArgs, DrainArgs, ActivityHead, ActivityItem,
         AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
-        DeferArgs, ReturnItem, BookArgs, JobChange, RunCounts,
+        DeferArgs, ReturnItem, RestateArgs, RestateItem, BookArgs, JobChange, RunCounts,
     )
 }  # fmt: skip
 _POSITIONS = {
@@ -270,14 +293,14 @@ def with_positions(source: str) -> str:
 NAMES = (
     "ack", "acquire", "add", "admit_hosts", "book_request", "borrow_slot", "change_job", "change_queues", "claim",
     "close_run", "count_items", "dead_letter", "defer", "depths", "discard_dead", "drain_log", "extend_claims",
-    "heartbeat", "join", "leave", "locate", "log_command", "mark_seen", "names_after", "note_sent", "purge",
-    "raise_sequence", "read_queues", "recall", "record_crash", "refuse", "release_lease", "reopen", "replace_record",
-    "requeue_dead", "restore", "retry", "return_claims", "return_slot", "spill", "store_jar", "touch_run", "unspill",
-    "url_states", "withdraw",
+    "heartbeat", "join", "leave", "locate", "log_command", "names_after", "note_sent", "purge",
+    "raise_sequence", "read_queues", "recall", "record_crash", "refuse", "release_lease", "replace_record",
+    "requeue_dead", "restate", "retry", "return_claims", "return_slot", "spill", "store_jar", "touch_run", "unspill",
+    "url_states",
 )  # fmt: skip
 SHARED = (  # each uses only what is in those before it
     "_partition", "_pending_url", "_buckets", "_compact", "_counts", "_turns", "_queue", "_borrowed", "_block",
-    "_losses", "_deferred", "_scheduled", "_aside", "_seen", "_admission", "_stats", "_names", "_add", "_restored",
+    "_losses", "_states", "_deferred", "_scheduled", "_aside", "_seen", "_admission", "_stats", "_names", "_add",
     "_claims", "_close",
 )  # fmt: skip
 
@@ -304,7 +327,7 @@ def _code_only(source: str) -> str:
 
 
 def _shared() -> str:
-    sources = [_read(name) for name in SHARED]
+    sources = [(with_positions(states.lua()) if name == "_states" else "") + _read(name) for name in SHARED]
     return "\n".join(map(_code_only, sources))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import crawler
 from crawler import testing
 from crawler.cli.main import EXIT_CODES, parser
+from crawler.frontier.states import BOOKS, MOVES, State
 from crawler.settings.load import sections
 from crawler.settings.removed import REMOVED
 
@@ -201,6 +202,28 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+# The picture of the states of a URL in the architecture page.
+
+ARCHITECTURE = ROOT / "docs" / "internals" / "architecture.md"
+_PICTURE = re.compile(r"(?<=<!-- from crawler/frontier/states.py -->\n).*?(?=<!-- end -->\n)", re.DOTALL)
+
+
+def picture() -> str:
+    """Each state with where its URLs are, and which script moves them where."""
+    lines = ["```text"]
+    for state in State:
+        place = BOOKS[state].place if state in BOOKS else "not in the seen-set"
+        lines.append(f"{state:<10} {place}")
+        moves = [(to, scripts) for (of, to), scripts in MOVES.items() if of is state]
+        lines += [f"    -> {to:<10} {', '.join(scripts)}" for to, scripts in moves]
+    return "\n".join([*lines, "```", ""])
+
+
+def with_picture(page: str) -> str:
+    return _PICTURE.sub(lambda _: picture(), page)
+
+
 if __name__ == "__main__":
     PAGE.write_text(make(), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)} is written")
+    ARCHITECTURE.write_text(with_picture(ARCHITECTURE.read_text("utf-8")), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)} and the states in {ARCHITECTURE.relative_to(ROOT)} are written")

@@ -22,6 +22,7 @@ from tests.frontier.door import HASH_KEY, fingerprint
 from tests.frontier.machine_checks import (
     check_counters,
     check_marks,
+    check_moves,
     check_names,
     check_queues,
     check_states,
@@ -162,6 +163,7 @@ class FrontierSteps(RuleBasedStateMachine):
         for run in RUNS:  # active, however soon a partition is closed
             self._do(self._engine.command("HSET", self._keys.of(runs.home(run), "runs"), run, "{}"))
             assert self._do(runs.touch(run, PARTITIONS))
+        self._states = dict[int, dict[str, State]]()
         self._before = self._dump()
         for partition, session in zip(PARTITIONS, SESSIONS, strict=False):
             self._acquire(partition, session, 0, stale=False)
@@ -374,6 +376,7 @@ class FrontierSteps(RuleBasedStateMachine):
         for partition, model in self._models.items():
             raw = self._raw_of(now, partition)
             self._check_states(model, raw)
+            self._states[partition] = check_moves(self._states.get(partition, {}), model)
             check_counters(model, raw)
             check_runs(model, raw, RUNS)
             check_names(model, raw)

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from crawler.frontier.reads import MOVING
+from crawler.frontier.states import MOVES, State
 from crawler.rules.urls import origin_of
 from tests.frontier.model import PartitionModel
 from tests.frontier.model_urls import (
@@ -14,7 +15,6 @@ from tests.frontier.model_urls import (
     TOP_MAX,
     UNENDED,
     USERS,
-    State,
     row_of,
     rows_of,
 )
@@ -49,6 +49,16 @@ def check_states(model: PartitionModel, raw: RawPartition) -> None:
     for f in model.in_state(State.RETRYING, State.CLAIMED):
         url = model.urls[f]
         assert raw.zset("r" if url.state is State.RETRYING else "x")[url.token] == url.until_ms
+
+
+def check_moves(before: dict[str, State], model: PartitionModel) -> dict[str, State]:
+    """Each URL is where it was, or moved as the table says; where all are now. A claim first puts back what is due."""
+    now = {f: url.state for f, url in model.urls.items()}
+    for f, state in now.items():
+        was = before.get(f, State.UNSEEN)
+        moves = {(was, state)}, {(was, State.QUEUED), (State.QUEUED, state)}
+        assert was is state or any(some <= MOVES.keys() for some in moves), f"{f}: {was} -> {state}"
+    return now
 
 
 def check_aside(model: PartitionModel, raw: RawPartition) -> None:

@@ -7,9 +7,9 @@ from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.codec import DeadLetter, unpack_letter
 from crawler.frontier.restore import DeadLetters, StoredLetter
+from crawler.frontier.states import State
 from tests.frontier.machine import FrontierSteps, sessions, some
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import State
 from tests.frontier.raw import RawPartition
 
 

@@ -7,6 +7,7 @@ from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.states import State
 from crawler.frontier.waiting import BLOCKED, CRAWL_URLS, DeferredUrls, is_row
 from crawler.frontier.waiting import HOSTS as HOSTS_REASON
 from crawler.model import AckOutcome
@@ -26,7 +27,7 @@ from tests.frontier.machine import (
 )
 from tests.frontier.machine_dead_letters import LetterSteps
 from tests.frontier.model import PartitionModel
-from tests.frontier.model_urls import HOSTS_MAX, State
+from tests.frontier.model_urls import HOSTS_MAX
 from tests.frontier.raw import RawPartition
 
 paths = st.integers(0, PATHS)

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.states import PENDING, State
 from crawler.frontier.waiting import ID_LENGTH, Found, Spilling, Stub
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY
 from tests.frontier.machine import Disk, FrontierSteps, candidates, partitions, some
-from tests.frontier.model_urls import DEFAULT_DELAY_MS, PENDING, State
+from tests.frontier.model_urls import DEFAULT_DELAY_MS
 
 statuses = st.sampled_from((200, 301))
 

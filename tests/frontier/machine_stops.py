@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from crawler.frontier.operator import Purge
+from crawler.frontier.states import State
 from crawler.frontier.waiting import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.machine import HOSTS, PATHS, Disk, partitions, sessions
 from tests.frontier.machine_dead_letters import LetterSteps
-from tests.frontier.model_urls import State
 
 reasons = st.sampled_from((PAUSED, BLOCKED, "pages"))
 hosts = st.integers(0, len(HOSTS) - 1)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from crawler.frontier.states import PENDING, State
 from crawler.frontier.waiting import CRAWL_URLS
 from crawler.model import Candidate
 from tests.frontier.model_aside import AsideModel, Silence
@@ -19,12 +20,10 @@ from tests.frontier.model_urls import (
     LEFT_MS,
     LOOK_MS,
     OUT_MAX,
-    PENDING,
     PER_QUEUE_MAX,
     UNENDED,
     VISIBILITY_MS,
     Queue,
-    State,
     Url,
 )
 

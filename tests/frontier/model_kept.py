@@ -61,6 +61,7 @@ class KeptUrls(StopsModel):
             return 0
         url.state, url.failures = State.REFUSED, []
         self._count(url, **{"dead": -1, f"refused:{reason}": 1})
+        self.totals.update(added=1, revived=1)
         return 1
 
     # Parked URLs

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from crawler.frontier.states import State
 from tests.frontier.model_aside import Silence
-from tests.frontier.model_urls import RECALLED, Queue, State, Url
+from tests.frontier.model_urls import RECALLED, Queue, Url
 
 
 class Parts(Protocol):

@@ -1,10 +1,10 @@
 """What the frontier's model is made of: URLs and queues with their states, and the figures that the tests use."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from msgspec.structs import replace
 
+from crawler.frontier.states import PENDING, State
 from crawler.model import Candidate, Request
 
 DEFAULT_DELAY_MS = 1000
@@ -30,19 +30,6 @@ GRANTED = "-"
 USERS = ("ann", "bob@b.test")  # besides the crawl itself
 
 
-class State(StrEnum):
-    QUEUED = "queued"
-    CLAIMED = "claimed"
-    RETRYING = "retrying"
-    SCHEDULED = "scheduled"
-    COMMITTED = "committed"
-    DEAD = "dead"
-    REFUSED = "refused"
-    DEFERRED = "parked"
-    ASIDE = "aside"  # its origin does not answer
-
-
-PENDING = (State.QUEUED, State.CLAIMED, State.RETRYING, State.SCHEDULED, State.ASIDE)
 UNENDED = (*PENDING, State.DEFERRED)
 
 

@@ -12,7 +12,7 @@ from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.restore import DeadLetters, Seeds
-from crawler.frontier.scripts import ReturnItem
+from crawler.frontier.scripts import RestateItem, ReturnItem
 from crawler.frontier.waiting import DeferredUrls
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found
@@ -195,7 +195,7 @@ async def test_no_call_fails_for_the_number_of_its_values(door: Door) -> None:
     returned = pack([ReturnItem(c.token, 0, "", 0, 0) for c in claims])
     assert await run("return_claims", key, *fence, returned) == [b"COMMITTED", len(claims)]
     assert await run("drain_log", key, *fence, b"", *(f"{url.fingerprint}:1" for url in urls)) == [b"COMMITTED", 0]
-    done = [(f"{n}", f"r{n}.test", f"r{n}.test", 2, 10, 1, 0, 0, {}, "") for n in range(MEMBERS)]
-    assert await run("restore", key, 0, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
+    done = [RestateItem(f"{n}", f"r{n}.test", f"r{n}.test", "COMMITTED", status_class=2) for n in range(MEMBERS)]
+    assert await run("restate", key, 0, pack(done), HASH_KEY.hex()) == b"1" * MEMBERS
     tally = await BulkLookup(door.engine, door.keys, 1).tally(0)
     assert (tally.pending, tally.added, tally.committed) == (MEMBERS, 2 * MEMBERS, MEMBERS)

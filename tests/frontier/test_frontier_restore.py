@@ -84,10 +84,14 @@ async def test_what_is_opened_again_is_new_and_counts_nothing_until_it_is_fetche
     """As after a rebuild that could not read its page any more, in an engine that knows it as done."""
     page, other = done(found("page"), items=2), done(found("other", host="b.test"), 301)
     await restore(door, other)
-    before = await Stats(door.engine, door.keys, 1).totals(), await tally(door)
+    totals, before = await Stats(door.engine, door.keys, 1).totals(), await tally(door)
     await restore(door, page)
     assert await restoring(door).reopen([page]) == 1
-    assert (await Stats(door.engine, door.keys, 1).totals(), await tally(door)) == before
+    after = await Stats(door.engine, door.keys, 1).totals()
+    assert replace(after, added=totals.added, done=totals.done) == totals
+    again = await tally(door)
+    assert (again.added, again.done, again.revived) == (before.added + 1, before.done + 1, 1), "these only grow"
+    assert replace(again, added=before.added, done=before.done, revived=0) == before
     assert await restoring(door).reopen([page]) == 0
     assert await door.add(found("page"), found("other", host="b.test")) == [1, 0]
     ((claim,),) = [await door.claim()]

@@ -25,7 +25,7 @@ do
     if boost and not r[MORE].boost then change_boost(r, tonumber(boost)) end
   end
 
-  -- Count n URLs of a queue that are new to the crawl.
+  -- Count n URLs of a queue that are new to the crawl; fewer than 0: they are forgotten.
   function meet(r, domain, n)
     if r[URLS] == 0 then
       count(ctx.total, 'queues', 1)
@@ -38,11 +38,12 @@ do
       count_in(r, 'run_urls', n)
       count(ctx.total, 'run_urls', n)
     end
+    if r[URLS] == 0 then count(ctx.total, 'queues', -1) end
     follow_boost(r, domain)
   end
 end
 
-local function enter(r, entries, default_delay_ms, quota)
+local function take_in(r, entries, default_delay_ms, quota)
   local n = #entries / 2
   local has_quota = quota[AddQuotaArgs.urls] > 0 and not ctx.has_runs -- those of a run have none
   local room = has_quota and math.max(0, urls_max_of(r, quota) - Users.own_urls(r)) or n
@@ -96,7 +97,7 @@ do
       reason = refusal_of(r, reason)
       if reason ~= '' then
         meet(r, domain, 1)
-        refuse_of_run(r, run, reason)
+        enter(State.REFUSED, r, {seed = run, reason = reason, example = queue})
         r.has_refused = true
         return false
       end
@@ -170,9 +171,9 @@ local function enter_all(default_delay_ms, quota)
   read_queues(ctx.arrivals)
   local is_counting = quota[AddQuotaArgs.urls_per_linking_domain] > 0
   if is_counting then write_links() end
-  for queue, entries in pairs(ctx.arrived) do enter(record_of(queue), entries, default_delay_ms, quota) end
+  for queue, entries in pairs(ctx.arrived) do take_in(record_of(queue), entries, default_delay_ms, quota) end
   if is_counting then follow_links(quota, default_delay_ms) end
   for _, r in pairs(ctx.records) do
-    if r.has_refused and r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
+    if r.has_refused then settle_idle(r) end
   end
 end

@@ -82,7 +82,7 @@ do
       local r = record_of(queue)
       local n = math.min(left, room_beside(r, 'urls', urls_max_of(r, quota)))
       if n > 0 then left = left - release_best(r, 'urls', n, default_delay_ms) end
-      if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes back to its store
+      settle_idle(r)
     end
   end
 end

@@ -31,10 +31,15 @@ function Aside.unstored(stored)
   return string.match(stored, '^\1(%S+) (.*)$')
 end
 
--- n URLs came into the rows of a queue; fewer than 0 left them.
-function Aside.count(r, n)
-  local left = (r[MORE].aside or 0) + n
-  set_more(r, 'aside', left ~= 0 and left or nil)
+-- n URLs came into the rows of a queue.
+function Aside.enter(r, n)
+  enter(State.ASIDE, r, nil, n)
+  r.may_be_idle = true
+end
+
+-- n URLs left them.
+function Aside.leave(r, n)
+  leave(State.ASIDE, r, nil, n)
   r.may_be_idle = true
 end
 
@@ -52,7 +57,7 @@ function Aside.put(r, origin, entries, due, since)
   local row = Aside.row_of(r.queue, origin)
   put(row, entries)
   if since >= 0 and not row[MORE].since then set_more(row, 'since', since) end
-  Aside.count(r, #entries / 2)
+  Aside.enter(r, #entries / 2)
   Aside.schedule(r.queue, origin, due)
 end
 
@@ -114,7 +119,7 @@ function Aside.put_back(r, row, n, default_delay)
     entries[#entries + 1], entries[#entries + 2], of_users[user] = taken[i + 1], member, entries
   end
   for user, entries in pairs(of_users) do put_back(r, user, entries, default_delay) end
-  Aside.count(r, -#taken / 2)
+  Aside.leave(r, #taken / 2)
   look_ahead(row.queue, meta().clock)
   return #taken / 2
 end

@@ -27,7 +27,19 @@ local function forget(run, fingerprints, is_limited)
   for _, fp in ipairs(fingerprints) do call('HDEL', depths_of(seen, fp), fp) end
 end
 
-local function end_claims(tokens)
-  run_many(tokens, 'HDEL', ctx.prefix .. 'u')
-  run_many(tokens, 'ZREM', ctx.prefix .. 'x')
+-- Take a claim out of its place: the record of its queue, then score, row, domain and member of its URL.
+local function take_claim(token)
+  local score, row, domain, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
+  local r = record_of((Users.split(row)))
+  call('HDEL', ctx.prefix .. 'u', token)
+  call('ZREM', ctx.prefix .. 'x', token)
+  leave(State.CLAIMED, r)
+  return r, score, row, domain, member
+end
+
+-- An attempt failed. kind: how; is_unanswered: 1 if there was no answer.
+local function count_failure(r, kind, is_unanswered)
+  count(ctx.total, 'e:' .. kind, 1)
+  count_in(r, 'e:' .. kind, 1)
+  if is_unanswered == 1 then note_unanswered(r) else note_answered(r) end
 end

@@ -5,7 +5,7 @@
 -- both. A queue that is stopped as 'paused' keeps its URLs pending. parks: hash 'QUEUE|reason' -> number of URLs.
 -- URLs that are too deep are in rows QUEUE|depth:N, one for each depth, in the order of fingerprints and with the member
 -- 'FINGERPRINT SCORE MEMBER': when a shorter path to one is found, only its fingerprint is known.
-local row_name, row_of, defer, defer_one, note_released, room_beside, take_deep, note_runs, refuse_of_run
+local row_name, row_of, defer, defer_one, note_released, room_beside, take_deep, note_runs
 local put_pending, put_back, release_best, stop_queue, start_queue
 do
   local PAUSED, BEYOND = 'paused', 'crawl:urls'
@@ -21,11 +21,8 @@ do
 
   -- Count deferred URLs; those of the crawl's own quota of URLs also separately.
   local function note_deferred(queue, reason, n)
-    count(ctx.total, 'done', n)
-    count(ctx.total, 'parked', n)
+    enter(State.DEFERRED, nil, {reason = Losses.deferred_for(reason), example = queue}, n)
     if reason == BEYOND then count(ctx.total, 'beyond', n) end
-    count(ctx.total, Losses.deferred_for(reason), n)
-    Losses.keep(Losses.deferred_for(reason), queue)
     call('HINCRBY', ctx.prefix .. 'parks', row_name(queue, reason), n)
   end
 
@@ -48,15 +45,10 @@ do
   end
 
   function note_released(queue, reason, n)
-    count(ctx.total, 'added', n)
-    count(ctx.total, 'released', n)
+    local name, none = row_name(queue, reason), call('HINCRBY', ctx.prefix .. 'parks', row_name(queue, reason), -n) == 0
+    if none then call('HDEL', ctx.prefix .. 'parks', name) end
+    leave(State.DEFERRED, nil, {reason = Losses.deferred_for(reason), example = none and queue or nil}, n)
     if reason == BEYOND then count(ctx.total, 'beyond', -n) end
-    local name = row_name(queue, reason)
-    count(ctx.total, Losses.deferred_for(reason), -n)
-    if call('HINCRBY', ctx.prefix .. 'parks', name, -n) == 0 then
-      call('HDEL', ctx.prefix .. 'parks', name)
-      Losses.drop(Losses.deferred_for(reason), queue)
-    end
   end
 
   -- How many of the URLs deferred for a reason may be released, so that at most taken_in_max URLs of the queue are admitted.
@@ -117,16 +109,6 @@ do
     local key = runs_key(r.queue)
     local runs = call('HGETALL', key)
     for i = 1, #runs, 2 do count_run(runs[i], RunCounts.deferred, sign * tonumber(runs[i + 1])) end
-  end
-
-  -- End a URL of a run, for a reason for which others are deferred.
-  function refuse_of_run(r, run, reason)
-    count(ctx.total, 'done', 1)
-    count(ctx.total, 'refused:' .. reason, 1)
-    count_in(r, 'refused:' .. reason, 1)
-    Losses.keep('refused:' .. reason, r.queue)
-    count_seed(run, DONE, 1)
-    count_run(run, RunCounts.refused, 1)
   end
 
   -- Count n URLs of a user that came (back) into their queue, and wake it.

@@ -18,21 +18,19 @@ function Losses.of_page(total, entry)
   if Losses.OF_PAGES[total] or string.sub(total, 1, 5) == 'lost:' then Losses.keep(total, cjson.decode(entry).url) end
 end
 
-function Losses.count_dead(letter)
+-- What a dead letter says of a URL that descends from this seed or run.
+function Losses.of_letter(letter, seed)
   local known = cjson.decode(letter)
-  local total = 'dead:' .. known[Losses.LETTER_REASON]
-  count(ctx.total, total, 1)
-  Losses.keep(total, known[Losses.LETTER_URL])
+  return {seed = seed, reason = known[Losses.LETTER_REASON], example = known[Losses.LETTER_URL]}
 end
 
--- A dead letter, as it was stored, is deleted. Letters of earlier releases were not counted by reason.
-function Losses.uncount_dead(stored)
-  local known = cjson.decode(string.sub(stored, 1, string.find(stored, '\n', 1, true) - 1))
-  local total = 'dead:' .. known[Losses.LETTER_REASON]
-  local counted = tonumber(call('HGET', ctx.meta_key, total) or nil) or 0
-  if counted + (ctx.total[total] or 0) > 0 then count(ctx.total, total, -1) end
-  Losses.drop(total, known[Losses.LETTER_URL])
+-- Delete a dead letter; what it says of its URL, nil when there is none.
+function Losses.take_letter(fingerprint, seed)
+  local stored = call('HGET', ctx.prefix .. 'dead', fingerprint)
+  if not stored then return nil end
+  call('HDEL', ctx.prefix .. 'dead', fingerprint)
+  return Losses.of_letter(string.sub(stored, 1, string.find(stored, '\n', 1, true) - 1), seed)
 end
 
--- The total of URLs that are deferred for a reason now.
-function Losses.deferred_for(reason) return 'deferred:' .. (is_deep(reason) and DEPTH or reason) end
+-- The reason by which deferred URLs are counted.
+function Losses.deferred_for(reason) return is_deep(reason) and DEPTH or reason end

@@ -233,12 +233,14 @@ end
 
 local count_in
 do
-  local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS}
+  local WORD_OF = {s2 = S2, bytes = BYTES, fetch_ms = FETCH_MS, out = OUT, retrying = RETRYING}
 
   -- Add n to a counter by name.
   function count_in(r, name, n)
     local word = WORD_OF[name]
-    if word then add_to(r, word, n) else set_more(r, name, (r[MORE][name] or 0) + n) end
+    if word then return add_to(r, word, n) end
+    local value = (r[MORE][name] or 0) + n
+    set_more(r, name, value ~= 0 and value or nil)
   end
 end
 
@@ -268,14 +270,18 @@ end
 -- Make a sleeping queue that has URLs claimable. One with claims out stays asleep unless it has no delay.
 local function wake(r, default_delay_ms) r.wakes = default_delay_ms end
 
--- n claims of a queue have ended (0: a request without a claim): move its clock, and make it claimable when no claim is out
--- or it has no delay. While its delay is unknown its due time here is a lower bound; claim checks again.
-local function settle(r, n, next_ms, delay_ms)
+-- A claim of a queue, or a request without one, has ended: move its clock, and make it claimable when no claim is out or it
+-- has no delay. While its delay is unknown its due time here is a lower bound; claim checks again.
+local function settle(r, next_ms, delay_ms)
   if not r.settled_from then r.settled_from = r[DELAY] end
-  r[OUT] = r[OUT] - n
   if next_ms > r[NEXT] then r[NEXT] = next_ms end
   if delay_ms >= 0 then r[DELAY] = delay_ms end
   r.is_changed = true
+end
+
+-- The record of a queue that may be idle now goes (back) to a store.
+local function settle_idle(r)
+  if r[N] == 0 then settle(r, 0, -1) end
 end
 
 local note_unanswered, note_answered

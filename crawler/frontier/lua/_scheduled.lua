@@ -3,8 +3,7 @@
 -- scheduled, count them. `claim` moves those that are due into their queues.
 local function schedule(r, score, member, at_ms)
   call('ZADD', ctx.prefix .. 'at', at_ms, score .. ' ' .. r.queue .. ' ' .. member)
-  set_more(r, 'at', (r[MORE].at or 0) + 1)
-  count(ctx.total, 'scheduled', 1)
+  enter(State.SCHEDULED, r)
   r.may_be_idle = true
 end
 
@@ -14,8 +13,6 @@ local function unpack_scheduled(stored) return string.match(stored, '^(%S+) (%S+
 -- Take a URL out of the zset; false when it is not there.
 local function unschedule(r, stored)
   if call('ZREM', ctx.prefix .. 'at', stored) == 0 then return false end
-  local n = r[MORE].at - 1
-  set_more(r, 'at', n > 0 and n or nil)
-  count(ctx.total, 'scheduled', -1)
+  leave(State.SCHEDULED, r)
   return true
 end

@@ -28,10 +28,11 @@ local function book(one, quota)
     if string.sub(reason, 1, 8) ~= 'handled:' then more[reason] = (more[reason] or 0) + n end
     Losses.of_page(reason, one[AckItem.entry])
   end
-  count_seed(one[AckItem.seed], DONE, 1)
+  leave(State.CLAIMED, r)
+  enter(State.COMMITTED, r, {seed = one[AckItem.seed]})
   if type(one[AckItem.seed]) == 'string' then book_run(one) end
   note_answered(r)
-  settle(r, 1, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
+  settle(r, one[AckItem.next_fetch_ms], one[AckItem.delay_ms])
   if quota[AddQuotaArgs.urls_per_linking_domain] > 0 then look_again(one[AckItem.queue]) end
 end
 
@@ -68,9 +69,9 @@ for i = 1, n do
 end
 if #ended > 0 then
   run_many(log, 'HSET', ctx.prefix .. 'l')
-  end_claims(ended)
+  run_many(ended, 'HDEL', ctx.prefix .. 'u')
+  run_many(ended, 'ZREM', ctx.prefix .. 'x')
   forget(run, fingerprints, is_limited)
-  count(ctx.total, 'done', #ended)
   count(ctx.total, 'sequence', #ended)
   enter_all(default_delay, quota)
   ctx.top_min = tonumber(known[2] or nil) or -1

@@ -9,7 +9,7 @@ local ROBOTS_S = 86400 -- how long a robots.txt may be used (RFC 9309 2.4)
 local function read_at(blob) return tonumber(string.match(blob, '^%d+')) or 0 end
 
 if not fence(ARGV) then return {'FENCED'} end
-settle(record_of(ARGV[BookArgs.queue]), 0, tonumber(ARGV[BookArgs.next_fetch_ms]), tonumber(ARGV[BookArgs.delay_ms]))
+settle(record_of(ARGV[BookArgs.queue]), tonumber(ARGV[BookArgs.next_fetch_ms]), tonumber(ARGV[BookArgs.delay_ms]))
 close_call()
 local origin, robots = ARGV[BookArgs.origin], ARGV[BookArgs.robots]
 if origin ~= '' then

@@ -30,7 +30,7 @@ end
 local function set_delay(r, delay, due)
   local before, after = delay_of(r) or default_delay, delay >= 0 and delay or default_delay
   if due < 0 then due = math.max(0, r[NEXT] - math.max(0, before - after)) end
-  settle(r, 0, 0, -1)
+  settle(r, 0, -1)
   if due < r[NEXT] then
     set(r, NEXT, due)
     sooner = sooner + 1
@@ -67,7 +67,7 @@ for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
   else
     n = release(r, reason, order[4], order[5])
   end
-  if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes back to its store
+  settle_idle(r)
   answers[i + 1] = n
 end
 answers[1] = close_call()

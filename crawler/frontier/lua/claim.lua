@@ -31,12 +31,10 @@ local function requeue(token, is_expired)
   local queue, user = Users.split(row)
   local r = record_of(queue)
   call('HDEL', ctx.prefix .. 'u', token)
+  leave(is_expired and State.CLAIMED or State.RETRYING, r)
   if is_expired then
     if string.match(token, '^%d+%.(.*)%-%d+%.%d+$') ~= session then score = text_of(with_delivery(tonumber(score))) end
     count(ctx.total, 'expired', 1)
-    add_to(r, OUT, -1)
-  else
-    add_to(r, RETRYING, -1)
   end
   put_back(r, user, {score, member}, default_delay)
 end
@@ -225,7 +223,7 @@ local function visit(r, left, users)
     look_ahead(r.queue, now)
   end
   if some > 0 then
-    add_to(r, OUT, some)
+    enter(State.CLAIMED, r, nil, some)
     if r[MORE].waiter then
       set_more(r, 'waiter', nil)
       set_more(r, 'borrower_seen', nil)

@@ -9,19 +9,17 @@ if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
 local token, reason = a[DeferArgs.token], a[DeferArgs.reason]
 if not is_claimed(token, ARGV[FenceArgs.epoch]) then return {'GONE'} end
-local score, name, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
-end_claims({token})
-local queue, user = Users.split(name)
-local r = record_of(queue)
+local r, score, row, _, member = take_claim(token)
+local queue, user = Users.split(row)
 local is_released, run = r[MORE]['free:' .. reason], run_of(member)
 if is_released then
   put_back(r, user, {score, member})
 elseif run then
-  refuse_of_run(r, run, reason)
+  enter(State.REFUSED, r, {seed = run, reason = reason, example = queue})
   forget(run, {a[DeferArgs.fingerprint]}, true)
 else
   defer(queue, reason, {score, member})
 end
-settle(r, 1, 0, -1)
+settle(r, 0, -1)
 close_call()
 return {is_released and 'RELEASED' or 'COMMITTED'}

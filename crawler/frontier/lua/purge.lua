@@ -23,7 +23,7 @@ local function take_out(name, block)
   if row_reason == '*' then
     if call('ZREM', ctx.prefix .. 'r', name) == 0 then return false end
     call('HDEL', ctx.prefix .. 'u', name)
-    add_to(r, RETRYING, -1)
+    leave(State.RETRYING, r)
     return true
   end
   if row_reason == '@' then return unschedule(r, name) end
@@ -39,13 +39,12 @@ for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
     local run = run_named(a[3], ARGV[1])
     ended[run], n = ended[run] or {}, n + 1
     table.insert(ended[run], a[1])
-    count_seed(a[3], DONE, 1)
-    count_run(a[3], RunCounts.refused, 1)
+    enter(State.REFUSED, r, {seed = a[3], reason = ARGV[2]})
   end
 end
 if n == 0 then return 0 end
 if origin then
-  Aside.count(r, -n)
+  Aside.leave(r, n)
   promote(from)
   if from[N] == 0 then Aside.schedule(r.queue, origin, nil) end
 elseif not is_pending then
@@ -57,10 +56,7 @@ if in_blocks and not origin and not promote(from) then
   leave_ready(from)
   look_ahead(from.queue, 0)
 end
-count_in(r, 'refused:' .. ARGV[2], n)
-count(ctx.total, 'refused:' .. ARGV[2], n)
-count(ctx.total, 'done', n)
 for run, fingerprints in pairs(ended) do forget(run, fingerprints, true) end
-if r[N] == 0 then settle(r, 0, 0, -1) end -- an idle queue's record goes to a store
+settle_idle(r)
 close_call()
 return n

@@ -11,10 +11,9 @@ ctx.user = ARGV[AddArgs.user]
 local seen, given, n = seen_set(run), list_of(ARGV[AddArgs.urls]), 0
 for at = 0, #given - 1, UrlItem.size do
   local fp = given[at + UrlItem.fingerprint]
-  local letter = call('HGET', ctx.prefix .. 'dead', fp)
-  if letter then
-    Losses.uncount_dead(letter)
-    call('HDEL', ctx.prefix .. 'dead', fp)
+  local dead = Losses.take_letter(fp, given[at + UrlItem.seed])
+  if dead then
+    leave(State.DEAD, record_of(given[at + UrlItem.queue]), dead)
     unsee(seen, fp)
     for j = at + 1, at + UrlItem.size do items[#items + 1] = given[j] end
     n = n + 1
@@ -22,17 +21,13 @@ for at = 0, #given - 1, UrlItem.size do
 end
 if n == 0 then return {0, 0} end
 count(ctx.total, 'seen' .. run, -n)
+count(ctx.total, 'added', -n) -- they are added again below
 local default_delay, no_quota = tonumber(ARGV[AddArgs.default_delay_ms]), {0, 0, 0}
 add_items(items, 1, run, default_delay, ARGV[AddArgs.is_limited] == '1', no_quota)
 enter_all(default_delay, no_quota) -- the operator's command overrides quotas
 for at = 0, #items - 1, UrlItem.size do
   local r, seed = record_of(items[at + UrlItem.queue]), items[at + UrlItem.seed]
-  count_in(r, 'dead', -1)
   add_to(r, URLS, -1) -- it was counted when it was first added
   count_seed(seed, ADDED, -1)
-  count_seed(seed, DEAD, -1)
 end
--- done only grows, so it stays; revived counts the URLs that were done once and are pending or done again.
-count(ctx.total, 'dead', -n)
-count(ctx.total, 'revived', n)
 return {n, close_call(ARGV[AddArgs.hints], ARGV[AddArgs.session])}

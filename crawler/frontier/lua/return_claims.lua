@@ -21,17 +21,15 @@ end
 for _, one in ipairs(cmsgpack.unpack(ARGV[FenceArgs.size + 1])) do
   local token = one[ReturnItem.token]
   if is_claimed(token, ARGV[FenceArgs.epoch]) then
-    local score, row, _, member = unpack_record(call('HGET', ctx.prefix .. 'u', token))
-    end_claims({token})
+    local r, score, row, _, member = take_claim(token)
     local queue, user = Users.split(row)
-    local r = record_of(queue)
     if one[ReturnItem.origin] == '' or (Stops.BUDGETS[r[MORE].stop] and Stops.hold(r, user)) then
       put_back(r, user, {score, member})
     else
       set_aside(queue, user, score, member, one)
       note_unanswered(r)
     end
-    settle(r, 1, one[ReturnItem.next_fetch_ms], -1)
+    settle(r, one[ReturnItem.next_fetch_ms], -1)
     given = given + 1
   end
 end
