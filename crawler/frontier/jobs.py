@@ -14,10 +14,10 @@ import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import ConflictError, EngineError, NotMetError
+from crawler.frontier.arguments import FenceArgs, JobChange
 from crawler.frontier.codec import pack, pairs_of
 from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
-from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import (
     FAILED_MAX,

@@ -13,6 +13,20 @@ import msgspec
 
 from crawler.engine.client import Call, Engine, Gathering
 from crawler.errors import EngineDown, EngineError
+from crawler.frontier.arguments import (
+    AckArgs,
+    AckItem,
+    AddArgs,
+    AddQuotaArgs,
+    BookArgs,
+    ClaimArgs,
+    DeadLetterArgs,
+    DeferArgs,
+    FenceArgs,
+    RefuseArgs,
+    RetryArgs,
+    ReturnItem,
+)
 from crawler.frontier.codec import (
     DeadLetter,
     FailedAttempt,
@@ -37,20 +51,6 @@ from crawler.frontier.messages import (
     with_depths,
 )
 from crawler.frontier.record import MARK, Keys, check_marks
-from crawler.frontier.scripts import (
-    AckArgs,
-    AckItem,
-    AddArgs,
-    AddQuotaArgs,
-    BookArgs,
-    ClaimArgs,
-    DeadLetterArgs,
-    DeferArgs,
-    FenceArgs,
-    RefuseArgs,
-    RetryArgs,
-    ReturnItem,
-)
 from crawler.model import (
     UNANSWERED,
     AckOutcome,

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.engine.client import Call, Engine
+from crawler.frontier.arguments import AddArgs, RestateItem
 from crawler.frontier.codec import DeadLetter, PendingUrl, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
 from crawler.frontier.reads import LOST
 from crawler.frontier.record import Keys
-from crawler.frontier.scripts import AddArgs, RestateItem
 from crawler.frontier.states import State
 from crawler.frontier.waiting import ID_LENGTH, BlockFiles, Found, NoFiles, PendingUrls, Spilling
 from crawler.model import CommitEntry

@@ -2,11 +2,11 @@
 
 import pytest
 
+from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.frontier.codec import pack
 from crawler.frontier.lists import SORTS, DomainLists, DomainRow, Rates, Slot
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import Stats
-from crawler.frontier.scripts import ActivityHead, ActivityItem
 from crawler.frontier.waiting import ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.door import Door, found
 

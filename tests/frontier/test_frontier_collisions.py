@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from crawler.frontier.arguments import RestateItem, ReturnItem
 from crawler.frontier.codec import DeadLetter, item_of, pack
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.restore import DeadLetters, Seeds
-from crawler.frontier.scripts import RestateItem, ReturnItem
 from crawler.frontier.waiting import DeferredUrls
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found

@@ -2,8 +2,8 @@
 
 import pytest
 
+from crawler.frontier.arguments import AckItem, UrlItem, with_positions
 from crawler.frontier.codec import item_of
-from crawler.frontier.scripts import AckItem, UrlItem, with_positions
 from tests.frontier.door import found
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from crawler.engine.client import Call
+from crawler.frontier.arguments import FenceArgs, JobChange
 from crawler.frontier.record import Keys
-from crawler.frontier.scripts import FenceArgs, JobChange
 from crawler.rules.jobs import OPEN, Job, Outcome, Revision, Row, RunRecord, State
 from crawler.worker.runs import OFFSET_MAX_S
 from tests.simulation.clocks import EPOCH_NS

@@ -11,8 +11,9 @@ import hiredis
 import msgspec
 
 from crawler.engine.client import Call
+from crawler.frontier.arguments import AckArgs
 from crawler.frontier.record import Keys
-from crawler.frontier.scripts import NAMES, AckArgs, script
+from crawler.frontier.scripts import NAMES, script
 from crawler.rules.urls import partition_of
 from tests.simulation.browsing import Request
 from tests.simulation.clocks import EPOCH_NS

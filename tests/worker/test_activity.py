@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.frontier.scripts import ActivityHead, ActivityItem
+from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.model import Claim
 from crawler.worker import watch as module
 from crawler.worker.watch import SEND_EVERY_MS, Activity

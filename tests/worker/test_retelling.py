@@ -15,9 +15,9 @@ from crawler.archive.folder import open_or_create
 from crawler.archive.told_log import Told, ToldLog, told_in
 from crawler.engine.server import Change, everything
 from crawler.errors import EngineDown, EngineError, NoRoomError
+from crawler.frontier.arguments import AddArgs
 from crawler.frontier.members import UNDER_WAY, engine_digest
 from crawler.frontier.messages import AddReply
-from crawler.frontier.scripts import AddArgs
 from crawler.model import AddOutcome
 from crawler.worker import retelling as module
 from crawler.worker.retelling import Retelling

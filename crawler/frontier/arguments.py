@@ -1,0 +1,275 @@
+"""What the scripts are called with: the fields of their arguments and of packed lists, by name, in their order.
+
+A script names a value as `ARGV[AckArgs.run]` or `one[AckItem.token]`. When the library is built, `AckItem.token`
+becomes the position of the field, from 1, and `AckItem.size` the number of fields: names cost nothing at run time.
+Times in ms; the scripts' heads tell what the values mean.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+from crawler.rules.jobs import RunCounts
+
+
+class FenceArgs(NamedTuple):
+    """The first arguments of every script that only the owner of a partition may call."""
+
+    session: str
+    epoch: int
+    now_ms: int
+
+
+class DrainArgs(NamedTuple):
+    """Then the keys of commit entries."""
+
+    session: str
+    epoch: int
+    now_ms: int
+    activity: bytes  # packed list of ActivityHead and ActivityItem, one after another; empty for none
+
+
+class ActivityHead(NamedTuple):
+    most: int  # queues whose activity is kept
+    seconds: float  # that the counts are of
+    slot_s: int
+
+
+class ActivityItem(NamedTuple):
+    """What happened in a queue in one slot."""
+
+    slot: int
+    queue: str
+    pages: int
+    bytes: int
+    client_errors: int
+    server_errors: int
+    failures: int
+    in_flight: int = 0  # requests that are open when it is sent
+    error: str = ""  # the reason of the last failure
+
+
+class AddQuotaArgs(NamedTuple):
+    """How much may be added; 0: no limit."""
+
+    urls: int
+    hosts: int
+    urls_per_linking_domain: int
+
+
+class AddArgs(NamedTuple):
+    run: int | str
+    default_delay_ms: int
+    urls: bytes  # packed list of UrlItem, one after another
+    hints: str
+    session: str
+    is_limited: int
+    quota: bytes  # packed AddQuotaArgs
+    hash_key: str
+    user: str = ""
+
+
+class UrlItem(NamedTuple):
+    """A URL among others in one flat list; `frontier/codec.item_of` makes it."""
+
+    fingerprint: str
+    queue: str
+    domain: str
+    score: str
+    member: str
+    origin: str
+    depth: int
+    reason: str  # why it is deferred; "at:MS": it is scheduled for that wall time
+    seed: int | str  # number of a seed, or id of a run
+    # where linking domains are counted, the place of one more: the domain that links to it
+
+
+class ClaimArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    request_id: str
+    engine_run: str
+    urls_max: int
+    per_queue_max: int
+    ahead_ms: int
+    visibility_ms: int
+    default_delay_ms: int
+    out_max: int
+    pages_max: int
+    bytes_max: int
+    lead_ms: int
+    at_ms: int  # wall time
+    weights: list[str | float]  # flat: user, weight
+    probe_ms: int
+    own_max: int
+
+
+class AckArgs(NamedTuple):
+    """Then an AckItem for each URL."""
+
+    session: str
+    epoch: int
+    now_ms: int
+    run: int | str
+    default_delay_ms: int
+    is_limited: int
+    quota: bytes  # packed AddQuotaArgs
+    user: str = ""  # of the out-links
+
+
+class AckItem(NamedTuple):
+    """One commit, packed; behind its fields `counts_size` values of counters, then a UrlItem for each out-link."""
+
+    fingerprint: str
+    token: str
+    log_key: str
+    queue: str
+    next_fetch_ms: int
+    delay_ms: int
+    status_class: str
+    bytes: int
+    fetch_ms: int
+    entry: str
+    seed: int | str
+    counts_size: int
+
+
+class RetryArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    next_fetch_ms: int
+    delay_ms: int
+    due_ms: int
+    kind: str
+    attempt: str
+    seed: int | str
+    is_unanswered: int
+
+
+class DeadLetterArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    next_fetch_ms: int
+    delay_ms: int
+    letter: str
+    kind: str
+    run: str
+    attempt: str  # "": none was made
+    seed: int | str
+    is_unanswered: int
+
+
+class RefuseArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    reason: str
+    run: str
+    seed: int | str
+    url: str
+
+
+class DeferArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    fingerprint: str
+    token: str
+    reason: str
+
+
+class ReturnItem(NamedTuple):
+    """A packed list of these, after FenceArgs."""
+
+    token: str
+    next_fetch_ms: int
+    origin: str  # that does not answer: its URL is set aside; "": none
+    due_ms: int
+    since_ms: int
+
+
+class RestateArgs(NamedTuple):
+    run: int
+    urls: bytes  # packed list of RestateItem
+    hash_key: str
+
+
+class RestateItem(NamedTuple):
+    """A URL, and where it belongs; what a page counts is for COMMITTED and what leaves it."""
+
+    fingerprint: str
+    row: str  # its queue, or the row of a user or of an origin
+    domain: str
+    to: str  # name of a State
+    place: str = ""  # "": not pending; "*": claimed or retrying; "@": scheduled; ".": head of the row; a block
+    name: str = ""  # there: its token or member
+    reason: str = ""
+    seed: int | str = 0  # number of a seed, or id of a run
+    status_class: int = 0
+    bytes: int = 0
+    fetch_ms: int = 0
+    items: int = 0
+    lost: dict[str, int] = {}  # noqa: RUF012 - what is missing of the page, by total
+    url: str = ""  # needed then
+
+
+class BookArgs(NamedTuple):
+    session: str
+    epoch: int
+    now_ms: int
+    queue: str
+    next_fetch_ms: int
+    delay_ms: int
+    origin: str
+    robots: bytes
+
+
+class JobChange(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    job: str
+    seen: str  # the nonce of the definition that was read; "": there was none
+    nonce: str
+    definition: str  # JSON; "" removes the job
+    due_ms: int  # wall clock; -1: nothing is due by time alone
+    revision: int  # its newest; a new job begins above those of all jobs that were removed
+    put: list[str | float]  # place and row of the history, in turn
+    starts: list[str]  # id and record of runs, in turn
+    ends: list[str]
+    failed: list[str | float]  # the same of runs that used up their attempts
+    settled: list[float]  # places of those that leave this list
+    revisions: list[str | int]  # number and definition, in turn
+    seed_keys: list[str]
+    rows_max: int  # of the history
+    failed_max: int
+
+
+SCHEMAS: dict[str, Any] = {
+    schema.__name__: schema
+    for schema in (
+        FenceArgs, DrainArgs, ActivityHead, ActivityItem,
+        AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
+        DeferArgs, ReturnItem, RestateArgs, RestateItem, BookArgs, JobChange, RunCounts,
+    )
+}  # fmt: skip
+_POSITIONS = {
+    f"{name}.{field}": str(at)
+    for name, schema in SCHEMAS.items()
+    for field, at in [*((one, i) for i, one in enumerate(schema._fields, 1)), ("size", len(schema._fields))]
+}
+_NAMED = re.compile(r"([A-Z][a-z]\w+)\.(\w+)")  # a pattern of the schemas' names takes four times as long
+
+
+def with_positions(source: str) -> str:
+    """Lua with the positions of the fields that it names. Raises ValueError for a field that there is not."""
+
+    def position(found: re.Match[str]) -> str:
+        at = _POSITIONS.get(found[0])
+        if at is None and found[1] in SCHEMAS:
+            raise ValueError(f"{found[1]} has no field {found[2]}: {', '.join(SCHEMAS[found[1]]._fields)}")
+        return at or found[0]
+
+    return _NAMED.sub(position, source)
