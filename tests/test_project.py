@@ -57,6 +57,7 @@ STARTS_TASKS = {
     "supervisor/child.py": "gathered when the process has ended",
     "supervisor/supervisor.py": "its callback stops all when one failed",
     "tui/app.py": "the read of the front screen: awaited, or cancelled when another screen comes to the front",
+    "worker/hooks.py": "its loop awaits it, and at the end `finish`",
     "web/own_network.py": "who failed awaits it; closed with the fetcher",
     "web/resolver.py": "its callers await it",
 }

@@ -216,6 +216,195 @@ class RestateItem(NamedTuple):
     url: str = ""  # needed then
 
 
+class AcquireArgs(NamedTuple):
+    session: str
+    node: str
+    session_seen: str
+    epoch_seen: int
+    floor: int  # of the new epoch
+    engine_run: str
+    hash_key: str
+
+
+class SpillArgs(NamedTuple):
+    """Packed, after FenceArgs."""
+
+    row: str
+    block: str
+    file: str
+    offset: int
+    length: int
+    urls: list[str]  # as written: member and score, one after another
+
+
+class UnspillArgs(NamedTuple):
+    row: str
+    stub: str
+    default_delay_ms: int
+    urls: bytes  # packed list: member and score, one after another
+
+
+class OrderArgs(NamedTuple):
+    default_delay_ms: int
+    hints: str
+    session: str
+    orders: bytes  # packed list of QueueOrder
+
+
+class QueueOrder(NamedTuple):
+    queue: str
+    what: str
+    reason: str
+    n: int
+    due: int
+
+
+class AdmitArgs(NamedTuple):
+    default_delay_ms: int
+    hints: str
+    session: str
+    queue: str
+    domain: str
+    hosts_max: int
+    urls: bytes  # packed list of HostUrl
+
+
+class HostUrl(NamedTuple):
+    block: str  # of the row; "": its head
+    member: str
+    host: str
+
+
+class PurgeArgs(NamedTuple):
+    run: int
+    reason: str
+    queue: str
+    row: str
+    urls: bytes  # packed list of PurgeItem
+
+
+class PurgeItem(NamedTuple):
+    fingerprint: str
+    name: str  # member of the first block or of `at`, or token of a retry
+    seed: int | str
+    block: str | None = None  # if it is not the first
+
+
+class DiscardArgs(NamedTuple):
+    reason: str
+    letters: bytes  # packed list of LetterItem
+
+
+class LetterItem(NamedTuple):
+    fingerprint: str
+    queue: str
+    seed: int | str
+
+
+class CountItemsArgs(NamedTuple):
+    run: int
+    items: bytes  # packed list of CountItem
+    change: str
+
+
+class CountItem(NamedTuple):
+    number: int
+    queue: str
+    run: str
+    n: int  # by how much
+
+
+class BorrowArgs(NamedTuple):
+    queue: str
+    now_ms: int
+    epoch: int
+    default_delay_ms: int
+    borrower: str
+    mark: str
+    seen_ms: int
+
+
+class ReturnSlotArgs(NamedTuple):
+    queue: str
+    borrower: str
+
+
+class TouchArgs(NamedTuple):
+    run: str
+    partitions: bytes  # packed list
+    roots: bytes  # packed list
+
+
+class CrashArgs(NamedTuple):
+    """Then fingerprints."""
+
+    session: str
+    deaths: int
+
+
+class LocateArgs(NamedTuple):
+    run: int | str
+    fingerprint: str
+    visit: int
+    queue: str
+
+
+class UrlStatesArgs(NamedTuple):
+    """Then fingerprints."""
+
+    run: int | str
+    visit: int
+
+
+class ReadArgs(NamedTuple):
+    """Then names."""
+
+    kind: str
+
+
+class RunArgs(NamedTuple):
+    """Then fingerprints, if there are any."""
+
+    run: int | str
+
+
+class SequenceArgs(NamedTuple):
+    number: int
+
+
+class NamesArgs(NamedTuple):
+    after: bytes | str
+    most: int
+
+
+class JoinArgs(NamedTuple):
+    session: str
+    node: str
+    instead_of: str
+    blob: bytes
+
+
+class LeaveArgs(NamedTuple):
+    session: str
+    node: str
+    blob: bytes | str
+
+
+class HeartbeatArgs(NamedTuple):
+    session: str
+    blob: bytes
+
+
+class LogArgs(NamedTuple):
+    entry: bytes
+    looked_at: int
+
+
+class ReplaceArgs(NamedTuple):
+    seen: bytes
+    new: bytes
+
+
 class BookArgs(NamedTuple):
     session: str
     epoch: int
@@ -250,9 +439,12 @@ class JobChange(NamedTuple):
 SCHEMAS: dict[str, Any] = {
     schema.__name__: schema
     for schema in (
-        FenceArgs, DrainArgs, ActivityHead, ActivityItem,
-        AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem, RetryArgs, DeadLetterArgs, RefuseArgs,
-        DeferArgs, ReturnItem, RestateArgs, RestateItem, BookArgs, JobChange, RunCounts,
+        FenceArgs, DrainArgs, ActivityHead, ActivityItem, AddQuotaArgs, AddArgs, UrlItem, ClaimArgs, AckArgs, AckItem,
+        RetryArgs, DeadLetterArgs, RefuseArgs, DeferArgs, ReturnItem, RestateArgs, RestateItem, BookArgs, JobChange,
+        RunCounts, AcquireArgs, SpillArgs, UnspillArgs, OrderArgs, QueueOrder, AdmitArgs, HostUrl, PurgeArgs,
+        PurgeItem, DiscardArgs, LetterItem, CountItemsArgs, CountItem, BorrowArgs, ReturnSlotArgs, TouchArgs,
+        CrashArgs, LocateArgs, UrlStatesArgs, ReadArgs, RunArgs, SequenceArgs, NamesArgs, JoinArgs, LeaveArgs,
+        HeartbeatArgs, LogArgs, ReplaceArgs,
     )
 }  # fmt: skip
 _POSITIONS = {

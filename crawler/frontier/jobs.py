@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import ConflictError, EngineError, NotMetError
-from crawler.frontier.arguments import FenceArgs, JobChange
+from crawler.frontier.arguments import FenceArgs, JobChange, TouchArgs
 from crawler.frontier.codec import pack, pairs_of
 from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
@@ -454,7 +454,7 @@ class Runs:
         """The same for several runs; those that have ended."""
         noted = sorted(roots)
         calls = [
-            Call("touch_run", (self._keys.meta(self.home(run)),), (run, pack((sorted(mine), noted))))
+            Call("touch_run", (self._keys.meta(self.home(run)),), TouchArgs(run, pack(sorted(mine)), pack(noted)))
             for run, mine in partitions.items()
         ]
         replies = await self._engine.run_all(calls)

@@ -13,6 +13,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError
+from crawler.frontier.arguments import HeartbeatArgs, JoinArgs, LeaveArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.record import Keys
 from crawler.rules.membership import DeclaredState, declared, takers
@@ -170,7 +171,9 @@ class Members:
         """
         k = self._keys
         keys = (k.members, k.nodes, k.returns, k.evicted)
-        reply = await self._engine.run("join", keys, member.session, member.node, instead_of, _encode(member))
+        reply = await self._engine.run(
+            "join", keys, *JoinArgs(member.session, member.node, instead_of, _encode(member))
+        )
         if reply[0] == b"TAKEN":
             raise NameTakenError(
                 f"node {member.node!r} is already running (session {reply[1].decode()}): "
@@ -183,7 +186,7 @@ class Members:
     async def heartbeat(self, member: Member) -> BeatAnswer:
         """Write the heartbeat."""
         keys = (self._keys.members, self._keys.evicted)
-        reply = await self._engine.run("heartbeat", keys, member.session, _encode(member))
+        reply = await self._engine.run("heartbeat", keys, *HeartbeatArgs(member.session, _encode(member)))
         return BeatAnswer(reply[0].decode())
 
     async def is_steady(self, node: str) -> None:
@@ -200,14 +203,14 @@ class Members:
 
     async def leave(self, member: Member) -> None:
         """Remove one's own session from the list."""
-        await self._engine.run("leave", self._leaving_keys, member.session, member.node, "")
+        await self._engine.run("leave", self._leaving_keys, *LeaveArgs(member.session, member.node, ""))
 
     async def remove_dead(self, member: Member) -> bool:
         """Remove a dead session from the list, if it has sent no heartbeat since it was read."""
         last = self._known.get(member.session.encode())
         # As it was written: one of another release may have other fields.
         blob = last[0] if last is not None and last[1] == member else _encode(member)
-        reply = await self._engine.run("leave", self._leaving_keys, member.session, member.node, blob)
+        reply = await self._engine.run("leave", self._leaving_keys, *LeaveArgs(member.session, member.node, blob))
         return bool(reply[0] == b"COMMITTED")
 
     @property

@@ -16,6 +16,7 @@ import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import EngineError
+from crawler.frontier.arguments import LogArgs, PurgeArgs, PurgeItem
 from crawler.frontier.codec import PendingUrl, as_queued, listed, pack, pairs_of, parts_of, read_stamp
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
@@ -438,7 +439,7 @@ class Purge:
         f, dropped = self._frontier, 0
         async for some in found:
             items = [
-                (one.url.fingerprint(f.fingerprints), one.name, one.url.run or one.url.seed_number)
+                PurgeItem(one.url.fingerprint(f.fingerprints), one.name, one.url.run or one.url.seed_number)
                 for one in some
                 if one.url.queue == queue
             ]
@@ -448,7 +449,7 @@ class Purge:
 
     async def _call(self, partition: int, queue: str, reason: str, items: Sequence[tuple[Any, ...]]) -> int:
         f = self._frontier
-        args = (f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
+        args = PurgeArgs(f.run, RefusalReason.PURGED.value, queue, reason, pack(items))
         return int(await f.engine.run("purge", (f.keys.meta(partition),), *args))
 
 
@@ -530,7 +531,9 @@ class OperatorLog:
             at=time.time(), who=who, via=actor.via, action=action, target=target, detail=detail,
             request=secrets.token_hex(4),
         )  # fmt: skip
-        (reply,) = await self._engine.run_repeatable([Call("log_command", (self._key,), (_encode(entry), LOOKED_AT))])
+        (reply,) = await self._engine.run_repeatable(
+            [Call("log_command", (self._key,), LogArgs(_encode(entry), LOOKED_AT))]
+        )
         if isinstance(reply, EngineError):
             raise reply
         number, length = reply

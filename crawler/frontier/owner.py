@@ -16,16 +16,20 @@ from crawler.errors import EngineDown, EngineError
 from crawler.frontier.arguments import (
     AckArgs,
     AckItem,
+    AcquireArgs,
     AddArgs,
     AddQuotaArgs,
     BookArgs,
+    BorrowArgs,
     ClaimArgs,
+    CrashArgs,
     DeadLetterArgs,
     DeferArgs,
     FenceArgs,
     RefuseArgs,
     RetryArgs,
     ReturnItem,
+    ReturnSlotArgs,
 )
 from crawler.frontier.codec import (
     DeadLetter,
@@ -412,7 +416,10 @@ class Frontier:
 
         `deaths`: as how many it counts. Any session may tell, any number of times. Raises EngineError.
         """
-        calls = [Call("record_crash", (self.keys.meta(p),), (session, deaths, *fps)) for p, fps in worked_on.items()]
+        calls = [
+            Call("record_crash", (self.keys.meta(p),), (*CrashArgs(session, deaths), *fps))
+            for p, fps in worked_on.items()
+        ]
         return sum(int(reply[1]) for reply in await self.engine.run_all(calls))
 
     async def drain_log(
@@ -587,7 +594,9 @@ class Leases:
             Call(
                 "acquire",
                 (key := self._keys.meta(seen.partition),),
-                (session, node, seen.session, seen.epoch, floor, self._engine.run_id_of(key), self._hash_key),
+                AcquireArgs(
+                    session, node, seen.session, seen.epoch, floor, self._engine.run_id_of(key), self._hash_key
+                ),
             )
             for seen, floor in wanted
         ]
@@ -699,10 +708,10 @@ class SlotQueue:
     async def borrow(self, partition: int, queue: str, asked: SlotRequest) -> SlotReply:
         """Request one slot on a queue that others own. A repeated call is granted again; `release` ends it."""
         a = asked
-        args = (queue, a.now_ms, a.epoch, self._default_delay_ms, a.waiter, a.mark, a.seen_ms)
+        args = BorrowArgs(queue, a.now_ms, a.epoch, self._default_delay_ms, a.waiter, a.mark, a.seen_ms)
         reply = await self._engine.run("borrow_slot", (self._keys.meta(partition),), *args)
         return SlotReply(int(reply[0]), int(reply[1]), int(reply[2]), reply[3].decode())
 
     async def release(self, partition: int, queue: str, waiter: str) -> None:
         """The request that `borrow` granted has ended. Raises EngineError; the mark then expires by itself."""
-        await self._engine.run("return_slot", (self._keys.meta(partition),), queue, waiter)
+        await self._engine.run("return_slot", (self._keys.meta(partition),), *ReturnSlotArgs(queue, waiter))

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.engine.client import Call, Engine
+from crawler.frontier.arguments import LocateArgs, NamesArgs, UrlStatesArgs
 from crawler.frontier.codec import (
     DeadLetter,
     PendingUrl,
@@ -218,7 +219,7 @@ class Stats:
         found: list[tuple[bytes, int]] = []
         cursors = dict.fromkeys(range(self._partitions if limit > 0 else 0), after.encode())
         while cursors:
-            calls = [Call("names_after", (self._keys.meta(p),), (name, wanted)) for p, name in cursors.items()]
+            calls = [Call("names_after", (self._keys.meta(p),), NamesArgs(name, wanted)) for p, name in cursors.items()]
             replies = dict(zip(cursors, await self._engine.run_all(calls), strict=True))
             found.extend((name, p) for p, names in replies.items() for name in names)
             found = sorted(found)[:limit]
@@ -400,7 +401,7 @@ class UrlLookup:
         """
         c, pending = candidate, self._pending
         raw = await self._engine.run(
-            "locate", (self._keys.meta(c.partition),), c.run or run, c.fingerprint, visit, c.queue
+            "locate", (self._keys.meta(c.partition),), *LocateArgs(c.run or run, c.fingerprint, visit, c.queue)
         )
         place = await pending.place(c.partition, c.queue, c.url, run=c.run, now_s=c.found_at)
         if place is not None:
@@ -573,7 +574,7 @@ class BulkLookup:
             for start in range(0, len(fingerprints), STATES_MAX):
                 some = fingerprints[start : start + STATES_MAX]
                 asked.append(some)
-                calls.append(Call("url_states", (self._keys.meta(partition),), (run, visit, *some)))
+                calls.append(Call("url_states", (self._keys.meta(partition),), (*UrlStatesArgs(run, visit), *some)))
         found: dict[str, UrlState] = {}
         for some, digits in zip(asked, await self._engine.run_all(calls), strict=True):
             found.update(zip(some, (UrlState(digit - 48) for digit in digits), strict=True))

@@ -11,6 +11,7 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineFull
+from crawler.frontier.arguments import ReplaceArgs
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.messages import QuotaReached
 from crawler.model import LINK_RULES
@@ -392,7 +393,9 @@ class Crawls:
             if changed.scope != record.scope:
                 until = await self.version()
                 await self._engine.command("HSETNX", self.keys.history, f"rules {until}", _encode(record.scope))
-            (reply,) = await self._engine.run("replace_record", (self.keys.crawl,), seen, _encode(changed))
+            (reply,) = await self._engine.run(
+                "replace_record", (self.keys.crawl,), *ReplaceArgs(seen, _encode(changed))
+            )
             if reply == b"COMMITTED":
                 return msgspec.structs.replace(changed, version=await self._changed())
 
@@ -618,7 +621,7 @@ class CrawlList:
 
     async def replace(self, name: str, seen: bytes, record: bytes) -> None:
         """Raises ConflictError when what stands there is not what was seen."""
-        (reply,) = await self._engine.run("replace_record", (Keys(name).crawl,), seen, record)
+        (reply,) = await self._engine.run("replace_record", (Keys(name).crawl,), *ReplaceArgs(seen, record))
         if reply != b"COMMITTED":
             raise ConflictError(f"the record of crawl {name!r} was changed at this moment: try again")
 

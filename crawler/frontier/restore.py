@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.engine.client import Call, Engine
-from crawler.frontier.arguments import AddArgs, RestateItem
+from crawler.frontier.arguments import AddArgs, DiscardArgs, LetterItem, RestateItem
 from crawler.frontier.codec import DeadLetter, PendingUrl, item_of_letter, pack, pairs_of, unpack_letter
 from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
@@ -346,8 +346,10 @@ class DeadLetters:
         """Delete dead letters; their URLs stay seen, refused for this reason. How many still existed."""
         calls = []
         for (partition, _, _), some in _by_call(letters):
-            items = [(one.fingerprint, one.letter.queue, one.letter.run or one.letter.seed_number) for one in some]
-            calls.append(Call("discard_dead", (self._frontier.keys.meta(partition),), (reason, pack(items))))
+            items = [
+                LetterItem(one.fingerprint, one.letter.queue, one.letter.run or one.letter.seed_number) for one in some
+            ]
+            calls.append(Call("discard_dead", (self._frontier.keys.meta(partition),), DiscardArgs(reason, pack(items))))
         return sum(int(reply) for reply in await self._engine.run_all(calls))
 
     @property

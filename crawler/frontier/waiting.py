@@ -9,6 +9,7 @@ import msgspec
 
 from crawler.engine.client import Call, Engine
 from crawler.errors import ArchiveError
+from crawler.frontier.arguments import AdmitArgs, OrderArgs, QueueOrder, SpillArgs, UnspillArgs
 from crawler.frontier.codec import (
     INLINE,
     OF_ORIGIN,
@@ -159,7 +160,7 @@ class Spilling:
         """Remove blocks from memory that were written to files, unless they changed; how many were removed."""
         calls = []
         for block, place in written:
-            args = (block.queue, block.id, *place, _flat(block.urls))
+            args = SpillArgs(block.queue, block.id, *place, _flat(block.urls))
             calls.append(
                 Call(
                     "spill", (self._keys.meta(fence.partition),), (fence.session, fence.epoch, fence.now_ms, pack(args))
@@ -175,7 +176,11 @@ class Spilling:
     async def unspill(self, back: Sequence[tuple[int, str, Stub, Urls]]) -> list[bool]:
         """Bring blocks back, given as (partition, queue, stub, URLs); whether the next one of each should follow."""
         calls = [
-            Call("unspill", (self._keys.meta(p),), (queue, stub.name, self._default_delay_ms, pack(_flat(urls))))
+            Call(
+                "unspill",
+                (self._keys.meta(p),),
+                UnspillArgs(queue, stub.name, self._default_delay_ms, pack(_flat(urls))),
+            )
             for p, queue, stub, urls in back
         ]
         return [bool(reply[1]) for reply in await self._engine.run_all(calls)]
@@ -548,11 +553,11 @@ class QueueChange(msgspec.Struct, frozen=True):
     upto: int = -1
 
     @property
-    def values(self) -> tuple[str, str, str, int, int]:
-        """The values for lua/change_queues.lua."""
+    def order(self) -> QueueOrder:
+        """For lua/change_queues.lua."""
         if self.what is ChangeKind.RELEASE:
-            return self.queue, self.what.value, self.reason, min(self.n, RELEASE_MAX), self.upto
-        return self.queue, self.what.value, self.reason, self.n, self.due_ms
+            return QueueOrder(self.queue, self.what.value, self.reason, min(self.n, RELEASE_MAX), self.upto)
+        return QueueOrder(self.queue, self.what.value, self.reason, self.n, self.due_ms)
 
 
 def kind_of(reason: str) -> str:
@@ -592,8 +597,8 @@ class DeferredUrls:
         """Change queues of one partition; how many URLs each change affected. Raises EngineError."""
         f, found = self._frontier, []
         for start in range(0, len(changes), CHANGES_MAX):
-            items = [change.values for change in changes[start : start + CHANGES_MAX]]
-            args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
+            items = [change.order for change in changes[start : start + CHANGES_MAX]]
+            args = OrderArgs(f.default_delay_ms, f.keys.hints, f.session, pack(items))
             _, *counts = await f.engine.run("change_queues", (f.keys.meta(partition),), *args)
             found += [int(n) for n in counts]
         return found
@@ -640,8 +645,9 @@ class DeferredUrls:
         """
         f, admitted = self._frontier, 0
         for i in range(0, len(urls), ADMIT_MAX):
-            items = (queue, domain, hosts_max, urls[i : i + ADMIT_MAX])
-            args = (f.default_delay_ms, f.keys.hints, f.session, pack(items))
+            args = AdmitArgs(
+                f.default_delay_ms, f.keys.hints, f.session, queue, domain, hosts_max, pack(urls[i : i + ADMIT_MAX])
+            )
             admitted += int((await f.engine.run("admit_hosts", (f.keys.meta(partition),), *args))[1])
         return admitted
 

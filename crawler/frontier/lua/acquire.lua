@@ -2,14 +2,15 @@
 -- acquire: take the lease of a partition by compare-and-set on the lease that was read. The new epoch is above the stored one
 -- and above any that this session tried. Claims of earlier epochs have expired from now on: all deadlines are 0.
 -- KEYS  meta
--- ARGV  session, node, session seen, epoch seen, floor of the new epoch, engine run id, the crawl's hash key
+-- ARGV  AcquireArgs
 -- returns {'CHANGED', session, node, epoch} | {'ACQUIRED', epoch, clock (ms), log entries, pending URLs}
 local m = call('HMGET', ctx.meta_key, 'session', 'node', 'epoch', 'clock', 'added', 'done')
 local holder, epoch, clock = m[1] or '', tonumber(m[3]) or 0, tonumber(m[4]) or 0
-if holder ~= ARGV[3] or epoch ~= tonumber(ARGV[4]) then return {'CHANGED', holder, m[2] or '', epoch} end
-epoch = math.max(epoch, tonumber(ARGV[5])) + 1
-call('HSET', ctx.meta_key, 'session', ARGV[1], 'node', ARGV[2], 'epoch', epoch, 'engine', ARGV[6])
-keep_hash_key(ARGV[7])
+if holder ~= ARGV[AcquireArgs.session_seen] or epoch ~= tonumber(ARGV[AcquireArgs.epoch_seen]) then return {'CHANGED', holder, m[2] or '', epoch} end
+epoch = math.max(epoch, tonumber(ARGV[AcquireArgs.floor])) + 1
+local session, node, engine = ARGV[AcquireArgs.session], ARGV[AcquireArgs.node], ARGV[AcquireArgs.engine_run]
+call('HSET', ctx.meta_key, 'session', session, 'node', node, 'epoch', epoch, 'engine', engine)
+keep_hash_key(ARGV[AcquireArgs.hash_key])
 local open = call('EXISTS', ctx.prefix .. 'x') == 1
 -- The last owner did not release it, or released it with claims open: when it last fetched something is unknown.
 if holder ~= '' or open then call('HSET', ctx.meta_key, 'hold', clock) end

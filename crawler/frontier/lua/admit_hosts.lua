@@ -2,11 +2,10 @@
 -- admit_hosts: move URLs that a domain's quota of hosts deferred into their queue, if it admits their hosts now. Without a
 -- fence. Idempotent.
 -- KEYS  meta
--- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack {queue, domain, quota of hosts,
---       list of {block of the row ('' for the head), member, host}: at most 128}
+-- ARGV  AdmitArgs; at most 128 URLs
 -- returns {woken queues, number of URLs}
-local a, entries = cmsgpack.unpack(ARGV[4]), {}
-local queue, domain, hosts_max = a[1], a[2], a[3]
+local queue, domain, hosts_max = ARGV[AdmitArgs.queue], ARGV[AdmitArgs.domain], tonumber(ARGV[AdmitArgs.hosts_max])
+local entries = {}
 local row = row_of(queue, HOSTS)
 
 -- A block may have become the head since the caller read it.
@@ -18,14 +17,14 @@ local function take_out(key, member)
   return true
 end
 
-for _, one in ipairs(a[4]) do
-  local head = head_of(row.queue)
-  local key = one[1] ~= '' and block_of(row.queue, one[1]) or head
-  if takes_host(domain, one[3], hosts_max, false) and not take_out(key, one[2]) then take_out(head, one[2]) end
+for _, one in ipairs(cmsgpack.unpack(ARGV[AdmitArgs.urls])) do
+  local head, block, member = head_of(row.queue), one[HostUrl.block], one[HostUrl.member]
+  local key = block ~= '' and block_of(row.queue, block) or head
+  if takes_host(domain, one[HostUrl.host], hosts_max, false) and not take_out(key, member) then take_out(head, member) end
 end
 local n = #entries / 2
 if n == 0 then return {0, 0} end
 promote(row)
 note_released(queue, HOSTS, n)
-put_pending(record_of(queue), '', entries, tonumber(ARGV[1]))
-return {close_call(ARGV[2], ARGV[3]), n}
+put_pending(record_of(queue), '', entries, tonumber(ARGV[AdmitArgs.default_delay_ms]))
+return {close_call(ARGV[AdmitArgs.hints], ARGV[AdmitArgs.session]), n}

@@ -2,7 +2,7 @@
 -- change_queues: stop, start, slow or boost queues and release deferred URLs, for an operator or after a quota was raised.
 -- Without a fence. Idempotent, except for 'release', which may be repeated until nothing is left.
 -- KEYS  meta
--- ARGV  default delay (ms), hint channel prefix, session of the caller, msgpack list of {queue, what, reason, n, due}:
+-- ARGV  OrderArgs. What of each order:
 --       'stop': stop the queue for the reason; 'start': start it if it is stopped for the reason;
 --       'release': release its n best URLs (at most 256 a call) that are deferred for the reason (none when the next ones are
 --       a block in a file with more than n URLs); due: how many URLs of the queue may be admitted in all (-1: any number);
@@ -11,7 +11,7 @@
 --       on the partition's clock (-1: the caller is not the owner);
 --       'boost': its boost among due queues from now on, n from -9 to 9 (0 is that of all others)
 -- returns {woken queues, then for each change how many URLs it affected}
-local default_delay, answers, sooner, is_boosted = tonumber(ARGV[1]), {0}, 0, false
+local default_delay, answers, sooner, is_boosted = tonumber(ARGV[OrderArgs.default_delay_ms]), {0}, 0, false
 
 -- Returns -1 when no further URL is admitted: others have released some since the caller read the numbers.
 local function release(r, reason, n, taken_in_max)
@@ -53,24 +53,24 @@ local function write_boosts()
   if #found > 0 then call('HSET', ctx.meta_key, 'boosts', table.concat(found, ' ')) else call('HDEL', ctx.meta_key, 'boosts') end
 end
 
-for i, order in ipairs(cmsgpack.unpack(ARGV[4])) do
-  local r, what, reason = record_of(order[1]), order[2], order[3]
+for i, order in ipairs(cmsgpack.unpack(ARGV[OrderArgs.orders])) do
+  local r, what, reason = record_of(order[QueueOrder.queue]), order[QueueOrder.what], order[QueueOrder.reason]
   local n = r[N]
   if what == 'stop' then
     if r[MORE].stop ~= reason then stop_queue(r, reason, default_delay) end
   elseif what == 'start' then
     if r[MORE].stop == reason then start_queue(r, default_delay) else n = 0 end
   elseif what == 'delay' then
-    set_delay(r, order[4], order[5])
+    set_delay(r, order[QueueOrder.n], order[QueueOrder.due])
   elseif what == 'boost' then
-    set_boost(r, order[4])
+    set_boost(r, order[QueueOrder.n])
   else
-    n = release(r, reason, order[4], order[5])
+    n = release(r, reason, order[QueueOrder.n], order[QueueOrder.due])
   end
   settle_idle(r)
   answers[i + 1] = n
 end
 answers[1] = close_call()
 if is_boosted then write_boosts() end
-hint(answers[1] + sooner, ARGV[2], ARGV[3])
+hint(answers[1] + sooner, ARGV[OrderArgs.hints], ARGV[OrderArgs.session])
 return answers

@@ -4,12 +4,12 @@
 -- Idempotent, and to be repeated while there is more. Its URLs that still wait end like others.
 -- meta's dropped: members of seen-sets that were deleted so, because 'added' counts them.
 -- KEYS  meta
--- ARGV  run
+-- ARGV  RunArgs
 -- returns 1 when there is more to delete, else 0
 local BUCKETS_MAX = 50 -- a call
 local KEPT_MS, NOTES_MAX = 600000, 100
 
-local run, closed, dropped = ARGV[1], ctx.prefix .. 'closed', 0
+local run, closed, dropped = ARGV[RunArgs.run], ctx.prefix .. 'closed', 0
 call('ZADD', closed, meta().clock, run)
 local old = call('ZRANGEBYSCORE', closed, '-inf', '(' .. meta().clock - KEPT_MS, 'LIMIT', 0, NOTES_MAX)
 run_many(old, 'ZREM', closed)

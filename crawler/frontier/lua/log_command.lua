@@ -4,11 +4,11 @@
 -- A command that the same person gave last on the same target replaces that entry, with one more in `times`. A repeat of the
 -- same call, as after a lost reply, has the same `request` and changes nothing.
 -- KEYS  the log (a stream)
--- ARGV  entry (JSON), how many of the newest entries are looked at
+-- ARGV  LogArgs: the entry (JSON), how many of the newest entries are looked at
 -- returns the number of the entry, how many entries there are
-local text = ARGV[1]
+local text = ARGV[LogArgs.entry]
 local entry = cjson.decode(text)
-for _, one in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[2])) do
+for _, one in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[LogArgs.looked_at])) do
   local old = cjson.decode(one[2][2])
   if old.request == entry.request then return {tonumber(string.sub(one[1], 3)), redis.call('XLEN', KEYS[1])} end
   if old.target == entry.target then

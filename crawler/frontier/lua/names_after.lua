@@ -1,9 +1,9 @@
 #!lua flags=no-writes,allow-oom
 -- names_after: the names of queues that come after a name, in the order of their bytes. Reads only.
 -- KEYS  meta
--- ARGV  name ('': from the start), how many at most (up to 256)
+-- ARGV  NamesArgs: a name ('': from the start), how many at most (up to 256)
 -- returns the names; fewer only when there are no more
-local after, most = ARGV[1], math.min(tonumber(ARGV[2]), 256)
+local after, most = ARGV[NamesArgs.after], math.min(tonumber(ARGV[NamesArgs.most]), 256)
 local found, first = {}, names_from(after)
 while first and #found < most do
   for _, name in ipairs(call('ZRANGEBYLEX', names_key(first), '(' .. after, '+', 'LIMIT', 0, most - #found)) do

@@ -2,21 +2,20 @@
 -- purge: drop waiting or deferred URLs of a queue for an operator: they end as refused, and stay seen. Without a fence; URLs
 -- that were claimed or taken out meanwhile are skipped. Idempotent.
 -- KEYS  meta
--- ARGV  run, reason of the refusal, queue, reason of a row of deferred URLs, '@USER' for the row of a user, '!ORIGIN' for that of
---       an origin, '' for the queue's own blocks, '*' for retries, '@' for scheduled URLs, msgpack list of {fingerprint, member of the first block or of at,
---       or token of a retry, seed or run, block if not the first}: at most 128
+-- ARGV  PurgeArgs; at most 128 URLs. row: reason of a row of deferred URLs, '@USER' for the row of a user, '!ORIGIN' for that of
+--       an origin, '' for the queue's own blocks, '*' for retries, '@' for scheduled URLs
 -- returns the number of dropped URLs
-local r, row_reason, ended, n = record_of(ARGV[3]), ARGV[4], {}, 0
+local r, row_reason, ended, n = record_of(ARGV[PurgeArgs.queue]), ARGV[PurgeArgs.row], {}, 0
 local in_blocks = row_reason ~= '*' and row_reason ~= '@'
 local is_user = in_blocks and string.sub(row_reason, 1, 1) == '@'
 local origin = in_blocks and string.match(row_reason, '^!(.*)$') or nil
 local is_pending, from = is_user or origin or row_reason == '' or not in_blocks, r
 if origin then
-  from = Aside.row_of(ARGV[3], origin)
+  from = Aside.row_of(r.queue, origin)
 elseif is_user then
   from = Users.place_in(r, string.sub(row_reason, 2))
 elseif not is_pending then
-  from = row_of(ARGV[3], row_reason)
+  from = row_of(r.queue, row_reason)
 end
 
 local function take_out(name, block)
@@ -34,12 +33,12 @@ local function take_out(name, block)
   return true
 end
 
-for _, a in ipairs(cmsgpack.unpack(ARGV[5])) do
-  if take_out(a[2], a[4]) then
-    local run = run_named(a[3], ARGV[1])
+for _, a in ipairs(cmsgpack.unpack(ARGV[PurgeArgs.urls])) do
+  if take_out(a[PurgeItem.name], a[PurgeItem.block]) then
+    local run = run_named(a[PurgeItem.seed], ARGV[PurgeArgs.run])
     ended[run], n = ended[run] or {}, n + 1
-    table.insert(ended[run], a[1])
-    enter(State.REFUSED, r, {seed = a[3], reason = ARGV[2]})
+    table.insert(ended[run], a[PurgeItem.fingerprint])
+    enter(State.REFUSED, r, {seed = a[PurgeItem.seed], reason = ARGV[PurgeArgs.reason]})
   end
 end
 if n == 0 then return 0 end

@@ -2,14 +2,15 @@
 -- spill: remove a block of a queue, or of a row of deferred URLs, from memory after it was written to a file. Needs the fence.
 -- Idempotent. Works when out of memory.
 -- KEYS  meta
--- ARGV  session, epoch, now (ms), msgpack {queue or row, id of the block, file, offset, length, {member, score, ...} as written}
+-- ARGV  session, epoch, now (ms), msgpack SpillArgs
 -- returns {'FENCED'} | {'COMMITTED'} | {'GONE'}: some URLs have left the block since it was read, nothing was done
 local now = tonumber(ARGV[FenceArgs.now_ms])
 if not fence(ARGV) then return {'FENCED'} end
 local a = cmsgpack.unpack(ARGV[FenceArgs.size + 1])
-local queue, id, written = a[1], a[2], a[6]
+local queue, id, written = a[SpillArgs.row], a[SpillArgs.block], a[SpillArgs.urls]
 local index, key = index_of(queue), block_of(queue, id)
-local stub = table.concat({id, a[3], a[4], a[5], #written / 2}, ' ')
+local file = a[SpillArgs.file]
+local stub = table.concat({id, file, a[SpillArgs.offset], a[SpillArgs.length], #written / 2}, ' ')
 if call('ZSCORE', index, stub) then return {'COMMITTED'} end
 if not call('ZSCORE', index, id) then return {'GONE'} end
 
@@ -32,6 +33,6 @@ end
 write_queues()
 shorten(queue)
 count_spilled(queue, #members)
-call('HINCRBY', ctx.prefix .. 'files', a[3], 1)
+call('HINCRBY', ctx.prefix .. 'files', file, 1)
 look_ahead(queue, now)
 return {'COMMITTED'}

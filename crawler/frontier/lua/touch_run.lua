@@ -3,10 +3,10 @@
 -- their redirects open. In the partition of its job. Without a fence: any session may add. Idempotent.
 -- touched:<run>, roots:<run>: sets of these. runs: hash of the active runs -> record (JSON), written elsewhere.
 -- KEYS  meta
--- ARGV  run, msgpack {partitions, roots}
+-- ARGV  TouchArgs
 -- returns {'ENDED'}: it is not active, nothing was noted | {'COMMITTED'}
-local run, a = ARGV[1], cmsgpack.unpack(ARGV[2])
+local run = ARGV[TouchArgs.run]
 if call('HEXISTS', ctx.prefix .. 'runs', run) == 0 then return {'ENDED'} end
-run_many(a[1], 'SADD', ctx.prefix .. 'touched:' .. run)
-run_many(a[2], 'SADD', ctx.prefix .. 'roots:' .. run)
+run_many(cmsgpack.unpack(ARGV[TouchArgs.partitions]), 'SADD', ctx.prefix .. 'touched:' .. run)
+run_many(cmsgpack.unpack(ARGV[TouchArgs.roots]), 'SADD', ctx.prefix .. 'roots:' .. run)
 return {'COMMITTED'}

@@ -2,10 +2,10 @@
 -- unspill: put the URLs of a block that is in a file back into memory. Without a fence: the content of a stub never changes.
 -- Idempotent. Works when out of memory: the queue may have no other URLs.
 -- KEYS  meta
--- ARGV  queue or row, stub, default delay (ms), msgpack {member, score, ...}
+-- ARGV  UnspillArgs
 -- returns {'COMMITTED' or 'GONE' (brought back before), 1 when the next block has to be brought back, too, 1 when the queue
 --       woke}
-local queue, stub, urls = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[4])
+local queue, stub, urls = ARGV[UnspillArgs.row], ARGV[UnspillArgs.stub], cmsgpack.unpack(ARGV[UnspillArgs.urls])
 local r, index, head = place_named(queue), index_of(queue), head_of(queue)
 local highest = call('ZSCORE', index, stub)
 if not highest then return {'GONE', look_ahead(queue, 0) and 1 or 0, 0} end
@@ -27,5 +27,5 @@ count_spilled(queue, -n)
 local file = string.match(stub, ' (%S+)')
 if call('HINCRBY', ctx.prefix .. 'files', file, -1) == 0 then call('HDEL', ctx.prefix .. 'files', file) end
 local is_short = look_ahead(queue, 0)
-if not is_row(queue) and not Aside.split(queue) then wake(r.parent or r, tonumber(ARGV[3])) end
+if not is_row(queue) and not Aside.split(queue) then wake(r.parent or r, tonumber(ARGV[UnspillArgs.default_delay_ms])) end
 return {'COMMITTED', is_short and 1 or 0, close_call()}
