@@ -21,7 +21,7 @@ from crawler.api.front import Front, Source, is_loopback, is_ours, proxy_header,
 from crawler.api.problem import ProblemError
 from crawler.errors import EngineError
 from crawler.frontier.api_store import NOBODY, ApiToken, ApiTokens, Role, id_of
-from crawler.frontier.operator import LogEntry
+from crawler.frontier.operator_log import LogEntry
 
 # Sessions of browsers: begun with a link that works once, held by a cookie that scripts and other sites can't use.
 

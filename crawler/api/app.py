@@ -35,7 +35,7 @@ from crawler.api.problem import (
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import CrawlerError
 from crawler.frontier.api_store import Role
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.text import one_line
 from crawler.views.dead_letters import LetterList
 from crawler.views.ring import RingMembers

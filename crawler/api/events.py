@@ -17,9 +17,9 @@ from crawler.api.access import Identity
 from crawler.api.problem import Limits, ProblemError
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, EngineError, EngineUnfit
-from crawler.frontier.api_store import BODY_MAX, ApiAnswers, StoredAnswer
-from crawler.frontier.operator import ENTRIES_MAX, LogEntry
-from crawler.frontier.owner import Takeover, Takeovers
+from crawler.frontier.api_answers import BODY_MAX, ApiAnswers, StoredAnswer
+from crawler.frontier.leases import Takeover, Takeovers
+from crawler.frontier.operator_log import ENTRIES_MAX, LogEntry
 from crawler.views.overview import overview_with_losses
 from crawler.views.ring import member_views
 

@@ -13,8 +13,8 @@ from crawler.api.jobs import own_run
 from crawler.api.problem import BodyStream, ProblemError, not_valid
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import UsageError
-from crawler.frontier.operator import LogEntry
-from crawler.frontier.owner import TAKEOVERS_MAX
+from crawler.frontier.leases import TAKEOVERS_MAX
+from crawler.frontier.operator_log import LogEntry
 from crawler.model import FailureKind
 from crawler.rules.jobs import ID_MAX
 from crawler.rules.schedules import moment_of

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from crawler.audit.findings import Report
 from crawler.audit.judges import origins_of
 from crawler.audit.ledger import Ledger, Link
-from crawler.frontier.reads import BulkLookup, Tally, UrlState
+from crawler.frontier.bulk import BulkLookup, Tally, UrlState
 from crawler.model import CommitEntry
 from crawler.rules.parts import Part
 from crawler.rules.text import Meter

@@ -9,8 +9,8 @@ import msgspec
 from crawler.audit.findings import Closest, Report
 from crawler.audit.judges import OriginRobots, origins_of
 from crawler.audit.ledger import Ledger, LoggedRequest
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.operator import Overrides
-from crawler.frontier.reads import BulkLookup
 from crawler.rules.health import delay_ms
 from crawler.rules.urls import registrable_domain
 from crawler.settings import Settings

@@ -14,10 +14,11 @@ from crawler.archive.inflight_log import beginning_of
 from crawler.archive.warc import payload_digest
 from crawler.audit.findings import Report
 from crawler.audit.ledger import Ledger, LoggedRequest
-from crawler.frontier.jobs import JobBook, JobBooks, Runs
-from crawler.frontier.owner import Takeover
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.restore import DeadLetters
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.job_audit import JobBook, JobBooks
+from crawler.frontier.leases import Takeover
+from crawler.frontier.runs import Runs
 from crawler.model import FailureKind
 from crawler.rules.health import GIVEN_UP_AT
 from crawler.rules.jobs import Job, Outcome, Row

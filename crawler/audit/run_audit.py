@@ -31,12 +31,14 @@ from crawler.audit.judges import (
 )
 from crawler.audit.ledger import Ledger
 from crawler.audit.requests import judge_outcomes, judge_repeats, read_log, read_requests
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.folders import FolderNote
-from crawler.frontier.jobs import JobBooks, Runs
+from crawler.frontier.job_audit import JobBooks
+from crawler.frontier.leases import Takeovers
 from crawler.frontier.operator import OverrideStore
-from crawler.frontier.owner import Takeovers
-from crawler.frontier.reads import BulkLookup, Stats
-from crawler.frontier.restore import DeadLetters
+from crawler.frontier.reads import Stats
+from crawler.frontier.runs import Runs
 from crawler.rules.parts import Part
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import wall_s

@@ -17,7 +17,7 @@ from crawler.crawl.opening import OpenCrawl, open_crawl, open_engine
 from crawler.crawl.url_input import url_of
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.api_store import ApiTokens, Role
-from crawler.frontier.operator import LogEntry
+from crawler.frontier.operator_log import LogEntry
 from crawler.rules.jobs import CRAWL, check_user, check_weight
 from crawler.settings import Settings
 from crawler.terminal.text import NOTHING, counted, err, moment, number, out, out_json, say, show, table

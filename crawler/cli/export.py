@@ -20,7 +20,8 @@ from crawler.content.coding import inflate
 from crawler.crawl.opening import open_crawl
 from crawler.crawl.terms import app_name, permitted
 from crawler.errors import ArchiveError, HandlersFailed, NotMetError, UsageError
-from crawler.frontier.record import Placement, record_of
+from crawler.frontier.placement import Placement
+from crawler.frontier.record import record_of
 from crawler.model import Decoded
 from crawler.outputs.cursor import refuse_foreign
 from crawler.outputs.export import export

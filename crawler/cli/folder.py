@@ -18,8 +18,8 @@ from crawler.crawl.opening import Entrance, OpenCrawl, admit_rebuild, holding, m
 from crawler.crawl.url_files import ListForm
 from crawler.crawl.url_input import GivenUrl, form_of, sources_of
 from crawler.errors import AuditFailed, UsageError
-from crawler.frontier.jobs import JobBooks
-from crawler.frontier.owner import Takeovers
+from crawler.frontier.job_audit import JobBooks
+from crawler.frontier.leases import Takeovers
 from crawler.frontier.record import Crawls
 from crawler.frontier.restore import Restoring
 from crawler.membership.peers import check_no_instance_runs, is_lock_free

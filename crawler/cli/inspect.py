@@ -24,7 +24,7 @@ from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import url_of, url_of_site
 from crawler.errors import EngineError, UsageError
 from crawler.frontier.reads import Totals
-from crawler.frontier.restore import SeedCounts
+from crawler.frontier.seeds import SeedCounts
 from crawler.redaction import redact
 from crawler.rules.urls import host_of, registrable_domain
 from crawler.runtime.process import wall_s

@@ -12,7 +12,7 @@ from crawler.redaction import learn, learn_login, secrets_of_login, secrets_of_s
 
 if TYPE_CHECKING:
     from crawler.cli.request_options import Additions
-    from crawler.frontier.operator import Actor
+    from crawler.frontier.operator_log import Actor
     from crawler.settings import Settings
     from crawler.settings.schema import Text
 
@@ -24,7 +24,7 @@ def actor(via: str = "cli") -> "Actor":
     """
     import pwd
 
-    from crawler.frontier.operator import Actor, Via
+    from crawler.frontier.operator_log import Actor, Via
 
     try:
         who = pwd.getpwuid(os.getuid()).pw_name

@@ -12,7 +12,7 @@ from crawler.cli.options import actor, settings_of
 from crawler.cli.parse_admin import LEAVE_S
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import UsageError
-from crawler.frontier.members import SupervisorChild
+from crawler.frontier.supervisors import SupervisorChild
 from crawler.settings import Settings
 from crawler.supervisor.scale_requests import SupervisorStatus, look, picked, scale
 from crawler.terminal.text import NOTHING, counted, duration, or_nothing, out, out_json, say, shortened, show, table

@@ -58,7 +58,8 @@ from crawler.views.summary import failed_seeds, nothing_fetched, summary
 if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder
     from crawler.engine.client import Trouble
-    from crawler.frontier.reads import Progress, Totals
+    from crawler.frontier.lookup import Progress
+    from crawler.frontier.reads import Totals
     from crawler.outputs.target import Target
 
 

@@ -17,7 +17,7 @@ from crawler.cli.event_loop import heard
 from crawler.cli.options import OPTIONS_VARIABLE, handed_to_children
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import Killed, Stopped
-from crawler.frontier.members import SupervisorRecord
+from crawler.frontier.supervisors import SupervisorRecord
 from crawler.membership.peers import host_id
 from crawler.supervisor.child import Deaths
 from crawler.terminal import text

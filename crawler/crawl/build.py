@@ -29,9 +29,10 @@ from crawler.crawl.runs import JobRunner
 from crawler.engine.embedded import EmbeddedEngine
 from crawler.engine.server import Change
 from crawler.errors import CrawlerError, EngineError, UsageError
+from crawler.frontier.leases import Takeovers
 from crawler.frontier.members import Awaited, Members
-from crawler.frontier.operator import Actor, OverrideKind, Via
-from crawler.frontier.owner import Takeovers
+from crawler.frontier.operator import OverrideKind
+from crawler.frontier.operator_log import Actor, Via
 from crawler.frontier.waiting import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app

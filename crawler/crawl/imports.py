@@ -23,7 +23,7 @@ from crawler.crawl.url_input import COMPLAINTS_MAX, GivenUrl, shown_url
 from crawler.engine.client import Engine
 from crawler.errors import InvalidUrl, UsageError
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.record import Placement
+from crawler.frontier.placement import Placement
 from crawler.frontier.restore import Restoring, SeenUrl
 from crawler.model import RefusalReason
 from crawler.rules.requests import request_of

@@ -43,18 +43,27 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, EngineInfo
 from crawler.engine.embedded import EmbeddedEngine, file_bytes
 from crawler.errors import ConflictError, CrawlerError, EngineDown, NoCrawlError, UsageError
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.domain_lists import DomainLists
 from crawler.frontier.folders import Folders
-from crawler.frontier.jobs import Jobs, Runs
-from crawler.frontier.lists import DomainLists, Series
-from crawler.frontier.members import Member, Members, SupervisorRecords
+from crawler.frontier.jobs import Jobs
+from crawler.frontier.leases import Leases
+from crawler.frontier.lists import Series
+from crawler.frontier.lookup import UrlLookup
+from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota
-from crawler.frontier.operator import OperatorCommands, OperatorLog
-from crawler.frontier.owner import Frontier, Leases
-from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
-from crawler.frontier.record import CrawlRecord, Crawls, Keys, Placement, record_of
-from crawler.frontier.restore import DeadLetters, Seeds
+from crawler.frontier.operator import OperatorCommands
+from crawler.frontier.operator_log import OperatorLog
+from crawler.frontier.owner import Frontier
+from crawler.frontier.placement import Placement
+from crawler.frontier.reads import Stats
+from crawler.frontier.record import CrawlRecord, Crawls, Keys, record_of
 from crawler.frontier.rights import check_rights
+from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import library
+from crawler.frontier.seeds import Seeds
+from crawler.frontier.supervisors import SupervisorRecords
 from crawler.membership.peers import Slots, host_id
 from crawler.rules.scope import is_limited
 from crawler.settings import Settings

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from crawler.crawl.seed import BATCH, SitemapReader
 from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport
 from crawler.errors import EngineError, UsageError
-from crawler.frontier.jobs import Runs
 from crawler.frontier.owner import Frontier
+from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import AddOutcome, Candidate
 from crawler.rules.job_plan import Plan

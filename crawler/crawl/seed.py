@@ -17,11 +17,12 @@ from crawler.content.html import redirect_target
 from crawler.content.sitemap import NO_SITEMAP, Sitemap, SitemapUrl, parse_sitemap
 from crawler.crawl.url_input import INVALID_KEPT_MAX, GivenUrl, SeedReport, url_of
 from crawler.errors import EngineDown, EngineError, InvalidUrl, NothingFetchedError, UsageError
+from crawler.frontier.bulk import BulkLookup, UrlState
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
-from crawler.frontier.reads import BulkLookup, UrlState
 from crawler.frontier.record import Crawls
-from crawler.frontier.restore import DeadLetters, Seeds
+from crawler.frontier.seeds import Seeds
 from crawler.model import OURS, REDIRECTS, AddOutcome, Candidate, FailureKind, FetchResult, Followed, Response
 from crawler.rules.challenges import sentence_of
 from crawler.rules.urls import host_of, registrable_domain

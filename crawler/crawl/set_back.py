@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crawler.archive.last_commits import LastCommit, newest_first
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError
-from crawler.frontier.record import Placement
+from crawler.frontier.placement import Placement
 from crawler.terminal.text import counted, program
 
 LOST_MAX = 1_000  # commits that may be missing after a stop, or

@@ -22,7 +22,7 @@ from crawler.archive.crawl_binding import bound_to, holds_results
 from crawler.archive.folder import archive_error, is_crawl_folder, open_existing, replace_durably
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
-from crawler.frontier.reads import Progress
+from crawler.frontier.lookup import Progress
 from crawler.frontier.record import Needs
 from crawler.settings import Settings
 from crawler.settings.kept import Kept, class_of, given_of, kept_of, shown

@@ -19,7 +19,7 @@ from crawler.frontier.record import Keys
 from crawler.rules.membership import DeclaredState, declared, takers
 from crawler.rules.urls import partition_of
 
-_encode = msgspec.json.Encoder().encode
+encoded = msgspec.json.Encoder().encode
 
 
 class Awaits(enum.StrEnum):
@@ -172,7 +172,7 @@ class Members:
         k = self._keys
         keys = (k.members, k.nodes, k.returns, k.evicted)
         reply = await self._engine.run(
-            "join", keys, *JoinArgs(member.session, member.node, instead_of, _encode(member))
+            "join", keys, *JoinArgs(member.session, member.node, instead_of, encoded(member))
         )
         if reply[0] == b"TAKEN":
             raise NameTakenError(
@@ -186,7 +186,7 @@ class Members:
     async def heartbeat(self, member: Member) -> BeatAnswer:
         """Write the heartbeat."""
         keys = (self._keys.members, self._keys.evicted)
-        reply = await self._engine.run("heartbeat", keys, *HeartbeatArgs(member.session, _encode(member)))
+        reply = await self._engine.run("heartbeat", keys, *HeartbeatArgs(member.session, encoded(member)))
         return BeatAnswer(reply[0].decode())
 
     async def is_steady(self, node: str) -> None:
@@ -209,7 +209,7 @@ class Members:
         """Remove a dead session from the list, if it has sent no heartbeat since it was read."""
         last = self._known.get(member.session.encode())
         # As it was written: one of another release may have other fields.
-        blob = last[0] if last is not None and last[1] == member else _encode(member)
+        blob = last[0] if last is not None and last[1] == member else encoded(member)
         reply = await self._engine.run("leave", self._leaving_keys, *LeaveArgs(member.session, member.node, blob))
         return bool(reply[0] == b"COMMITTED")
 
@@ -261,78 +261,3 @@ def by_partition(pins: Mapping[str, str], partitions: int) -> dict[int, str]:
     for domain in sorted(pins):
         nodes.setdefault(partition_of(domain, partitions), pins[domain])
     return nodes
-
-
-# Records of supervisors in the engine, and requests to change their number of instances.
-#
-# A supervisor writes its own record once a second; anyone may request another number. A record is not a lock: if it is
-# removed while its supervisor lives, it is back a second later.
-
-
-class SupervisorChild(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance of a supervisor. `for_s`: how long it has been in its state."""
-
-    node: str
-    state: str
-    pid: int = 0
-    restarts: int = 0
-    for_s: float = 0.0
-    due_s: float = 0.0  # until it is restarted
-    last_words: str = ""
-
-
-class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One supervisor as it describes itself. `lock` (a file) proves whether it lives, on the same host only."""
-
-    session: str
-    host: str  # machine and boot
-    pid: int
-    folder: str
-    lock: str
-    wanted: int
-    state: str = "running"  # running | stopping
-    obeyed: str = ""  # the session that requested its current number
-    counter: int = 0  # grows with each write
-    age_s: float = 0.0
-    children: tuple[SupervisorChild, ...] = ()
-
-
-class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a number of instances; `by` is the session that requests it, to tell requests apart."""
-
-    wanted: int
-    by: str
-
-
-_supervisor_decoder = msgspec.json.Decoder(SupervisorRecord)
-_request_decoder = msgspec.json.Decoder(ScaleRequest)
-
-
-class SupervisorRecords:
-    """The supervisors of one crawl: crawl-wide keys, in one slot."""
-
-    def __init__(self, engine: Engine, keys: Keys) -> None:
-        self._engine = engine
-        self._keys = keys
-
-    async def read(self) -> dict[str, SupervisorRecord]:
-        """All records, by session."""
-        raw = await self._engine.command("HGETALL", self._keys.supervisors)
-        return {key.decode(): _supervisor_decoder.decode(blob) for key, blob in pairs_of(raw)}
-
-    async def write(self, record: SupervisorRecord) -> None:
-        """Write a supervisor's own record."""
-        await self._engine.command("HSET", self._keys.supervisors, record.session, _encode(record))
-
-    async def remove(self, session: str) -> None:
-        """Remove a supervisor's record and the request to it."""
-        await self._engine.commands([("HDEL", key, session) for key in (self._keys.supervisors, self._keys.wanted)])
-
-    async def ask(self, session: str, request: ScaleRequest) -> None:
-        """Request a number of instances from a supervisor, which reads this once a second."""
-        await self._engine.command("HSET", self._keys.wanted, session, _encode(request))
-
-    async def asked(self, session: str) -> ScaleRequest | None:
-        """The last request to a supervisor; None when there was none."""
-        raw = await self._engine.command("HGET", self._keys.wanted, session)
-        return None if raw is None else _request_decoder.decode(raw)

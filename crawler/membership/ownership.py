@@ -10,8 +10,9 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.engine.server import Change, everything
 from crawler.errors import EngineError
+from crawler.frontier.leases import Acquired, Lease, Leases, Takeover, Takeovers
 from crawler.frontier.members import Member
-from crawler.frontier.owner import Acquired, Fence, Lease, Leases, Takeover, Takeovers
+from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
 from crawler.membership.peers import Peers
 from crawler.model import Claim

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ConflictError, EngineError, EngineFull, NoCrawlError, UsageError
+from crawler.frontier.crawls import CrawlList
 from crawler.frontier.record import (
     ARRIVING,
     MOVED,
     REMOVED,
-    CrawlList,
     CrawlRecord,
     Crawls,
     Mark,

@@ -16,13 +16,16 @@ from crawler.archive.repair import ArchivedResponse, ArchiveSize, Flaw, TakenOut
 from crawler.archive.warc import StoredResponse, read_original, read_record
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, EngineError
+from crawler.frontier.bulk import BulkLookup, UrlState
 from crawler.frontier.codec import unpack_request
 from crawler.frontier.folders import Folders
-from crawler.frontier.jobs import Jobs, Runs
-from crawler.frontier.owner import Frontier, Leases
-from crawler.frontier.reads import BulkLookup, UrlState
+from crawler.frontier.jobs import Jobs
+from crawler.frontier.leases import Leases
+from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Crawls
-from crawler.frontier.restore import DoneUrl, Restoring, Seeds
+from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.runs import Runs
+from crawler.frontier.seeds import Seeds
 from crawler.model import SITEMAP, Candidate, Claim
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook, RestoredJobs
 from crawler.rules.text import Meter

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from crawler.archive.folder import archive_error, make_private
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine
+from crawler.frontier.crawls import CrawlList
 from crawler.frontier.members import Members
-from crawler.frontier.record import CrawlList, CrawlRecord, Keys
+from crawler.frontier.record import CrawlRecord, Keys
 from crawler.membership.peers import check_no_instance_runs, is_lock_free
 from crawler.recovery.copying import Entry, KeyNames, digest_of
 from crawler.rules.text import Meter

@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.archive.folder import Life, life_at
 from crawler.errors import NotReachedError, UsageError
-from crawler.frontier.members import ScaleRequest, SupervisorRecord, SupervisorRecords
+from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, SupervisorRecords
 from crawler.membership.peers import host_id, is_lock_free
 from crawler.supervisor.child import ChildState
 

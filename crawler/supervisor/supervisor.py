@@ -13,7 +13,8 @@ from typing import Protocol
 import msgspec
 
 from crawler.errors import ConflictError, CrawlerError, EngineError, EngineFull
-from crawler.frontier.members import Member, Members, SupervisorChild, SupervisorRecord, SupervisorRecords
+from crawler.frontier.members import Member, Members
+from crawler.frontier.supervisors import SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.peers import is_lock_free
 from crawler.rules.membership import DeclaredState
 from crawler.settings import MembershipSettings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.operator import Actor, LogEntry
+from crawler.frontier.operator_log import Actor, LogEntry
 from crawler.terminal.text import counted
 from crawler.views import commands, dead_letters, domains, ring
 from crawler.views.commands import CommandResult, delay_ms_of, domain_of

@@ -11,8 +11,8 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from crawler.errors import UsageError
-from crawler.frontier.lists import SORTS
-from crawler.frontier.operator import LogEntry
+from crawler.frontier.domain_lists import SORTS
+from crawler.frontier.operator_log import LogEntry
 from crawler.rules.text import printable
 from crawler.terminal.text import counted, moment, number, rate, table
 from crawler.tui.source import Source

@@ -9,8 +9,9 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import UsageError
 from crawler.expressions import Expressions
-from crawler.frontier.operator import EVERYWHERE, Actor, OverrideKind
-from crawler.frontier.waiting import kind_of
+from crawler.frontier.deferred import kind_of
+from crawler.frontier.operator import EVERYWHERE, OverrideKind
+from crawler.frontier.operator_log import Actor
 from crawler.model import FailureKind
 from crawler.rules.health import delay_ms as delay_by
 from crawler.rules.jobs import CRAWL, DEPTH_MAX, check_user, check_weight

@@ -11,8 +11,8 @@ import msgspec
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.codec import DeadLetter, FailedAttempt
-from crawler.frontier.operator import Actor
-from crawler.frontier.restore import StoredLetter
+from crawler.frontier.dead_letters import StoredLetter
+from crawler.frontier.operator_log import Actor
 from crawler.model import GET, FailureKind, RefusalReason
 from crawler.rules.logins import paths_of
 from crawler.rules.urls import host_of, registrable_domain

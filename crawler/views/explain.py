@@ -14,10 +14,11 @@ from crawler.archive.warc import read_content
 from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.reparse import Rereader
 from crawler.errors import ArchiveError, NotMetError, UsageError
+from crawler.frontier.deferred import kind_of
+from crawler.frontier.lookup import UrlLocation
 from crawler.frontier.members import weights_of
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.reads import LINKS, UrlLocation
-from crawler.frontier.waiting import kind_of
+from crawler.frontier.reads import LINKS
 from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict, SharedRobots
 from crawler.rules.scope import ScopeVerdict

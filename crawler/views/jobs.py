@@ -13,7 +13,7 @@ from crawler.archive.prune_records import runs_beyond
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, InvalidUrl, NotMetError, UsageError
 from crawler.frontier.jobs import LIST_SEPARATOR, Changed, NameTaken, job_id
-from crawler.frontier.operator import Actor
+from crawler.frontier.operator_log import Actor
 from crawler.rules import job_plan
 from crawler.rules.job_plan import Plan, dismissed, next_time, retried, stopped
 from crawler.rules.jobs import (

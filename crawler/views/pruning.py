@@ -18,7 +18,7 @@ from crawler.archive.rehandling import FILE as REHANDLE_FILE
 from crawler.archive.repair import recover_open_files
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import ConflictError, EngineDown, UsageError
-from crawler.frontier.operator import Actor
+from crawler.frontier.operator_log import Actor
 from crawler.model import CommitEntry
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import reached

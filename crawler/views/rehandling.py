@@ -36,7 +36,7 @@ from crawler.archive.warc import read_content
 from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.terms import change, check_terms
 from crawler.errors import ArchiveError, ConflictError, may_be_of_content
-from crawler.frontier.operator import Actor
+from crawler.frontier.operator_log import Actor
 from crawler.frontier.restore import Restoring
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError

@@ -8,11 +8,13 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, NoCrawlError
+from crawler.frontier.crawls import CrawlList, ListedCrawl
+from crawler.frontier.deferred import CRAWL_URLS
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Members
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.reads import Totals, UrlLookup
-from crawler.frontier.record import ARRIVING, MOVED, REMOVED, CrawlList, Keys, ListedCrawl
-from crawler.frontier.waiting import CRAWL_URLS
+from crawler.frontier.reads import Totals
+from crawler.frontier.record import ARRIVING, MOVED, REMOVED, Keys
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.membership.peers import is_lock_free
 from crawler.model import Request

@@ -11,9 +11,9 @@ import msgspec
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import url_of_site
 from crawler.errors import ConflictError, UsageError
+from crawler.frontier.leases import Takeover, Takeovers
 from crawler.frontier.members import Member, Members, MemberView, Pins, by_partition, weights_of
-from crawler.frontier.operator import Actor
-from crawler.frontier.owner import Takeover, Takeovers
+from crawler.frontier.operator_log import Actor
 from crawler.membership.peers import Slots, is_lock_free
 from crawler.rules.membership import Ring, build, moves, share_changed
 from crawler.rules.urls import partition_of

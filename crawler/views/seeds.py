@@ -13,7 +13,7 @@ import msgspec
 from crawler.crawl.opening import OpenCrawl, make_seeder, member_of
 from crawler.crawl.url_input import GivenUrl, SeedReport
 from crawler.errors import EngineError
-from crawler.frontier.operator import Actor
+from crawler.frontier.operator_log import Actor
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness
 from crawler.membership.living import Living
 from crawler.runtime.process import first_error

@@ -10,9 +10,10 @@ from crawler.archive.index_reader import find_url
 from crawler.crawl.opening import OpenCrawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import InvalidUrl, NothingFetchedError
+from crawler.frontier.bulk import UrlState
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals, UrlState
-from crawler.frontier.waiting import ALLOW_PRIVATE
+from crawler.frontier.deferred import ALLOW_PRIVATE
+from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals
 from crawler.model import ITEMS_DROPPED, NOT_ALLOWED, Candidate, FailureKind, RefusalReason
 from crawler.rules.addresses import is_address
 from crawler.rules.scope import ScopeRules

@@ -4,8 +4,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from crawler.frontier.deferred import ALLOW_PRIVATE
 from crawler.frontier.owner import Settlement
-from crawler.frontier.waiting import ALLOW_PRIVATE
 from crawler.handlers.run import NOTHING_HANDLED, Handled, HandlerError
 from crawler.model import (
     NOT_MODIFIED,

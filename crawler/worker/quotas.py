@@ -11,11 +11,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import ArchiveError, EngineError
-from crawler.frontier.messages import FetchQuota, QuotaReached
-from crawler.frontier.owner import Frontier
-from crawler.frontier.reads import Stats, Totals
-from crawler.frontier.record import Crawls
-from crawler.frontier.waiting import (
+from crawler.frontier.deferred import (
     ALLOW_PRIVATE,
     BLOCKED,
     CRAWL_URLS,
@@ -24,9 +20,13 @@ from crawler.frontier.waiting import (
     ChangeKind,
     DeferredRow,
     DeferredUrls,
-    PendingUrls,
     QueueChange,
 )
+from crawler.frontier.messages import FetchQuota, QuotaReached
+from crawler.frontier.owner import Frontier
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.reads import Stats, Totals
+from crawler.frontier.record import Crawls
 from crawler.membership.ownership import HeldPartitions
 from crawler.membership.peers import Peers
 from crawler.rules.order import grown, is_left, is_within, room_of, share_of

@@ -16,10 +16,10 @@ from crawler.engine.client import Engine
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError, NoRoomError
 from crawler.frontier.arguments import AddArgs
-from crawler.frontier.jobs import Runs
 from crawler.frontier.members import UNDER_WAY, Member, engine_digest
 from crawler.frontier.messages import AddReply
 from crawler.frontier.owner import Frontier
+from crawler.frontier.runs import Runs
 from crawler.model import AddOutcome
 from crawler.rules.membership import COMMANDS, declared
 from crawler.runtime.process import ENGINE_PAUSE_S, tick

@@ -12,8 +12,9 @@ import msgspec
 
 from crawler.content.html import redirect_target
 from crawler.errors import EngineError
+from crawler.frontier.leases import SlotQueue, SlotRequest
 from crawler.frontier.operator import Overrides
-from crawler.frontier.owner import Frontier, Settlement, SlotQueue, SlotRequest
+from crawler.frontier.owner import Frontier, Settlement
 from crawler.membership.ownership import HeldPartitions
 from crawler.model import NOT_ALLOWED, OURS, REDIRECTS, Claim, Failure, FailureKind, FetchResult
 from crawler.rules.health import delay_ms

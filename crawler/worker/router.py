@@ -9,9 +9,10 @@ from itertools import chain, repeat
 import msgspec
 from msgspec.structs import replace
 
-from crawler.frontier.jobs import ActiveRun, Runs, with_roots
-from crawler.frontier.record import CrawlRecord, Placement
-from crawler.frontier.waiting import CRAWL_URLS, DEPTH
+from crawler.frontier.deferred import CRAWL_URLS, DEPTH
+from crawler.frontier.placement import Placement
+from crawler.frontier.record import CrawlRecord
+from crawler.frontier.runs import ActiveRun, Runs, with_roots
 from crawler.model import SITEMAP, SITEMAP_DEPTH_MAX, Candidate, Claim, Followed, RefusalReason, Request
 from crawler.rules.jobs import URLS, RunRecord, RunSpec, with_limits
 from crawler.rules.order import NO_SIGNALS, Ordering, Signals, is_within, link_place

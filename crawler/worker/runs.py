@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, CrawlerError, EngineDown, EngineError
-from crawler.frontier.jobs import Changed, Jobs, Runs, StoredJob
+from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.owner import Fence
+from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
 from crawler.rules.jobs import ENDED, URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits

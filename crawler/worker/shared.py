@@ -12,11 +12,11 @@ from typing import Any
 from crawler.engine.client import Call, Engine
 from crawler.engine.server import Change
 from crawler.errors import EngineError
-from crawler.frontier.jobs import Runs
 from crawler.frontier.members import Member, Members
 from crawler.frontier.operator import OperatorCommands, Overrides
 from crawler.frontier.owner import Aside, Fence, Frontier, Settlement
 from crawler.frontier.record import CrawlRecord, Crawls, PartitionCount
+from crawler.frontier.runs import Runs
 from crawler.model import AckOutcome, Claim
 from crawler.rules.membership import COMMANDS, Pass, declared, is_finished
 from crawler.rules.urls import registrable_domain

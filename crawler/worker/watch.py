@@ -16,8 +16,8 @@ from crawler.errors import EngineError, InvariantError
 from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.frontier.codec import pack
 from crawler.frontier.lists import FINE, Sample, Series, busiest_max
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.operator import Overrides
-from crawler.frontier.reads import UrlLookup
 from crawler.model import Claim, FailureKind
 from crawler.rules.shapes import ShapeWatch
 from crawler.runtime.process import Gate, monotonic_ms, open_gate, process_cpu_s, tick, until_tick, wall_s

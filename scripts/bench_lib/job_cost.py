@@ -4,7 +4,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crawler.frontier.jobs import DUE_MAX, Jobs, Runs, StoredJob, job_id
+from crawler.frontier.jobs import DUE_MAX, Jobs, StoredJob, job_id
+from crawler.frontier.runs import Runs
 from crawler.rules.job_plan import Plan, RunResult, created, ended, plan
 from crawler.rules.jobs import JobSpec
 from crawler.rules.schedules import Schedule

@@ -16,9 +16,11 @@ import msgspec
 from crawler.crawl.runs import JobRunner
 from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import FenceArgs, JobChange
-from crawler.frontier.jobs import Jobs, Runs
-from crawler.frontier.owner import Acquired, Frontier, Leases
+from crawler.frontier.jobs import Jobs
+from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.owner import Frontier
 from crawler.frontier.record import Keys
+from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.process import monotonic_ms

@@ -14,8 +14,8 @@ import pytest
 from crawler.api import events as events_module
 from crawler.api.events import Place
 from crawler.api.problem import Limits
-from crawler.frontier.operator import Actor, Via
-from crawler.frontier.owner import Takeover, Takeovers
+from crawler.frontier.leases import Takeover, Takeovers
+from crawler.frontier.operator_log import Actor, Via
 from tests.api.api_lab import QUICK, CountedReads, Served, served
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S

@@ -8,8 +8,9 @@ import pytest
 from crawler.api.metrics import metrics_text
 from crawler.frontier.api_store import Role
 from crawler.frontier.jobs import job_id
-from crawler.frontier.operator import Actor, Via
-from crawler.frontier.owner import Acquired, Fence
+from crawler.frontier.leases import Acquired
+from crawler.frontier.operator_log import Actor, Via
+from crawler.frontier.owner import Fence
 from crawler.rules.job_plan import Plan, RunResult, ended, plan
 from crawler.rules.jobs import Row, State
 from crawler.runtime.process import wall_s

@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.api.problem import Limits, Places, ProblemError, Turns
-from crawler.frontier.api_store import ANSWERS_MAX, Role
-from crawler.frontier.operator import ENTRIES_MAX, Actor, Via
+from crawler.frontier.api_answers import ANSWERS_MAX
+from crawler.frontier.api_store import Role
+from crawler.frontier.operator_log import ENTRIES_MAX, Actor, Via
 from tests.api.api_lab import QUICK, Served, served, served_crawl
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from crawler.api.problem import Limits
-from crawler.frontier.api_store import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, Role, StoredAnswer
+from crawler.frontier.api_answers import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, StoredAnswer
+from crawler.frontier.api_store import Role
 from crawler.views import commands
 from tests.api.api_lab import Served, served
 from tests.support.engine import Engine

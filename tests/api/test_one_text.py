@@ -14,7 +14,7 @@ from crawler.cli.main import main
 from crawler.crawl.opening import make_seeder
 from crawler.crawl.url_input import GivenUrl
 from crawler.frontier.members import Member
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.jobs import JobPatch
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource

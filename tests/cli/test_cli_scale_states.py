@@ -12,9 +12,9 @@ from crawler.cli.main import main
 from crawler.cli.ring import _text
 from crawler.engine.client import Engine as Client
 from crawler.errors import NotReachedError, UsageError
-from crawler.frontier.members import ScaleRequest, SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
+from crawler.frontier.supervisors import ScaleRequest, SupervisorChild, SupervisorRecord, SupervisorRecords
 from crawler.membership.peers import host_id
 from crawler.supervisor import scale_requests
 from crawler.supervisor.child import ChildState

@@ -5,13 +5,13 @@ import io
 import pytest
 
 from crawler.cli.parse_inspect import SORTS
-from crawler.frontier import lists
+from crawler.frontier import domain_lists
 from crawler.terminal import text
 
 
 def test_the_command_offers_all_orders_that_there_are() -> None:
     """It names them itself, to begin without the imports that reading takes."""
-    assert {*SORTS} == {*lists.SORTS}
+    assert {*SORTS} == {*domain_lists.SORTS}
 
 
 class Terminal(io.StringIO):

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from crawler.engine.client import Engine as Client
-from crawler.frontier.members import Member, Members, ScaleRequest, SupervisorRecord, SupervisorRecords
+from crawler.frontier.members import Member, Members
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
+from crawler.frontier.supervisors import ScaleRequest, SupervisorRecord, SupervisorRecords
 from crawler.membership.peers import host_id
 from crawler.settings import MembershipSettings
 from crawler.supervisor.child import ChildState

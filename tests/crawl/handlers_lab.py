@@ -11,8 +11,8 @@ from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.crawl.opening import open_crawl
 from crawler.frontier.codec import DeadLetter
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.frontier.reads import Totals
-from crawler.frontier.restore import DeadLetters
 from crawler.handlers.load_app import load_app
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, settings_of

@@ -11,7 +11,7 @@ import msgspec
 from crawler.crawl.opening import OpenCrawl, make_router
 from crawler.crawl.runs import RunSeeder
 from crawler.crawl.url_input import GivenUrl
-from crawler.frontier.jobs import Runs
+from crawler.frontier.runs import Runs
 from crawler.rules.jobs import Job, JobSpec, Revision, Row, RunCounts, RunRecord, RunSpec, State, job_of, total_of
 from crawler.rules.membership import RunPass, is_run_finished
 from crawler.rules.schedules import Schedule

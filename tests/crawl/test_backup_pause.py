@@ -16,7 +16,7 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, member_of_command, ope
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import ArchiveError, ConflictError
 from crawler.frontier.members import Member
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.frontier.record import Keys
 from crawler.recovery import backup
 from crawler.recovery.arrival import Arrival

@@ -11,7 +11,7 @@ import pytest
 
 from crawler.cli.main import main
 from crawler.crawl.opening import open_crawl
-from crawler.frontier.waiting import CRAWL_URLS
+from crawler.frontier.deferred import CRAWL_URLS
 from crawler.settings import Settings
 from crawler.views.losses import Kind, Loss
 from crawler.views.overview import losses

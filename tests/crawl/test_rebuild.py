@@ -15,8 +15,8 @@ from crawler.engine.server import Change, everything
 from crawler.errors import ConflictError, EngineDown, EngineError, UsageError
 from crawler.frontier.members import Member
 from crawler.frontier.owner import Frontier
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import Restoring
-from crawler.frontier.waiting import PendingUrls
 from crawler.membership.peers import check_no_instance_runs
 from crawler.settings import MembershipSettings
 from tests.crawl.harness import crawl, lab_names

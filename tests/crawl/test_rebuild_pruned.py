@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.views.pruning import PruneResult, Wanted, prune
 from tests.crawl.harness import crawl, entries_of, lab_names
 from tests.crawl.rebuild_lab import WebLab, audit, opened, page_of, rebuild

@@ -15,7 +15,7 @@ from crawler.archive.index import change_lines
 from crawler.archive.index_reader import IndexReader
 from crawler.crawl.opening import open_crawl
 from crawler.errors import ArchiveError, ConflictError
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind
 from crawler.rules.jobs import run_id

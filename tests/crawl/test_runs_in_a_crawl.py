@@ -12,7 +12,7 @@ import pytest
 from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.errors import NotMetError
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
 from crawler.rules.jobs import RunCounts
 from crawler.views.explain import explain, explanation, state_of

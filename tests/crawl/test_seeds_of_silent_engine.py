@@ -9,9 +9,9 @@ from crawler.archive.journals import SeedJournal
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import EngineDown, EngineFull
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.owner import Frontier
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.restore import Seeds
+from crawler.frontier.seeds import Seeds
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine
 

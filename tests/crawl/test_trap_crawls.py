@@ -12,12 +12,12 @@ from crawler.audit.judge_links import CrawlRules
 from crawler.audit.run_audit import Subject, WebLogs, audit
 from crawler.crawl.build import Instance
 from crawler.crawl.opening import OpenCrawl, open_crawl
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.jobs import JobBooks
-from crawler.frontier.owner import Takeovers
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.restore import DeadLetters
-from crawler.frontier.waiting import DeferredUrls
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import DeferredUrls
+from crawler.frontier.job_audit import JobBooks
+from crawler.frontier.leases import Takeovers
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import Site, serve_traps
 from tests.support.trap_sites import NAMES, trap_site

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.job_plan import Plan
 from crawler.rules.jobs import JobSpec, Outcome, Row, RunSpec, SchedulePatch, State, run_id
 from crawler.rules.schedules import schedule_of

@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.testing.generated_web import GeneratedWeb
 from crawler.testing.web_server import environment_of, serve
 from crawler.tui.app import TopApp

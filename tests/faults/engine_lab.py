@@ -22,7 +22,7 @@ from crawler.crawl.build import Instance, open_instance
 from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine
-from crawler.frontier.owner import Acquired, Leases
+from crawler.frontier.leases import Acquired, Leases
 from crawler.frontier.reads import Stats, Totals
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawler.crawl.opening import open_crawl
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource
 from tests.crawl.harness import settings_of

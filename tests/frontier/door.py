@@ -7,8 +7,9 @@ from redis.crc import key_slot
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineError
+from crawler.frontier.leases import Acquired, Lease, Leases, SlotQueue
 from crawler.frontier.messages import AckOutcome, AckReply, ClaimReply
-from crawler.frontier.owner import Ack, Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement, SlotQueue
+from crawler.frontier.owner import Ack, ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.model import Candidate, Claim, CommitEntry, Request

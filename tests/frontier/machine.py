@@ -11,11 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from msgspec.structs import replace
 
 from crawler.engine.client import Engine
-from crawler.frontier.jobs import Runs
+from crawler.frontier.deferred import CRAWL_URLS
+from crawler.frontier.leases import Acquired, Lease, Leases, SlotQueue
 from crawler.frontier.messages import AddQuota, ClaimReply
-from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Frontier, Lease, Leases, Settlement, SlotQueue
+from crawler.frontier.owner import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.record import Keys
-from crawler.frontier.waiting import CRAWL_URLS, Block, Place, Urls
+from crawler.frontier.runs import Runs
+from crawler.frontier.waiting import Block, Place, Urls
 from crawler.model import Candidate, Claim, Request
 from crawler.rules.urls import origin_of
 from tests.frontier.door import HASH_KEY, fingerprint

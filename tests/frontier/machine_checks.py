@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from crawler.frontier.reads import MOVING
+from crawler.frontier.bulk import MOVING
 from crawler.frontier.states import MOVES, State
 from crawler.rules.urls import origin_of
 from tests.frontier.model import PartitionModel

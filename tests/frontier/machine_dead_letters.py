@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from crawler.frontier.codec import DeadLetter, unpack_letter
-from crawler.frontier.restore import DeadLetters, StoredLetter
+from crawler.frontier.dead_letters import DeadLetters, StoredLetter
 from crawler.frontier.states import State
 from tests.frontier.machine import FrontierSteps, sessions, some
 from tests.frontier.model import PartitionModel

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, DeferredUrls
+from crawler.frontier.deferred import HOSTS as HOSTS_REASON
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.states import State
-from crawler.frontier.waiting import BLOCKED, CRAWL_URLS, DeferredUrls, is_row
-from crawler.frontier.waiting import HOSTS as HOSTS_REASON
+from crawler.frontier.waiting import is_row
 from crawler.model import AckOutcome
 from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.machine import (

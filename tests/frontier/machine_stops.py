@@ -3,9 +3,9 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.operator import Purge
 from crawler.frontier.states import State
-from crawler.frontier.waiting import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.machine import HOSTS, PATHS, Disk, partitions, sessions
 from tests.frontier.machine_dead_letters import LetterSteps
 

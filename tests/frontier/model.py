@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.states import PENDING, State
-from crawler.frontier.waiting import CRAWL_URLS
 from crawler.model import Candidate
 from tests.frontier.model_aside import AsideModel, Silence
 from tests.frontier.model_kept import KeptUrls

@@ -8,7 +8,7 @@ from typing import Any
 
 from crawler.engine.client import Engine
 from crawler.errors import ConflictError, EngineDown
-from crawler.frontier.operator import Actor, OperatorLog, Via
+from crawler.frontier.operator_log import Actor, OperatorLog, Via
 from crawler.frontier.owner import Frontier
 from crawler.frontier.record import BORN, CrawlRecord, Crawls, Keys
 from crawler.frontier.scripts import library

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from crawler.errors import ConflictError, EngineDown, EngineError, EngineFull, UsageError
-from crawler.frontier.owner import Acquired, Fence, Leases
-from crawler.frontier.record import ARRIVING, BORN, CRAWLS, MOVED, REMOVED, CrawlList, Crawls, Mark, mark_in
+from crawler.frontier.crawls import CrawlList
+from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.owner import Fence
+from crawler.frontier.record import ARRIVING, BORN, CRAWLS, MOVED, REMOVED, Crawls, Mark, mark_in
 from crawler.recovery import backup
 from crawler.recovery.arrival import Arrival
 from crawler.recovery.backup import BackupReader, back_up, check_whole, restore

@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from crawler.frontier.arguments import ActivityHead, ActivityItem
+from crawler.frontier.busy import BusyQueue, BusyQueues, Slot
 from crawler.frontier.codec import pack
-from crawler.frontier.lists import COARSE, FINE, BusyQueue, BusyQueues, Rates, Slot
+from crawler.frontier.lists import COARSE, FINE, Rates
 from tests.frontier.door import Door, found
 
 T = 360_000_000  # a fine slot, the first of a coarse one

@@ -11,8 +11,8 @@ import msgspec
 from fakeredis import FakeAsyncRedis
 
 from crawler.frontier.codec import DeadLetter
+from crawler.frontier.dead_letters import SCAN_COUNT, DeadLetters
 from crawler.frontier.record import Keys
-from crawler.frontier.restore import SCAN_COUNT, DeadLetters
 
 
 class Plain:

@@ -3,11 +3,13 @@
 import pytest
 
 from crawler.frontier.arguments import ActivityHead, ActivityItem
+from crawler.frontier.busy import Slot
 from crawler.frontier.codec import pack
-from crawler.frontier.lists import SORTS, DomainLists, DomainRow, Rates, Slot
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.domain_lists import SORTS, DomainLists, DomainRow
+from crawler.frontier.lists import Rates
 from crawler.frontier.owner import Settlement
 from crawler.frontier.reads import Stats
-from crawler.frontier.waiting import ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.door import Door, found
 
 SLOT = 360_000_000

@@ -4,12 +4,14 @@ import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.engine.client import Call
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DeadLetter
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import ClaimReply, Probe
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Aside, Settlement
-from crawler.frontier.reads import BulkLookup, Stats
-from crawler.frontier.waiting import ChangeKind, DeferredUrls, PendingUrls, QueueChange
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.reads import Stats
 from crawler.model import AckOutcome, Candidate, Claim
 from tests.frontier.door import Door, fingerprint, found
 from tests.frontier.test_frontier_restore import done, restore

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from crawler.frontier.deferred import ChangeKind, QueueChange
 from crawler.frontier.operator import OperatorCommands, OverrideKind
 from crawler.frontier.owner import Settlement
-from crawler.frontier.waiting import ChangeKind, QueueChange
 from tests.frontier.door import DELAY_MS, Door, found
 
 

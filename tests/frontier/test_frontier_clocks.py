@@ -3,7 +3,8 @@
 import contextlib
 from typing import Any
 
-from crawler.frontier.owner import Settlement, SlotQueue, SlotRequest
+from crawler.frontier.leases import SlotQueue, SlotRequest
+from crawler.frontier.owner import Settlement
 from crawler.model import AckOutcome
 from tests.frontier.door import Door, found
 

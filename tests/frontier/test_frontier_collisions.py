@@ -8,12 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from crawler.frontier.arguments import RestateItem, ReturnItem
+from crawler.frontier.bulk import BulkLookup, UrlState
 from crawler.frontier.codec import DeadLetter, item_of, pack
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, UrlState
-from crawler.frontier.restore import DeadLetters, Seeds
-from crawler.frontier.waiting import DeferredUrls
+from crawler.frontier.seeds import Seeds
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import RawPartition, dump

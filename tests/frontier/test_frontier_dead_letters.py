@@ -3,11 +3,12 @@
 from msgspec.structs import replace as replaced
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
+from crawler.frontier.dead_letters import DeadLetters, StoredLetter
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Stats
-from crawler.frontier.restore import DeadLetters, StoredLetter
+from crawler.frontier.reads import Stats
 from crawler.model import Candidate, Claim
 from tests.frontier.door import Door, found
 

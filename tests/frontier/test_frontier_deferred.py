@@ -5,10 +5,11 @@ from msgspec.structs import replace
 
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.errors import EngineError
+from crawler.frontier.bulk import BulkLookup, Tally
+from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Tally
-from crawler.frontier.waiting import BLOCKED, PAUSED, ChangeKind, DeferredUrls, PendingUrls, QueueChange
+from crawler.frontier.pending import PendingUrls
 from crawler.model import AckOutcome, Claim
 from tests.frontier.door import Door, found
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.frontier.bulk import BulkLookup, Tally
+from crawler.frontier.deferred import DeferredUrls
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import FetchQuota
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Tally, UrlLookup
-from crawler.frontier.waiting import DeferredUrls
 from crawler.model import Candidate
 from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.frontier.bulk import BulkLookup, Tally
+from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Tally
-from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.model import Candidate
 from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import Door, fingerprint, found

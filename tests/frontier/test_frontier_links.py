@@ -5,10 +5,10 @@ import random
 import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.waiting import DeferredUrls
 from crawler.rules.order import LINK_PLACES
 from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import Door, found

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.waiting import DeferredUrls
 from crawler.settings import BudgetSettings
 from crawler.worker import quotas
 from crawler.worker.quotas import RaisedQuotasWatcher

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement, SlotRequest
+from crawler.frontier.leases import SlotRequest
+from crawler.frontier.owner import Ack, ClaimRequest, Fence, Settlement
 from crawler.frontier.scripts import library
 from crawler.model import AckOutcome, CommitEntry
 from tests.frontier.door import CALL_S

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.jobs import Runs
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Aside, Settlement
-from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring, SeenUrl
+from crawler.frontier.restore import DoneUrl, Restoring, SeenUrl
+from crawler.frontier.runs import Runs
 from crawler.frontier.states import BOOKS, ENDED, MOVES, State
-from crawler.frontier.waiting import ChangeKind, DeferredUrls, QueueChange
 from crawler.model import Candidate, Claim
 from tests.frontier.door import HASH_KEY, Door, found
 from tests.frontier.raw import RawPartition, dump

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import EVERYWHERE, OperatorCommands, OverrideKind, OverrideStore, Purge
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.waiting import BLOCKED, PAUSED, ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.door import DELAY_MS, Door, found
 
 QUEUE = "a.test"

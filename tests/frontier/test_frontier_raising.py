@@ -2,10 +2,10 @@
 
 import pytest
 
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import Door, found
 

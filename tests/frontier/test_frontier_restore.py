@@ -5,11 +5,13 @@ import contextlib
 from msgspec.structs import replace
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.frontier.bulk import BulkLookup, Tally, UrlState
 from crawler.frontier.codec import DeadLetter
+from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Stats, Tally, UrlLookup, UrlState
+from crawler.frontier.reads import Stats
 from crawler.frontier.restore import RESTORE_MAX, DoneUrl, Restoring
-from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY, Door, found
 

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.jobs import Runs
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
-from crawler.frontier.restore import DeadLetters, Restoring, Seeds
-from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.reads import Stats
+from crawler.frontier.restore import Restoring
+from crawler.frontier.runs import Runs
+from crawler.frontier.seeds import Seeds
 from crawler.model import AddOutcome
 from crawler.rules.jobs import RunCounts, RunRecord, RunSpec, total_of
 from crawler.rules.membership import RunPass, is_run_finished

@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DeadLetter
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
-from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring
-from crawler.frontier.waiting import SCHEDULED, ChangeKind, DeferredUrls, PendingUrls, QueueChange
+from crawler.frontier.pending import SCHEDULED, PendingUrls
+from crawler.frontier.reads import Stats
+from crawler.frontier.restore import DoneUrl, Restoring
 from crawler.model import Candidate
 from tests.frontier.door import FINGERPRINTS, HASH_KEY, Door, found
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace as replaced
 
 from crawler.errors import EngineFull
 from crawler.frontier.codec import DeadLetter, FailedAttempt
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.owner import Ack, Settlement
-from crawler.frontier.reads import UrlLookup
-from crawler.frontier.waiting import PendingUrls
+from crawler.frontier.pending import PendingUrls
 from crawler.model import AckOutcome, AddOutcome, Claim, CommitEntry, RefusalReason
 from tests.frontier.door import DELAY_MS, Door, fingerprint, found
 from tests.support.patience import PATIENCE_S

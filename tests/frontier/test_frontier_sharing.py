@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import EngineError
+from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.reads import Stats, Totals
-from crawler.frontier.waiting import BLOCKED, CRAWL_URLS, ChangeKind, DeferredUrls, QueueChange
 from crawler.worker.quotas import DeferredShare
 from tests.frontier.door import Door, found
 

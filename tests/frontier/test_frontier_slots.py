@@ -5,16 +5,23 @@ from typing import Any
 
 from redis.crc import key_slot
 
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import DeadLetter, pending_url
-from crawler.frontier.jobs import Jobs, Runs, job_id
+from crawler.frontier.dead_letters import DeadLetters
+from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.jobs import Jobs, job_id
+from crawler.frontier.leases import SlotRequest
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota, FetchQuota
-from crawler.frontier.operator import Actor, OperatorLog, Purge, Via
-from crawler.frontier.owner import Aside, Settlement, SlotRequest
-from crawler.frontier.reads import BulkLookup, Stats
-from crawler.frontier.restore import DeadLetters, DoneUrl, Restoring, SeenUrl
+from crawler.frontier.operator import Purge
+from crawler.frontier.operator_log import Actor, OperatorLog, Via
+from crawler.frontier.owner import Aside, Settlement
+from crawler.frontier.pending import HEAD, Found
+from crawler.frontier.reads import Stats
+from crawler.frontier.restore import DoneUrl, Restoring, SeenUrl
+from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import NAMES
-from crawler.frontier.waiting import HEAD, ChangeKind, DeferredUrls, Found, QueueChange, Spilling
+from crawler.frontier.waiting import Spilling
 from crawler.model import Request
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec

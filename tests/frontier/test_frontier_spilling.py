@@ -7,11 +7,13 @@ import pytest
 
 from crawler.archive.spill_files import SpillFiles
 from crawler.errors import ArchiveError, EngineDown
+from crawler.frontier.bulk import BulkLookup
 from crawler.frontier.codec import PendingUrl
+from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.operator import Purge
-from crawler.frontier.reads import BulkLookup
+from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.waiting import Block, DeferredUrls, PendingUrls, Place, Spilling, Stub, urls_of
+from crawler.frontier.waiting import Block, Place, Spilling, Stub, urls_of
 from crawler.model import Candidate
 from tests.frontier.door import DELAY_MS, FINGERPRINTS, HASH_KEY, Door, found, url_of
 

@@ -7,10 +7,13 @@ import pytest
 
 from crawler.audit.judge_frontier import Committed, disagreements
 from crawler.errors import ArchiveError
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.operator import OperatorCommands, Purge
-from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
-from crawler.frontier.waiting import BLOCKED, ChangeKind, DeferredUrls, PendingUrls, QueueChange
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.reads import Stats
 from crawler.worker.quotas import RaisedQuotas
 from tests.frontier.door import FINGERPRINTS, Door, found, url_of
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, without_delay

@@ -2,9 +2,9 @@
 
 import contextlib
 
+from crawler.frontier.bulk import STATES_MAX, BulkLookup, UrlState
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import STATES_MAX, BulkLookup, UrlState
 from tests.frontier.door import FINGERPRINTS, Door, found
 
 SETTLED = Settlement(next_fetch_ms=0)

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from crawler.engine.client import Engine
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import PAUSED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup
-from crawler.frontier.waiting import PAUSED, ChangeKind, DeferredUrls, QueueChange
 from tests.frontier.door import Door, found
 from tests.frontier.test_frontier_spilling import QUEUE, Spill, ordered, without_delay
 

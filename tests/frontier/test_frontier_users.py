@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from crawler.frontier.bulk import BulkLookup
+from crawler.frontier.deferred import ChangeKind, QueueChange
+from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import BulkLookup, Stats, UrlLookup
-from crawler.frontier.waiting import ChangeKind, PendingUrls, QueueChange
+from crawler.frontier.pending import PendingUrls
+from crawler.frontier.reads import Stats
 from crawler.model import Candidate, Claim
 from tests.frontier.door import DELAY_MS, FINGERPRINTS, Door, found
 

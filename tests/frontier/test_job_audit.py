@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from crawler.audit.findings import Report, report_json, report_text
 from crawler.audit.judges import judge_jobs
-from crawler.frontier.jobs import JobBooks, Jobs, StoredJob, job_id
+from crawler.frontier.job_audit import JobBooks
+from crawler.frontier.jobs import Jobs, StoredJob, job_id
 from crawler.rules.job_plan import Plan, RunResult, created, edited, ended, paused, plan, requested, resumed, retried
 from crawler.rules.jobs import Job, JobSpec, Row
 from crawler.rules.schedules import Schedule

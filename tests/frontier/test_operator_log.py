@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.engine.client import Engine
-from crawler.frontier.operator import (
+from crawler.frontier.operator_log import (
     DROPPED_AT_ONCE,
     ENTRIES_MAX,
     LOOKED_AT,

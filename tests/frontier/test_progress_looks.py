@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.frontier.reads import UrlLookup
+from crawler.frontier.lookup import UrlLookup
 from tests.frontier.door import Door, found
 
 

@@ -15,7 +15,7 @@ from crawler.crawl.build import open_instance
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import EngineDown
 from crawler.frontier.jobs import job_id
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.model import CommitEntry
 from crawler.rules.jobs import JobSpec, Row, RunSpec
 from crawler.rules.schedules import schedule_of

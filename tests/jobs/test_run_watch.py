@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.jobs import ActiveRun, Jobs, Runs, StoredJob
+from crawler.frontier.jobs import Jobs, StoredJob
 from crawler.frontier.owner import Fence
+from crawler.frontier.runs import ActiveRun, Runs
 from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.jobs import ENDED, Job, JobSpec, Outcome, RunCounts, RunRecord, RunSpec, State, job_of

@@ -7,8 +7,8 @@ import pytest
 
 from crawler.engine.client import Engine
 from crawler.errors import EngineDown
+from crawler.frontier.leases import Leases, Takeovers
 from crawler.frontier.members import Member
-from crawler.frontier.owner import Leases, Takeovers
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
 from crawler.membership.ownership import HeldPartitions, Ownership

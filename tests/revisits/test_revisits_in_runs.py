@@ -19,7 +19,7 @@ from crawler.archive.warc_web import RecordedWeb
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import open_crawl
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.restore import DeadLetters
+from crawler.frontier.dead_letters import DeadLetters
 from crawler.handlers.page import Page
 from crawler.rules.jobs import Row
 from crawler.views.pruning import Wanted, prune

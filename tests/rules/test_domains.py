@@ -11,7 +11,8 @@ import pytest
 import tldextract
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
-from crawler.frontier.record import CrawlRecord, Placement
+from crawler.frontier.placement import Placement
+from crawler.frontier.record import CrawlRecord
 from crawler.rules.urls import Fingerprints, canonicalize, host_of, is_ip, label_of, partition_of, registrable_domain
 from crawler.settings import ScopeSettings
 

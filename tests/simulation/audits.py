@@ -9,8 +9,8 @@ from crawler.audit.findings import Report
 from crawler.audit.judge_frontier import Committed, disagreements, missing_of
 from crawler.audit.judges import judge_jobs
 from crawler.engine.client import Engine
-from crawler.frontier.jobs import JobBooks
-from crawler.frontier.reads import BulkLookup, Tally
+from crawler.frontier.bulk import BulkLookup, Tally
+from crawler.frontier.job_audit import JobBooks
 from crawler.frontier.record import Keys
 from tests.simulation.engine import Server
 

@@ -16,8 +16,9 @@ from crawler.archive.items import ItemWriter
 from crawler.errors import EngineError
 from crawler.frontier import scripts
 from crawler.frontier.arguments import with_positions
-from crawler.frontier.jobs import Runs
-from crawler.frontier.owner import Acquired, Frontier, Leases, Settlement
+from crawler.frontier.leases import Acquired, Leases
+from crawler.frontier.owner import Frontier, Settlement
+from crawler.frontier.runs import Runs
 from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.ownership import EngineRestarts
 from crawler.rules import job_plan

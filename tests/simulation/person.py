@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.errors import CrawlerError
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.runtime.process import wall_s
 from crawler.views import jobs
 from tests.simulation.job_sketches import Act

@@ -5,7 +5,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.operator import Actor, Via
+from crawler.frontier.operator_log import Actor, Via
 from crawler.tui.app import TopApp
 from crawler.tui.source import CrawlSource
 from tests.support.engine import Engine, running_engine

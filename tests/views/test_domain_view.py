@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.lists import BusyQueue, Slot
+from crawler.frontier.busy import BusyQueue, Slot
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.views.domains import sentence
 from crawler.views.figures import DomainState, DomainView, domain_view

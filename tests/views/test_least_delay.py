@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
-from crawler.frontier.owner import Acquired, Fence, Settlement
+from crawler.frontier.leases import Acquired
+from crawler.frontier.owner import Fence, Settlement
 from crawler.rules.robots import RobotsRules, SharedRobots
 from crawler.settings.schema import SiteSettings
 from crawler.views.commands import check_delay, least_delay_ms, set_delay

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from crawler.crawl.build import Instance
 from crawler.crawl.opening import OpenCrawl, member_of, open_crawl
 from crawler.errors import UsageError
-from crawler.frontier.lists import SORTS, Sample
+from crawler.frontier.domain_lists import SORTS
+from crawler.frontier.lists import Sample
 from crawler.frontier.operator import OverrideKind
 from crawler.runtime.process import wall_s
 from crawler.testing.generated_web import Resource

@@ -11,8 +11,9 @@ from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.errors import EngineError
 from crawler.frontier.codec import DeadLetter
-from crawler.frontier.operator import Actor, OperatorLog, Via
-from crawler.frontier.owner import Acquired, ClaimRequest, Fence, Settlement
+from crawler.frontier.leases import Acquired
+from crawler.frontier.operator_log import Actor, OperatorLog, Via
+from crawler.frontier.owner import ClaimRequest, Fence, Settlement
 from tests.crawl.harness import settings_of
 from tests.support.engine import Engine
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from crawler.frontier import record
-from crawler.frontier.jobs import ActiveRun
-from crawler.frontier.record import Placement
+from crawler.frontier import placement
+from crawler.frontier.placement import Placement
+from crawler.frontier.runs import ActiveRun
 from crawler.handlers.crawler import Crawler
 from crawler.model import Claim, Failure, FailureKind, FetchResult
 from crawler.rules import health, scope, urls
@@ -510,7 +510,7 @@ async def run_fingerprints(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def places(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(record, "PLACES_MAX", BOUND)
+    patch.setattr(placement, "PLACES_MAX", BOUND)
     one = Placement(RECORD)
     for n in range(MANY):
         assert one.of(f"{origin(n)}/")[0] == f"h{n}.test"

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import ArchiveError
+from crawler.frontier.deferred import DeferredRow
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Totals
-from crawler.frontier.waiting import DeferredRow
 from crawler.settings import load
 from crawler.worker import quotas
 from crawler.worker.quotas import UNRELEASED_MS, DeferredShare, QuotaAdmission, QuotaUsage

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import EngineDown, EngineError
-from crawler.frontier.owner import Acquired, Aside, Fence, Settlement
+from crawler.frontier.leases import Acquired
+from crawler.frontier.owner import Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.runtime.process import monotonic_ms
 from crawler.worker import shared as work_module

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.errors import EngineDown
-from crawler.frontier.jobs import ActiveRun
+from crawler.frontier.runs import ActiveRun
 from crawler.model import Claim
 from crawler.rules.jobs import RunRecord, RunSpec
 from crawler.rules.order import Introductions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.archive.inflight_log import InflightMark
-from crawler.frontier.owner import Acquired
+from crawler.frontier.leases import Acquired
 from crawler.membership.ownership import Dependent, HeldPartitions
 from crawler.model import Claim
 from crawler.settings import ArchiveSettings, Settings
