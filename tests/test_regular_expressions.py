@@ -34,6 +34,7 @@ ALLOWED = {
     "engine/client.py": "the engine's words",
     "engine/cluster.py": "the engine's words",
     "engine/server.py": "the engine's words",
+    "frontier/arguments.py": "our own scripts",
     "frontier/scripts.py": "our own scripts",
     "handlers/crawler.py": "labels in a user's program",
     "handlers/page.py": "what a handler follows: anchored, one loop",

@@ -31,7 +31,7 @@ from crawler.rules.parts import Part
 from crawler.rules.text import Meter
 from crawler.rules.urls import host_of
 from crawler.terminal.text import counted
-from crawler.worker.process import ParseKilledError
+from crawler.worker.parse import ParseKilledError
 
 LATE = "fetch.late"
 SEEDS_AT_ONCE = 1000

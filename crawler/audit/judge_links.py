@@ -21,7 +21,8 @@ from crawler.rules.jobs import RunRecord, with_limits
 from crawler.rules.scope import ScopeRules
 from crawler.rules.urls import authority_of, host_of, registrable_domain
 from crawler.settings import ScopeSettings, Settings, SiteSettings
-from crawler.worker.router import RecentUrls, Router, parent_of, with_sitemaps
+from crawler.worker.recent_urls import RecentUrls
+from crawler.worker.router import Router, parent_of, with_sitemaps
 
 LINKS_REMEMBERED = 200_000  # pages of a site repeat most of their links
 ROUTERS_MAX = 64  # of runs; those that are active at one time are next to each other in the archive

@@ -60,29 +60,41 @@ from crawler.web.resolver import CachingResolver
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import ArchiveStage, AttemptNotes, Files
 from crawler.worker.before_page import Hosts, Means, SessionNotes
+from crawler.worker.borrowed_slots import SlotBorrower
 from crawler.worker.claim import Claimer, listen_for_hints
 from crawler.worker.commit import AckStage, Committer, Ends, keep_claims
+from crawler.worker.counters import Counters
+from crawler.worker.crawl_quota import QuotaAdmission
+from crawler.worker.deferred_share import DeferredShare
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
+from crawler.worker.finish import BUSY_PAUSE_S, FinishWatcher
+from crawler.worker.follow import SharedRecord
+from crawler.worker.handle import HandlerRuntime
+from crawler.worker.internal_errors import ContentSteps, InternalErrors
+from crawler.worker.job_runs import JobStore, always
 from crawler.worker.login import Logins
 from crawler.worker.login_plans import plans_of
-from crawler.worker.outcomes import ContentSteps, InternalErrors
-from crawler.worker.process import HandlerRuntime, PageParser
-from crawler.worker.quotas import DeferredShare, QuotaAdmission, QuotaUsage, RaisedQuotasWatcher, RoomShare
+from crawler.worker.overrides import OverrideFollower
+from crawler.worker.parse import PageParser
+from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.response_policy import ResponsePolicy
 from crawler.worker.retelling import Retelling, all_told
 from crawler.worker.revisits import Revisits
-from crawler.worker.robots import RobotsCache, RobotsGate, RobotsReader, SlotBorrower
+from crawler.worker.robots_cache import RobotsCache
+from crawler.worker.robots_gate import RobotsGate
+from crawler.worker.robots_reader import RobotsReader
 from crawler.worker.route import HeldBack, RouteStage
-from crawler.worker.router import Router, RunBook
-from crawler.worker.runs import JobStore, always
-from crawler.worker.schedule import ProgressWatch, awaited
+from crawler.worker.router import Router
+from crawler.worker.runs_known import RunBook
+from crawler.worker.series import Sampler
 from crawler.worker.sessions import Sessions, cookies_of_files, seal_of
-from crawler.worker.shared import BUSY_PAUSE_S, FinishWatcher, OverrideFollower, PartitionRebalance, SharedRecord
 from crawler.worker.spiller import Spiller
 from crawler.worker.standstill import Standstill
 from crawler.worker.turn import TurnRunner
-from crawler.worker.watch import Counters, Sampler, Vitals
+from crawler.worker.usage import QuotaUsage, RaisedQuotasWatcher, RoomShare
+from crawler.worker.vitals import Vitals
+from crawler.worker.waits import ProgressWatch, awaited
 from crawler.worker.work import Work
 
 # One running instance: joins the crawl, runs all loops until the end, and stops them in order. Each part is documented

@@ -396,7 +396,8 @@ def _spill_files(settings: Settings, folder: CrawlFolder, record: CrawlRecord, s
 def make_router(crawl: OpenCrawl, *, admits_urls: Callable[[], bool] = lambda: True) -> "Router":
     """Routing by the crawl's rules, with a recent-URL cache of its own. `takes_in`: may one more URL be taken in?"""
     from crawler.rules.scope import ScopeRules
-    from crawler.worker.router import RecentUrls, Router
+    from crawler.worker.recent_urls import RecentUrls
+    from crawler.worker.router import Router
 
     scope, s = ScopeRules.of(crawl.record.scope, crawl.roots), crawl.settings
     recent = RecentUrls(s.frontier.recent_urls)

@@ -17,7 +17,7 @@ from crawler.frontier.record import CrawlRecord
 from crawler.model import REDIRECTS, SITEMAP_BYTES_MAX, Decoded, ParsedPage
 from crawler.settings import Settings
 from crawler.worker.commit import lost_parts
-from crawler.worker.process import PageParser, ParseKilledError
+from crawler.worker.parse import PageParser, ParseKilledError
 from crawler.worker.revisits import response_of
 from crawler.worker.secret_urls import target_of
 

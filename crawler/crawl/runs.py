@@ -20,9 +20,11 @@ from crawler.rules.order import Signals
 from crawler.runtime.process import Loop, tick
 from crawler.settings.schema import JobSettings
 from crawler.web.fetcher import Fetcher
-from crawler.worker.robots import SlotBorrower
+from crawler.worker.borrowed_slots import SlotBorrower
+from crawler.worker.clock_check import ClockCheck
+from crawler.worker.job_runs import JobStore, RunWatch, always
+from crawler.worker.job_triggers import Triggers
 from crawler.worker.router import Router
-from crawler.worker.runs import ClockCheck, JobStore, RunWatch, Triggers, always
 
 # Adds the seeds of a run of a job to the frontier, each counted as new, seen, out of scope or invalid.
 #

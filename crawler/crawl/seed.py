@@ -29,7 +29,7 @@ from crawler.rules.urls import host_of, registrable_domain
 from crawler.runtime.process import wall_s
 from crawler.terminal.text import counted, failure_text, warn
 from crawler.web.fetcher import Fetcher
-from crawler.worker.robots import COMMAND_PATIENCE_MS, SlotBorrower
+from crawler.worker.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
 from crawler.worker.router import Router, parent_of
 
 BATCH = 10_000  # over a thousand partitions: a call for some URLs costs little more than one for two

@@ -29,7 +29,7 @@ from crawler.frontier.seeds import Seeds
 from crawler.model import SITEMAP, Candidate, Claim
 from crawler.recovery.page_book import KnownPage, Orphan, PageBook, RestoredJobs
 from crawler.rules.text import Meter
-from crawler.worker.process import ParseKilledError
+from crawler.worker.parse import ParseKilledError
 from crawler.worker.router import Router, parent_of, with_sitemaps
 
 # What a rebuild sends to the frontier, in batches: URLs first, and then the commits of the pages that led to them.

@@ -31,8 +31,10 @@ from crawler.views.report import DEFERRED, OURS, boost_text, request_text, stop_
 from crawler.views.ring import ring_of
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from crawler.worker.process import ParseKilledError
-from crawler.worker.robots import COMMAND_PATIENCE_MS, RobotsCache, RobotsReader, SlotBorrower
+from crawler.worker.borrowed_slots import COMMAND_PATIENCE_MS, SlotBorrower
+from crawler.worker.parse import ParseKilledError
+from crawler.worker.robots_cache import RobotsCache
+from crawler.worker.robots_reader import RobotsReader
 from crawler.worker.router import Router
 
 

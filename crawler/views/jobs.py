@@ -52,7 +52,7 @@ from crawler.views.job_view import (
     run_view,
     with_facts,
 )
-from crawler.worker.runs import ClockCheck
+from crawler.worker.clock_check import ClockCheck
 
 ROWS_SHOWN = 5  # of the history, with a job
 RUNS_COUNTED = 5  # of those that go on

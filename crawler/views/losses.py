@@ -34,7 +34,6 @@ from crawler.terminal.text import counted, number, shortened, table
 
 LINES_MAX = 5  # at the end of a crawl
 EXAMPLE_COLUMNS = 60
-NOT_COUNTED = "earlier"  # what a release before this one gave up or deferred: it did not count the reasons
 RUN_ENDED = "run_"  # reasons for which URLs of a run are not fetched any more
 
 
@@ -88,7 +87,6 @@ _GIVEN_UP: Mapping[str, str] = {
     "cross_origin=True it does",
     FailureKind.INTERNAL: "an error of this program; report the file log/bug-*.txt",
     FailureKind.POISON_URL: "the page crashed or stalled the program; report the URL",
-    NOT_COUNTED: "given up before this release counted the reasons; 'crawler dead list' has them",
 }
 _SKIPPED: Mapping[str, str] = {
     RefusalReason.ROBOTS: "robots.txt forbids it; 'crawler explain URL' shows the line",
@@ -106,7 +104,6 @@ _DEFERRED: Mapping[str, str] = {
     "allow_private": "at a private address: the same command with --allow-private fetches it",
     "crawl:urls": "beyond budget.crawl_urls; a larger budget continues",
     "trap:*": "a rule takes it for a trap; 'crawler release DOMAIN' continues, traps.off switches a rule off",
-    NOT_COUNTED: "deferred before this release counted the reasons; 'crawler stats DOMAIN' has them",
 }
 _CUT: Mapping[str, str] = {
     f"{CUT_BODY}length": "only the beginning of the body is kept; for new crawls, raise fetch.body_bytes_max",
@@ -123,7 +120,7 @@ _CUT: Mapping[str, str] = {
 }
 # What `crawler release --reason` may be given: of each, URLs may be deferred.
 RELEASED = (
-    *(one for one in _DEFERRED if one not in ("blocked", "trap:*", NOT_COUNTED)),
+    *(one for one in _DEFERRED if one not in ("blocked", "trap:*")),
     *(f"trap:{rule}" for rule in get_args(TrapRule)),
 )
 # Kind -> advice by reason, and advice for reasons that have none.
@@ -149,13 +146,11 @@ def _counted(totals: Totals) -> Iterator[tuple[Kind, str, str, int]]:
     """Kind, reason, name of the total, and count."""
     for reason, n in totals.dead_by.items():
         yield Kind.GIVEN_UP, reason, f"{DEAD}{reason}", n
-    yield Kind.GIVEN_UP, NOT_COUNTED, "", totals.dead - _known(totals.dead_by)
     for reason, n in totals.refused.items():
         if not is_asked(reason):
             yield Kind.SKIPPED, reason, f"{REFUSED}{reason}", n
     for reason, n in totals.deferred_by.items():
         yield Kind.DEFERRED, reason, f"{DEFERRED}{reason}", n
-    yield Kind.DEFERRED, NOT_COUNTED, "", totals.deferred - _known(totals.deferred_by)
     for reason, n in totals.lost.items():
         yield Kind.SKIPPED if reason == SEED_LED_AWAY else Kind.CUT, reason, f"{LOST}{reason}", n
     yield Kind.CUT, ITEMS_INVALID, ITEMS_INVALID, totals.items_invalid
@@ -164,11 +159,6 @@ def _counted(totals: Totals) -> Iterator[tuple[Kind, str, str, int]]:
 def is_asked(refusal: str) -> bool:
     """Did the user ask to leave out what is refused for this reason?"""
     return refusal in ASKED or refusal.startswith(RUN_ENDED)
-
-
-def _known(by_reason: Mapping[str, int]) -> int:
-    """Below 0 is what an earlier release had counted otherwise."""
-    return sum(n for n in by_reason.values() if n > 0)
 
 
 def _advice(kind: Kind, reason: str) -> str:

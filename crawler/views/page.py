@@ -19,9 +19,9 @@ from crawler.version import program_version
 from crawler.views.report import request_text
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from crawler.worker.process import PageParser, ParseKilledError
-from crawler.worker.robots import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
-from crawler.worker.robots import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
+from crawler.worker.parse import PageParser, ParseKilledError
+from crawler.worker.robots_reader import BODY_BYTES_MAX as ROBOTS_BYTES_MAX
+from crawler.worker.robots_reader import REDIRECTS_MAX as ROBOTS_REDIRECTS_MAX
 
 LINKS_SHOWN = 10
 TEXT_LINES_SHOWN = 12

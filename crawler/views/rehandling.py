@@ -48,7 +48,8 @@ from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import first_error, reached
 from crawler.views.pruning import undrained_entries
 from crawler.worker.archive import encode_followed
-from crawler.worker.process import HandlerRuntime, PageParser, ParseKilledError
+from crawler.worker.handle import HandlerRuntime
+from crawler.worker.parse import PageParser, ParseKilledError
 from crawler.worker.revisits import response_of
 from crawler.worker.router import parent_of
 

@@ -25,18 +25,13 @@ from crawler.worker.archive import AttemptNotes
 from crawler.worker.before_page import Hosts, Means
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.outcomes import Committable, Deferred, Failed
-from crawler.worker.process import ParseKilledError
+from crawler.worker.page_requests import Answered, PageRequest
+from crawler.worker.parse import ParseKilledError
 from crawler.worker.response_policy import is_once
-from crawler.worker.router import RunBook, with_sitemaps
+from crawler.worker.router import with_sitemaps
+from crawler.worker.runs_known import RunBook
 from crawler.worker.secret_urls import target_of, with_lost_target
-from crawler.worker.turn import (
-    Answered,
-    Deliver,
-    PageRequest,
-    Requeue,
-    Turn,
-    TurnEnd,
-)
+from crawler.worker.turn import Deliver, Requeue, Turn, TurnEnd
 
 
 class Answers:

@@ -23,30 +23,26 @@ from crawler.rules.health import TICK_MS
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.web.fetcher import Fetcher
-from crawler.worker import hooks
+from crawler.worker import lines
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import AttemptNotes
+from crawler.worker.counters import LastError
+from crawler.worker.handle import HandlerStage
 from crawler.worker.login import BODY_BYTES_MAX as LOGIN_BYTES_MAX
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.worker.login import Attempt, Logins
 from crawler.worker.login_plans import LoginPlan
 from crawler.worker.outcomes import NotEntitledError
-from crawler.worker.process import HandlerStage, PageParser
+from crawler.worker.page_requests import OpenRequests
+from crawler.worker.parse import PageParser
 from crawler.worker.response_policy import Recall, ResponsePolicy
 from crawler.worker.revisits import Revisits
-from crawler.worker.robots import RobotsEntry, RobotsGate, RobotsResult
+from crawler.worker.robots_cache import RobotsEntry
+from crawler.worker.robots_gate import RobotsGate
+from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
 from crawler.worker.sessions import Session, Sessions
-from crawler.worker.turn import (
-    LeaseLost,
-    OpenRequests,
-    Requeue,
-    ReturnToEngine,
-    SetAside,
-    Turn,
-    TurnEnd,
-)
-from crawler.worker.watch import LastError
+from crawler.worker.turn import LeaseLost, Requeue, ReturnToEngine, SetAside, Turn, TurnEnd
 from crawler.worker.work import Work
 
 log = logging.getLogger(__name__)
@@ -148,7 +144,7 @@ class RobotsTurns:
         delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
-        hooks.robots_read(origin, result, delay_ms=delay_ms)
+        lines.robots_read(origin, result, delay_ms=delay_ms)
         wait_ms, recall = self._hosts.policy.of_robots(slot, claim, result, delay_ms=delay_ms)
         # Without a delay the queue keeps its place, so its page goes over the same connection.
         turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)

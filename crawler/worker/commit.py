@@ -46,10 +46,11 @@ from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_
 from crawler.settings import ArchiveSettings
 from crawler.terminal.text import failure_reason
 from crawler.worker.archive import ArchiveStage, AttemptNotes, Placed
+from crawler.worker.counters import LastError
 from crawler.worker.hooks import Hooks
-from crawler.worker.outcomes import Committable, ContentSteps, Deferred, Failed, InternalErrors, Outcome, Refused
+from crawler.worker.internal_errors import ContentSteps, InternalErrors
+from crawler.worker.outcomes import Committable, Deferred, Failed, Outcome, Refused
 from crawler.worker.route import WAKE_S, HeldBack, RouteStage
-from crawler.worker.watch import LastError
 from crawler.worker.work import Work
 
 # Step 9, ack: ends claims. Each call is repeated until it is answered; to repeat one is safe.

@@ -16,7 +16,7 @@ from crawler.model import REDIRECTS, Claim, Response
 from crawler.rules.cookies import Jar
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import wall_s
-from crawler.worker.turn import Answered, Step
+from crawler.worker.page_requests import Answered, Step
 
 BYTES_MAX = 6144  # of the cookies of one chain: room for one as long as may be, with its host and path
 KEPT_MAX = 10_000  # chains; the next step of some may have gone to another instance

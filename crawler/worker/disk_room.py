@@ -17,7 +17,7 @@ from crawler.archive.folder import NO_ROOM, UNKNOWN, open_private
 from crawler.errors import NoRoomError
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import ArchiveSettings
-from crawler.worker.watch import Counters
+from crawler.worker.counters import Counters
 from crawler.worker.work import DuePartitions
 
 log = logging.getLogger(__name__)

@@ -33,27 +33,26 @@ from crawler.worker.address_limit import LATE_S, PROMPT_MS, SLOW, Kind, Reached,
 from crawler.worker.answers import Answers, attempt_failed, delivered
 from crawler.worker.before_page import BEAT_PAUSE_S, Hosts, LoginTurns, Means, OwnWaits, RobotsTurns, SessionNotes
 from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.isolation import Isolation
+from crawler.worker.lateness import PolitenessMargin
 from crawler.worker.login import WAIT_MS as LOGIN_WAIT_MS
 from crawler.worker.login_plans import LoginPlan
 from crawler.worker.outcomes import Deferred, Failed, NotEntitledError, Refused
+from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
 from crawler.worker.response_policy import is_once, why_not_sent
-from crawler.worker.robots import RobotsEntry, RobotsResult
-from crawler.worker.router import RunBook
-from crawler.worker.schedule import PolitenessMargin, QueueSlot
+from crawler.worker.robots_cache import RobotsEntry
+from crawler.worker.robots_reader import RobotsResult
+from crawler.worker.runs_known import RunBook
+from crawler.worker.schedule import QueueSlot
 from crawler.worker.sessions import Session
 from crawler.worker.turn import (
-    Answered,
     AwaitReach,
     Deliver,
-    Isolation,
     LeaseLost,
     OriginGivenUp,
-    PageRequest,
     Requeue,
     ReturnToEngine,
     SetAside,
-    StaleRequests,
-    Step,
     Turn,
     TurnEnd,
     TurnRunner,

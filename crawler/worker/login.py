@@ -38,7 +38,7 @@ from crawler.rules.requests import becomes_get, redirected
 from crawler.rules.urls import host_of, origin_of, registrable_domain
 from crawler.runtime.process import monotonic_ms, reached
 from crawler.worker.login_plans import LoginPlan
-from crawler.worker.process import PageParser, ParseKilledError
+from crawler.worker.parse import PageParser, ParseKilledError
 from crawler.worker.session_loss import NOTHING, Fate, Seen, SessionLosses, Sight, Watch
 from crawler.worker.sessions import Session, Sessions
 

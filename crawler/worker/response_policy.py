@@ -35,7 +35,7 @@ from crawler.rules.urls import origin_of
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
 from crawler.worker.outcomes import Failed
-from crawler.worker.robots import RobotsResult
+from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import DOUBTS, QueueSlot
 from crawler.worker.turn import SetAside
 

@@ -21,7 +21,7 @@ from crawler.model import SITEMAP, Claim, Decoded, Response
 from crawler.rules.requests import head_digest
 from crawler.settings import FetchSettings
 from crawler.web.fetcher import Fetcher
-from crawler.worker.router import RunBook
+from crawler.worker.runs_known import RunBook
 
 PLAIN_MAX = 10_000  # URLs
 _TO_ROBOTS = b"x-robots-tag"

@@ -15,10 +15,12 @@ from crawler.frontier.record import Crawls
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.rules.order import Introductions, cost
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, retry_until_answered
-from crawler.worker import hooks
+from crawler.worker import lines
 from crawler.worker.archive import Placed
-from crawler.worker.outcomes import Committable, ContentSteps
-from crawler.worker.router import Router, RunBook, link_name, with_sitemaps
+from crawler.worker.internal_errors import ContentSteps
+from crawler.worker.outcomes import Committable
+from crawler.worker.router import Router, link_name, with_sitemaps
+from crawler.worker.runs_known import RunBook
 from crawler.worker.work import Work
 
 # Pages whose links wait: their domain has introduced too much, or the engine has no room for the links.
@@ -296,7 +298,7 @@ class RouteStage:
             target = router.redirect(claim, outcome.redirect_to, outcome.response.status, outcome.refused, learned)
             if target is not None:
                 found.append(target)
-        hooks.links_judged(outcome, found)
+        lines.links_judged(outcome, found)
         return found
 
     async def _open_scope(self, group: Sequence[Committable]) -> None:

@@ -7,19 +7,18 @@ only. The engine's clock of a queue is durable, the one here is local: the later
 import asyncio
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from crawler.frontier.members import Awaited, Awaits
 from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.rules.health import TICK_MS, UNMEASURED, AdaptiveDelay
 from crawler.rules.order import FairTurns
 from crawler.rules.urls import registrable_domain
 from crawler.runtime.process import monotonic_ms, wall_s
-from crawler.worker.watch import OpenClaims, Recent
+from crawler.worker.counters import OpenClaims
 
 NOTHING: frozenset[str] = frozenset()
 KEPT_MS = 60_000  # how long what was learned of a host outlives its claims: the next ones are on their way
@@ -469,83 +468,3 @@ class Scheduler:
         idle = [queue for queue, slot in self._slots.items() if slot.is_idle(now_ms)]
         for queue in idle:
             del self._slots[queue]
-
-
-# How much longer than its delay a queue waits between two requests: the smallest of late, for people and alerts.
-#
-# Measured where requests are sent, and not by the scheduler's times: so it is below 0 if those are wrong.
-
-
-class PolitenessMargin:
-    """Of one instance, over all its queues that have a delay. Requests in borrowed slots are not seen here."""
-
-    def __init__(self) -> None:
-        self._ms = Recent(min)
-
-    def sent(self, slot: QueueSlot, at_ms: int) -> None:
-        """A request on this queue was sent at a time (monotonic ms). Where a delay has changed, the shorter counts."""
-        before_ms, slot.sent_ms = slot.sent_ms, at_ms
-        before_delay_ms, slot.sent_delay_ms = slot.sent_delay_ms, slot.delay_ms
-        delay_ms = slot.delay_ms if before_delay_ms < 0 else min(slot.delay_ms, before_delay_ms)
-        if before_ms is not None and delay_ms > 0:
-            self._ms.note(at_ms - before_ms - delay_ms)
-
-    @property
-    def seconds(self) -> float | None:
-        """The smallest lately; None without two requests on one queue."""
-        return None if self._ms.value is None else self._ms.value / 1000
-
-
-# What an instance waits for while nothing comes of its work: told with its heartbeat, for people who watch.
-
-
-AFTER_MS = 5_000
-
-
-def awaited(
-    *,
-    requested: Sequence[str],
-    robots: Sequence[str],
-    in_turn: Sequence[str],
-    slots: Collection[QueueSlot],
-    due_ms: Mapping[int, int],
-    now_ms: int,
-) -> Awaited | None:
-    """The most telling of what is waited for; None if nothing is known.
-
-    `requested`, `robots` and `in_turn` are URLs: of pages and robots.txt files with an open request, and of all that is
-    worked on. `due_ms`: when partitions are claimed from next, whose URLs are in the engine.
-    """
-    for what, urls in ((Awaits.ANSWER, requested), (Awaits.ROBOTS, robots), (Awaits.PAGE, in_turn)):
-        if urls:
-            return Awaited(what=what, count=len(urls), host=_host_of(urls[0]))
-    here = {slot.partition: slot.queue for slot in slots}
-    times = [(slot.next_ms, slot.queue) for slot in slots if slot.waiting and slot.next_ms > now_ms]
-    mine = {slot.partition for slot in slots if slot.waiting}
-    times += [(at_ms, here.get(partition, "")) for partition, at_ms in due_ms.items() if partition not in mine]
-    if not times:
-        return None
-    first_ms, queue = min(times)
-    return Awaited(what=Awaits.NEXT, count=len(times), host=queue, in_s=max(0, first_ms - now_ms) / 1000)
-
-
-class ProgressWatch:
-    """Calls `find` once the count of finished attempts has stood still for some seconds."""
-
-    def __init__(self, done: Callable[[], int], find: Callable[[int], Awaited | None]) -> None:
-        self._done = done
-        self._find = find
-        self._last = -1
-        self._since_ms = 0
-
-    def look(self, now_ms: int) -> Awaited | None:
-        """At each heartbeat."""
-        done = self._done()
-        if done != self._last:
-            self._last, self._since_ms = done, now_ms
-        return self._find(now_ms) if now_ms - self._since_ms >= AFTER_MS else None
-
-
-def _host_of(url: str) -> str:
-    """With its port, if the URL has one."""
-    return url.split("/", 3)[2]

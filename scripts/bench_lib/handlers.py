@@ -28,7 +28,7 @@ from crawler.crawl.build import tune_process
 from crawler.model import Claim, Response
 from crawler.rules.urls import JoinCache
 from crawler.settings import Settings
-from crawler.worker.process import HandlerRuntime
+from crawler.worker.handle import HandlerRuntime
 from scripts.bench_lib import arguments
 from scripts.bench_lib.peers.handlers_app import async_app, plain_app
 

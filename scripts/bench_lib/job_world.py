@@ -25,7 +25,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.jobs import RunCounts, RunRecord
 from crawler.runtime.process import monotonic_ms
 from crawler.settings import Settings
-from crawler.worker.runs import JobStore
+from crawler.worker.job_runs import JobStore
 from tests.simulation.clocks import EPOCH_NS
 from tests.simulation.engine import Job, Server, SimEngine
 from tests.simulation.loop import NS, PROCESS, Process, VirtualLoop

@@ -24,7 +24,7 @@ from crawler.frontier import record
 from crawler.membership import peers
 from crawler.runtime.process import PHASE
 from crawler.settings import Settings, load
-from crawler.worker import process, watch
+from crawler.worker import processes, vitals
 from scripts.bench_lib.work_pages import Answer, FixedWeb
 from tests.simulation.clocks import virtual_time
 from tests.simulation.loop import VirtualLoop
@@ -212,10 +212,10 @@ def _steady() -> Iterator[None]:
         (peers, "host_id", lambda: "work"),
         (build, "CachingResolver", lambda settings, *, allow_private, clock: _Names()),  # noqa: ARG005
         (build, "tune_process", lambda: None),
-        (watch, "process_cpu_s", lambda: 0.0),
-        (watch, "free_bytes", lambda _: 1 << 40),
-        (watch, "_resident_bytes", lambda: 1 << 26),
-        (process, "cpu_ms", lambda: 0),
+        (vitals, "process_cpu_s", lambda: 0.0),
+        (vitals, "free_bytes", lambda _: 1 << 40),
+        (vitals, "_resident_bytes", lambda: 1 << 26),
+        (processes, "cpu_ms", lambda: 0),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in steady]
     for owner, name, value in steady:

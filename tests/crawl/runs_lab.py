@@ -15,7 +15,7 @@ from crawler.frontier.runs import Runs
 from crawler.rules.jobs import Job, JobSpec, Revision, Row, RunCounts, RunRecord, RunSpec, State, job_of, total_of
 from crawler.rules.membership import RunPass, is_run_finished
 from crawler.rules.schedules import Schedule
-from crawler.worker.shared import FinishWatcher
+from crawler.worker.finish import FinishWatcher
 from tests.crawl.rebuild_lab import WebLab
 from tests.frontier.raw import dump
 

@@ -15,7 +15,8 @@ from crawler.crawl.terms import change
 from crawler.settings import Settings
 from crawler.views.explain import explain, verdict
 from crawler.views.summary import summary
-from crawler.worker.router import RunBook, TrapMemory
+from crawler.worker.runs_known import RunBook
+from crawler.worker.traps_learned import TrapMemory
 from tests.cli.operate_lab import Desk
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine

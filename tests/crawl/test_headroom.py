@@ -10,7 +10,7 @@ from crawler.archive.folder import UNKNOWN
 from crawler.crawl import build
 from crawler.crawl.build import Instance
 from crawler.errors import NoRoomError
-from crawler.worker import disk_room, watch
+from crawler.worker import disk_room, vitals
 from crawler.worker.claim import FULL_CLAIMS_MAX
 from crawler.worker.disk_room import DiskRoom
 from tests.crawl.harness import crawl, lab_names, settings_of
@@ -57,8 +57,8 @@ async def test_claiming_stops_before_the_disk_is_full_and_goes_on_when_there_is_
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, stalled = [1_000], list[int]()
-    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.02)
-    monkeypatch.setattr(watch, "free_bytes", lambda _: free[0])
+    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(vitals, "free_bytes", lambda _: free[0])
 
     async def fill_up(instances: list[Instance]) -> None:
         counters = instances[0].counters
@@ -89,8 +89,8 @@ async def test_nothing_is_claimed_on_a_disk_that_is_full_from_the_start(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = [0]
-    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.02)
-    monkeypatch.setattr(watch, "free_bytes", lambda _: free[0])
+    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(vitals, "free_bytes", lambda _: free[0])
     before: list[int] = []
 
     async def make_room(instances: list[Instance]) -> None:
@@ -123,9 +123,9 @@ async def test_an_instance_without_disk_room_gives_its_sites_to_another_and_come
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch, full: tuple[int, ...], how: str
 ) -> None:
     rooms, waiting, is_free = list[DiskRoom](), list[tuple[int, ...]](), False
-    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.05)
+    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.05)
     monkeypatch.setattr(disk_room, "can_write", lambda *_: is_free)
-    monkeypatch.setattr(watch, "free_bytes", lambda _: UNKNOWN)
+    monkeypatch.setattr(vitals, "free_bytes", lambda _: UNKNOWN)
     monkeypatch.setattr(build, "DiskRoom", lambda *known: rooms.append(DiskRoom(*known)) or rooms[-1])
 
     async def fill_up(instances: list[Instance]) -> None:

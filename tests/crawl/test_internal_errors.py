@@ -15,8 +15,8 @@ from crawler.web.fetcher import Fetcher
 from crawler.worker import outcomes as internal_errors
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.outcomes import Failed, Outcome
-from crawler.worker.process import PageParser
-from crawler.worker.robots import RobotsCache
+from crawler.worker.parse import PageParser
+from crawler.worker.robots_cache import RobotsCache
 from crawler.worker.router import Router
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import Crawled, crawl, settings_of

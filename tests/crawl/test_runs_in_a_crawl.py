@@ -17,7 +17,7 @@ from crawler.model import CommitEntry
 from crawler.rules.jobs import RunCounts
 from crawler.views.explain import explain, explanation, state_of
 from crawler.views.pruning import Wanted, prune
-from crawler.worker import runs
+from crawler.worker import job_runs
 from tests.crawl import handlers_lab
 from tests.crawl.handlers_lab import HOST, page
 from tests.crawl.harness import entries_of, lab_names
@@ -44,7 +44,7 @@ def of_run(entries: Sequence[CommitEntry], run: str) -> dict[str, int]:
 
 async def run_until_idle(crawl: OpenCrawl, node: str = "n") -> Instance:
     """An instance that works until nothing is pending. It ends no run: the test does, in `finish`."""
-    with patch.object(runs, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
+    with patch.object(job_runs, "LOOK_S", (600.0, 600.0)), waiting_for_urls(crawl):
         async with open_instance(await crawl.reloaded(), node=node, until_finished=True) as instance:
             await instance.run()
     return instance

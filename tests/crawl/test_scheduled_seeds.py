@@ -13,7 +13,7 @@ from crawler.crawl.url_input import GivenUrl
 from crawler.settings import Settings
 from crawler.views.explain import explain, record_of
 from crawler.worker import claim
-from crawler.worker.shared import FinishWatcher
+from crawler.worker.finish import FinishWatcher
 from tests.cli.cli_lab import HOST, page
 from tests.crawl.harness import entries_of, settings_of
 from tests.crawl.rebuild_lab import audit, rebuild, totals

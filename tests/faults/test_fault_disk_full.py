@@ -17,7 +17,7 @@ from crawler.archive.folder import open_existing
 from crawler.archive.items import ItemReader
 from crawler.archive.warc import read_record
 from crawler.crawl.build import Instance
-from crawler.worker import disk_room, watch
+from crawler.worker import disk_room, vitals
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of
 from tests.faults.instance_lab import (
     SETTINGS,
@@ -232,7 +232,7 @@ async def test_a_write_without_room_gives_its_pages_back_and_the_same_crawl_ends
 ) -> None:
     """A write to a file of the folder reaches the disk in part, then finds no room; a trial does, some time later."""
     came, trials, waiting = tear_write(monkeypatch, suffix, room, code), list[tuple[Path, int]](), list[bool]()
-    monkeypatch.setattr(watch, "DISK_EVERY_S", 0.02)
+    monkeypatch.setattr(vitals, "DISK_EVERY_S", 0.02)
     monkeypatch.setattr(disk_room, "can_write", lambda *tried: trials.append(tried) or len(trials) > 5)
     folder, app = tmp_path / "c", tmp_path / "app.py"
     app.write_text(APP)

@@ -12,7 +12,7 @@ from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.states import State
 from crawler.frontier.waiting import is_row
 from crawler.model import AckOutcome
-from crawler.worker.quotas import RaisedQuotas
+from crawler.worker.usage import RaisedQuotas
 from tests.frontier.machine import (
     HOSTS,
     INTAKE,

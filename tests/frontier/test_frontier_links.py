@@ -10,7 +10,7 @@ from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.messages import AddQuota, FetchQuota
 from crawler.frontier.owner import Settlement
 from crawler.rules.order import LINK_PLACES
-from crawler.worker.quotas import RaisedQuotas
+from crawler.worker.usage import RaisedQuotas
 from tests.frontier.door import Door, found
 
 QUEUE = "a.test"

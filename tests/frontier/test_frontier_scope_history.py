@@ -11,7 +11,8 @@ from crawler.frontier.record import Crawls, Keys, ScopeHistory, record_of
 from crawler.frontier.scripts import library
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, load
-from crawler.worker.router import RecentUrls, Router
+from crawler.worker.recent_urls import RecentUrls
+from crawler.worker.router import Router
 from tests.support.engine import Engine
 
 

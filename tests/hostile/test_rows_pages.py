@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.worker import process
+from crawler.worker import parse
 from tests.hostile.crawled import Outcome, Site, check, crawl_all, host_of, links, ok
 
 BODY_MAX = 600_000
@@ -84,7 +84,7 @@ SITES = {
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder: Path = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "CPU_S", 1)
+        patch.setattr(parse, "CPU_S", 1)
         return crawl_all(
             SITES, folder / "c", fetch__body_bytes_max=BODY_MAX, fetch__links_max=30, scope__mode="domain",
             retry__attempts=1, fetch__idle_timeout_s=5.0, fetch__total_timeout_s=20.0,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from crawler.settings import RobotsSettings, Settings
-from crawler.worker import robots
-from crawler.worker.robots import RobotsCache
+from crawler.worker import robots_cache
+from crawler.worker.robots_cache import RobotsCache
 from tests.hostile.crawled import Close, Outcome, Site, check, crawl_all, host_of, links, moved, ok
 from tests.support.hostile_server import Hold, HostileServer, Repeat, Step
 from tests.web.fetching import fetching
@@ -115,7 +115,7 @@ async def test_row_of_a_file_that_changes(row: str, monkeypatch: pytest.MonkeyPa
         return None
 
     now_ms = 1_000_000
-    monkeypatch.setattr(robots, "monotonic_ms", lambda: now_ms)
+    monkeypatch.setattr(robots_cache, "monotonic_ms", lambda: now_ms)
     settings = Settings(robots=RobotsSettings(ttl_s=3600))
     frontier: Any = SimpleNamespace(robots=nothing_shared)
     cache = RobotsCache(frontier, settings)

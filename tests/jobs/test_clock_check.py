@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from crawler.errors import ConflictError, EngineDown
-from crawler.worker import runs
-from crawler.worker.runs import OFFSET_MAX_S, ClockCheck
+from crawler.worker import clock_check
+from crawler.worker.clock_check import OFFSET_MAX_S, ClockCheck
 
 T0 = 1_800_000_000.0
 
@@ -36,8 +36,8 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     clocks = Clocks()
-    monkeypatch.setattr(runs, "wall_s", lambda: clocks.wall_s)
-    monkeypatch.setattr(runs, "monotonic_ms", lambda: int(clocks.monotonic_s * 1000))
+    monkeypatch.setattr(clock_check, "wall_s", lambda: clocks.wall_s)
+    monkeypatch.setattr(clock_check, "monotonic_ms", lambda: int(clocks.monotonic_s * 1000))
     return clocks
 
 

@@ -22,7 +22,7 @@ from crawler.rules.job_plan import stopped
 from crawler.rules.jobs import Outcome, RunRecord, RunSpec, State, run_id
 from crawler.runtime.process import wall_s
 from crawler.views import jobs
-from crawler.worker.runs import RunWatch
+from crawler.worker.job_runs import RunWatch
 from tests.crawl.harness import crawl as crawl_all
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.crawl.rebuild_lab import audit

@@ -17,7 +17,8 @@ from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.jobs import ENDED, Job, JobSpec, Outcome, RunCounts, RunRecord, RunSpec, State, job_of
 from crawler.rules.schedules import Schedule
 from crawler.worker import runs as run_watch
-from crawler.worker.runs import ClockCheck, JobStore, RunWatch
+from crawler.worker.clock_check import ClockCheck
+from crawler.worker.job_runs import JobStore, RunWatch
 
 NOW = 10_000.5
 DONE = RunCounts(added=3, done=3, s2=3)

@@ -7,8 +7,8 @@ from typing import Any
 from crawler.errors import EngineDown
 from crawler.model import CommitEntry
 from crawler.settings import ArchiveSettings
+from crawler.worker.activity import Activity
 from crawler.worker.archive import ArchiveStage
-from crawler.worker.watch import Activity
 from crawler.worker.work import CommitBacklog
 from tests.worker.turn_lab import content_steps, files_of, room_of, work_of
 

@@ -5,8 +5,8 @@ import contextlib
 import time
 from pathlib import Path
 
-from crawler.worker import watch
-from crawler.worker.watch import UNKNOWN, WINDOW_MS, Recent, Vitals
+from crawler.worker import vitals
+from crawler.worker.vitals import UNKNOWN, WINDOW_MS, Recent, Vitals
 
 
 class Clock:
@@ -45,7 +45,7 @@ async def watched(folder: Path):  # type: ignore[no-untyped-def]
 
 
 async def test_a_step_that_blocks_the_loop_shows_as_its_delay(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(watch, "LOOP_EVERY_S", 0.02)
+    monkeypatch.setattr(vitals, "LOOP_EVERY_S", 0.02)
     async with watched(tmp_path) as measured:
         await asyncio.sleep(0)  # its timer is set
         time.sleep(0.1)
@@ -65,4 +65,4 @@ async def test_disk_memory_and_cpu_time_are_those_of_the_process(tmp_path: Path)
 
 
 async def test_a_folder_that_is_gone_has_no_free_bytes(tmp_path: Path) -> None:
-    assert watch.free_bytes(tmp_path / "gone") == UNKNOWN
+    assert vitals.free_bytes(tmp_path / "gone") == UNKNOWN

@@ -31,8 +31,9 @@ from crawler.runtime.process import PHASE
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
 from crawler.views import jobs as service_jobs
-from crawler.worker import process, watch
-from crawler.worker.process import HandlerStage, PageParser
+from crawler.worker import processes, vitals
+from crawler.worker.handle import HandlerStage
+from crawler.worker.parse import PageParser
 from tests.simulation.browsing import Internet, SimFetcher
 from tests.simulation.disk import Disks
 from tests.simulation.engine import Server, SimEngine
@@ -292,11 +293,11 @@ def simulated_doors(server: Server, internet: Internet, disks: Disks) -> Iterato
         (nodes, "host_id", host_id),
         (build, "load_app", lambda target: HANDLERS),
         (build, "tune_process", lambda: None),
-        (watch, "process_cpu_s", lambda: 0.0),
-        (watch, "free_bytes", disks.free_bytes),
-        (watch, "_resident_bytes", lambda: 1 << 26),
+        (vitals, "process_cpu_s", lambda: 0.0),
+        (vitals, "free_bytes", disks.free_bytes),
+        (vitals, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
-        (process, "cpu_ms", lambda: 0),
+        (processes, "cpu_ms", lambda: 0),
         (HandlerStage, "_in_worker", _handle_in_loop),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in deps]

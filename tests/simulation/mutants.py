@@ -23,17 +23,17 @@ from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.ownership import EngineRestarts
 from crawler.rules import job_plan
 from crawler.runtime.process import monotonic_ms, wall_s
-from crawler.worker import claim, runs, shared
+from crawler.worker import claim, clock_check, finish, rebalance
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.before_page import RobotsTurns
+from crawler.worker.clock_check import ClockCheck
 from crawler.worker.outcomes import Committable
-from crawler.worker.quotas import QuotaUsage, RaisedQuotas
+from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.retelling import Retelling
-from crawler.worker.robots import RobotsGate
+from crawler.worker.robots_gate import RobotsGate
 from crawler.worker.route import RouteStage
-from crawler.worker.router import RunBook
-from crawler.worker.runs import ClockCheck
-from crawler.worker.shared import PartitionRebalance
+from crawler.worker.runs_known import RunBook
+from crawler.worker.usage import QuotaUsage, RaisedQuotas
 from tests.simulation import overflow
 from tests.simulation.disk import Disks
 from tests.simulation.holding import Limits
@@ -128,7 +128,7 @@ def no_self_stop() -> contextlib.AbstractContextManager[None]:
 
 def one_pass() -> contextlib.AbstractContextManager[None]:
     """One quiet reading of the counters is taken for the end."""
-    return _patched(shared, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+    return _patched(rebalance, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
 
 
 def anchor_at_send() -> contextlib.AbstractContextManager[None]:
@@ -243,7 +243,7 @@ def job_unfenced() -> contextlib.AbstractContextManager[None]:
 
 def run_of_one_pass() -> contextlib.AbstractContextManager[None]:
     """A run has ended when one look finds nothing pending."""
-    return _patched(runs, "is_run_finished", lambda passes: passes[-1].is_quiet)
+    return _patched(clock_check, "is_run_finished", lambda passes: passes[-1].is_quiet)
 
 
 def touch_after_add() -> contextlib.AbstractContextManager[None]:
@@ -329,7 +329,7 @@ def dead_not_told() -> contextlib.AbstractContextManager[None]:
 
 def ends_untold() -> contextlib.AbstractContextManager[None]:
     """A crawl ends although a shard may lack what somebody sent."""
-    return _patched(shared.FinishWatcher, "_is_untold", lambda *_: False)
+    return _patched(finish.FinishWatcher, "_is_untold", lambda *_: False)
 
 
 async def _at_once(*_: Any) -> None:

@@ -13,7 +13,6 @@ from crawler.views.dead_letters import LetterFilter, dead_letter_list, purge, re
 from crawler.views.losses import (
     ADVICE,
     LINES_MAX,
-    NOT_COUNTED,
     Kind,
     Loss,
     losses_lines,
@@ -88,32 +87,6 @@ async def test_dead_letters_of_a_run_count_also_after_its_end(crawl: OpenCrawl) 
     assert await check(crawl) == {"timeout": 4, "host_dead": 3, "new_kind": 3, "tls": 1}
 
 
-async def test_dead_letters_that_were_not_counted_by_reason_are_one_loss(crawl: OpenCrawl) -> None:
-    for partition in range(crawl.record.partitions):
-        await crawl.engine.command("HDEL", crawl.keys.meta(partition), "dead:timeout", "dead:new_kind")
-    assert given_up(await losses(crawl)) == {"host_dead": 3, NOT_COUNTED: 6}
-    await retry(crawl, LetterFilter(reason="timeout"), actor=ANN)
-    assert given_up(await losses(crawl)) == {"host_dead": 3, NOT_COUNTED: 3}
-    await give_up(crawl, reason_of, since_ms=LATER_MS)
-    assert given_up(await losses(crawl)) == {"host_dead": 3, NOT_COUNTED: 3, "timeout": 3}
-
-
-@pytest.mark.parametrize(
-    ("counted", "deferred", "expected"),
-    [
-        ({"urls": 3}, 3, {"urls": 3}),
-        ({}, 10, {NOT_COUNTED: 10}),
-        ({"urls": -4}, 6, {NOT_COUNTED: 6}),
-        ({"urls": 1, "depth": -4}, 7, {"urls": 1, NOT_COUNTED: 6}),
-    ],
-)
-def test_what_was_deferred_before_reasons_were_counted_adds_up(
-    counted: dict[str, int], deferred: int, expected: dict[str, int]
-) -> None:
-    found = losses_of(Totals(deferred=deferred, deferred_by=counted), {})
-    assert {one.reason: one.count for one in found} == expected
-
-
 def test_what_the_user_asked_to_leave_out_is_not_a_loss() -> None:
     asked = dict.fromkeys(("scope", "depth", "purged", "run_ended", "run_pages", "run_depth"), 9)
     assert losses_of(Totals(refused=asked), {}) == []
@@ -146,7 +119,7 @@ def test_the_end_of_a_crawl_has_five_lines_at_most_the_largest_first() -> None:
 
 def test_every_failure_and_every_filter_of_dead_letters_has_advice() -> None:
     reasons = ADVICE[Kind.GIVEN_UP][0]
-    assert set(reasons) == {*FailureKind, NOT_COUNTED} - OURS  # nothing is given up for it
+    assert set(reasons) == {*FailureKind} - OURS  # nothing is given up for it
     assert [letter_reason_of(kind) for kind in FailureKind] == [*FailureKind]
 
 

@@ -8,7 +8,7 @@ import pytest
 from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.model import Claim
 from crawler.worker import watch as module
-from crawler.worker.watch import SEND_EVERY_MS, Activity
+from crawler.worker.activity import SEND_EVERY_MS, Activity
 
 T = 1_800_000_000.0
 

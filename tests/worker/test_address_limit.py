@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from crawler.worker.address_limit import GUESS_MS, LINE_PER_REQUEST, AddressLimiter
+from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import Turn, TurnEnd
-from crawler.worker.watch import OpenClaims
 from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import StoppedClock, runner_of, turn_of

@@ -9,8 +9,8 @@ import pytest
 
 from crawler.errors import ArchiveError
 from crawler.settings import ArchiveSettings
+from crawler.worker.activity import Activity
 from crawler.worker.archive import BYTES_BEFORE_YIELD, DRAIN_BYTES, RECORDS_BEFORE_YIELD, ArchiveStage, Placed
-from crawler.worker.watch import Activity
 from crawler.worker.work import CommitBacklog
 from tests.worker.turn_lab import content_steps, files_of, room_of, work_of
 

@@ -3,7 +3,8 @@
 from collections import deque
 
 from crawler.frontier.members import Awaited, Awaits
-from crawler.worker.schedule import AFTER_MS, ProgressWatch, QueueSlot, awaited
+from crawler.worker.schedule import QueueSlot
+from crawler.worker.waits import AFTER_MS, ProgressWatch, awaited
 from tests.worker.test_schedule import claim
 
 PAGE, ROBOTS = "http://a.test:81/x", "http://b.test/robots.txt"

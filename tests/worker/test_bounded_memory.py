@@ -7,11 +7,11 @@ import pytest
 
 from crawler.model import FetchResult, Response
 from crawler.settings import Settings
-from crawler.worker import cookie_walls, robots
+from crawler.worker import cookie_walls, robots_cache
 from crawler.worker import work as due_partitions
 from crawler.worker.cookie_walls import CookieWalls
-from crawler.worker.robots import RobotsCache
-from crawler.worker.watch import OpenClaims
+from crawler.worker.counters import OpenClaims
+from crawler.worker.robots_cache import RobotsCache
 from crawler.worker.work import DuePartitions
 
 
@@ -24,7 +24,7 @@ def response(url: str, body: bytes = b"", **headers: str) -> Response:
 
 
 async def test_large_robots_txt_push_each_other_out_and_small_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robots, "CACHED_BYTES_MAX", 400_000)
+    monkeypatch.setattr(robots_cache, "CACHED_BYTES_MAX", 400_000)
     unused: Any = SimpleNamespace()
     cache = RobotsCache(unused, Settings())
     lines = b"".join(b"Disallow: /%d/*x\n" % n for n in range(100))  # some 70 KB of memory
@@ -43,7 +43,7 @@ async def test_large_robots_txt_push_each_other_out_and_small_ones_stay(monkeypa
 
 
 def test_an_origin_that_is_read_again_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(robots, "CACHED_BYTES_MAX", 2500)
+    monkeypatch.setattr(robots_cache, "CACHED_BYTES_MAX", 2500)
     unused: Any = SimpleNamespace()
     cache = RobotsCache(unused, Settings())
     for _ in range(50):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from crawler.model import OURS, Failure, FailureKind, FetchResult
 from crawler.rules.health import HostAction
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.robots import RobotsResult
+from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
 from tests.worker.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 

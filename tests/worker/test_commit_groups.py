@@ -12,11 +12,12 @@ from crawler.frontier.owner import Settlement
 from crawler.model import Claim, ParsedPage
 from crawler.rules.order import Introductions
 from crawler.settings import ArchiveSettings
+from crawler.worker.activity import Activity
 from crawler.worker.commit import Committer, Ends
+from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.outcomes import Committable
 from crawler.worker.route import HeldBack
 from crawler.worker.schedule import Scheduler
-from crawler.worker.watch import Activity, Counters, OpenClaims
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import claim
 from tests.worker.turn_lab import content_steps, work_of

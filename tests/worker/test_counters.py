@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.errors import InvariantError
-from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.counters import Counters, OpenClaims
 from tests.worker.test_schedule import claim
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.rules.order import FairTurns
-from crawler.worker.work import PLAIN, DueUsers
+from crawler.worker.due_users import PLAIN, DueUsers
 
 PARTITIONS = range(6)
 USERS = ("", "ann", "ben")

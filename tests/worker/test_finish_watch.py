@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from crawler.frontier.members import Member
-from crawler.worker import shared
+from crawler.worker import finish
+from crawler.worker.finish import FinishWatcher
 from crawler.worker.retelling import UNDER_WAY
-from crawler.worker.shared import FinishWatcher
 from tests.support.patience import until
 
 LONG_S = 0.1
@@ -74,8 +74,8 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(shared, "PENDING_PAUSES_S", (0.002, 0.005))
-    monkeypatch.setattr(shared, "QUIET_PAUSE_S", 0.002)
+    monkeypatch.setattr(finish, "PENDING_PAUSES_S", (0.002, 0.005))
+    monkeypatch.setattr(finish, "QUIET_PAUSE_S", 0.002)
     return World()
 
 
@@ -133,7 +133,7 @@ async def test_a_session_that_goes_on_after_the_end_is_not_waited_for(world: Wor
 async def test_a_first_session_that_does_not_look_is_replaced_unless_it_has_work(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "LOOK_ALONE_MS", 50)
+    monkeypatch.setattr(finish, "LOOK_ALONE_MS", 50)
     world.join("a")
     second = world.join("b")
     world.members["a"] = Member(session="a", node="a", counter=1, state="alive", looks=5, in_flight=1)

@@ -17,12 +17,15 @@ from crawler.rules.order import BURST_BYTES, BYTES_PER_S, Introductions, cost
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ArchiveSettings, TrapSettings
 from crawler.worker import route
+from crawler.worker.activity import Activity
 from crawler.worker.commit import Committer, Ends
+from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.outcomes import Committable
+from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import HeldBack, RouteStage
-from crawler.worker.router import RecentUrls, Router, TrapMemory
+from crawler.worker.router import Router
 from crawler.worker.schedule import Scheduler
-from crawler.worker.watch import Activity, Counters, OpenClaims
+from crawler.worker.traps_learned import TrapMemory
 from tests.worker.test_links_of_a_group import RECORD
 from tests.worker.turn_lab import BUSY, content_steps, work_of
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from crawler.worker.turn import Isolation
+from crawler.worker.isolation import Isolation
 
 
 async def enter(gate: Isolation, log: list[str], name: str, *, alone: bool = False) -> None:

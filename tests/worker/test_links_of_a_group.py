@@ -13,10 +13,12 @@ from crawler.model import AddOutcome, Candidate, Claim, ParsedPage, RefusalReaso
 from crawler.rules.order import Introductions
 from crawler.rules.scope import ScopeRules
 from crawler.settings import ScopeSettings, TrapSettings
+from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.outcomes import Committable
+from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import RouteStage
-from crawler.worker.router import RecentUrls, Router, TrapMemory
-from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.router import Router
+from crawler.worker.traps_learned import TrapMemory
 from tests.worker.turn_lab import content_steps, work_of
 
 RECORD = CrawlRecord(

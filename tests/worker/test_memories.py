@@ -37,18 +37,36 @@ from crawler.web.connection import ResumingContext
 from crawler.web.connection_pool import Pool
 from crawler.web.fetcher import Fetcher
 from crawler.web.resolver import CachingResolver
-from crawler.worker import address_limit, cookie_walls, hooks, outcomes, response_policy, router, schedule, shared, turn
+from crawler.worker import (
+    address_limit,
+    cookie_walls,
+    hooks,
+    internal_errors,
+    outcomes,
+    page_requests,
+    response_policy,
+    routing,
+    runs_known,
+    schedule,
+    shared,
+)
 from crawler.worker import robots as robots_gate
 from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.worker.cookie_walls import CookieWalls
+from crawler.worker.counters import OpenClaims
 from crawler.worker.hooks import Hooks
-from crawler.worker.outcomes import InternalErrors, Refused
+from crawler.worker.internal_errors import InternalErrors
+from crawler.worker.outcomes import Refused
+from crawler.worker.page_requests import Answered, PageRequest, StaleRequests, Step
+from crawler.worker.recent_urls import URL_CHARS_MAX, RecentUrls
 from crawler.worker.response_policy import Recall, ResponsePolicy
-from crawler.worker.robots import RobotsCache, RobotsReader
-from crawler.worker.router import URL_CHARS_MAX, RecentUrls, Router, RunBook, TrapMemory
+from crawler.worker.robots_cache import RobotsCache
+from crawler.worker.robots_reader import RobotsReader
+from crawler.worker.router import Router
+from crawler.worker.runs_known import RunBook
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.turn import Answered, AwaitReach, PageRequest, StaleRequests, Step
-from crawler.worker.watch import OpenClaims
+from crawler.worker.traps_learned import TrapMemory
+from crawler.worker.turn import AwaitReach
 from tests.support.patience import others_run
 from tests.worker.policy_lab import SETTLED, answer, claim_at, failure
 from tests.worker.test_bounded_memory import response
@@ -436,7 +454,7 @@ async def released(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def stale_requests(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(turn, "MET_STALE_MAX", BOUND)
+    patch.setattr(page_requests, "MET_STALE_MAX", BOUND)
     stale = StaleRequests()
     met = FetchResult(url="", failure=Failure(kind=FailureKind.DISCONNECTED), stale_connection=True)
     for n in range(MANY):
@@ -462,7 +480,7 @@ def router_of(sites: Sequence[SiteSettings] = ()) -> Router:
 
 
 async def out_of_scope(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(router, "OUT_OF_SCOPE_MAX", BOUND)
+    patch.setattr(routing, "OUT_OF_SCOPE_MAX", BOUND)
     one, refused = router_of(), Counter[str]()
     for n in range(MANY - 1):
         assert one.links(claim(1), [f"{origin(n)}/"], refused) == []
@@ -486,7 +504,7 @@ async def book_of_runs() -> RunBook:
 
 
 async def runs(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(router, "RUNS_MAX", BOUND)
+    patch.setattr(runs_known, "RUNS_MAX", BOUND)
     book = await book_of_runs()
     found = [book._known.get(str(n)) for n in range(MANY)]
     depths = [one.record.spec.depth if one and one.record else None for one in found]
@@ -494,7 +512,7 @@ async def runs(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def run_routers(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(router, "ROUTERS_MAX", BOUND)
+    patch.setattr(runs_known, "ROUTERS_MAX", BOUND)
     book = await book_of_runs()
     made = [book.router_of(str(n)) for n in range(MANY)]
     assert [one._run.run for one in made if one is not None] == [str(n) for n in range(MANY)]
@@ -594,7 +612,7 @@ async def ended_queues(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def error_files(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(outcomes, "FILES_MAX", BOUND)
+    patch.setattr(internal_errors, "FILES_MAX", BOUND)
     written: list[Path] = []
     patch.setattr(outcomes, "open", lambda path, *_, **__: written.append(path) or StringIO(), raising=False)
     one = InternalErrors(Path("/nowhere"))
@@ -750,7 +768,7 @@ async def test_look_ups_of_attackers_keep_others_waiting_only_until_some_end(mon
 
 
 def test_a_url_whose_mark_was_pushed_out_gets_no_more_than_one_more_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "MET_STALE_MAX", BOUND)
+    monkeypatch.setattr(page_requests, "MET_STALE_MAX", BOUND)
     stale, met = (
         StaleRequests(),
         FetchResult(url="", failure=Failure(kind=FailureKind.DISCONNECTED), stale_connection=True),

@@ -13,9 +13,9 @@ from crawler.model import Claim, Failure, FailureKind
 from crawler.rules.urls import host_of, origin_of
 from crawler.worker import address_limit
 from crawler.worker.address_limit import LATE, LATE_KEPT_MS, Reached, Reaching
+from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import AwaitReach, Requeue, Turn, TurnEnd
-from crawler.worker.watch import OpenClaims
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import runner_of, turn_of

@@ -7,7 +7,7 @@ from crawler.model import FailureKind
 from crawler.rules.health import UNMEASURED, HostAction
 from crawler.worker import response_policy
 from crawler.worker.response_policy import PROBE_MS, Recall, ResponsePolicy
-from crawler.worker.robots import RobotsResult
+from crawler.worker.robots_reader import RobotsResult
 from crawler.worker.schedule import QueueSlot
 from tests.worker.policy_lab import HERE, OTHER, SETTLED, Clock, answer, claim_at, failure, policy_with, unreadable
 

@@ -14,11 +14,11 @@ from crawler.frontier.owner import Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.runtime.process import monotonic_ms
 from crawler.worker import shared as work_module
+from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.response_policy import Recall
 from crawler.worker.schedule import Scheduler
-from crawler.worker.shared import PartitionRebalance
 from crawler.worker.turn import SetAside
-from crawler.worker.watch import Counters, OpenClaims
 from crawler.worker.work import UnsavedClocks
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim

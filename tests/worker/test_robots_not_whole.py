@@ -13,7 +13,8 @@ import pytest
 
 from crawler.model import Claim, FailureKind
 from crawler.settings import RobotsSettings, Settings
-from crawler.worker.robots import BODY_BYTES_MAX, RobotsCache, RobotsEntry, RobotsReader
+from crawler.worker.robots_cache import RobotsCache, RobotsEntry
+from crawler.worker.robots_reader import BODY_BYTES_MAX, RobotsReader
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.hostile_server import Close, Cut, Hold, HostileServer, Repeat, Reset, Step
 from tests.support.tls import Authority

@@ -12,9 +12,10 @@ from crawler.model import Claim, Failure, FailureKind, FetchResult, Response
 from crawler.rules.robots import RobotsRules
 from crawler.rules.urls import host_of
 from crawler.settings import Settings
-from crawler.worker import robots
+from crawler.worker import robots_cache
 from crawler.worker.outcomes import NotEntitledError
-from crawler.worker.robots import REDIRECTS_MAX, RobotsCache, RobotsReader, RobotsResult
+from crawler.worker.robots_cache import RobotsCache
+from crawler.worker.robots_reader import REDIRECTS_MAX, RobotsReader, RobotsResult
 
 RULES = b"User-agent: *\nCrawl-delay: 3\nDisallow: /no\n"
 CLAIM = Claim(
@@ -247,7 +248,7 @@ async def test_the_event_loop_does_not_wait_for_long_files(monkeypatch: pytest.M
         return time.thread_time() - began, entries[0].rules
 
     aside_s, rules = await read(3)
-    monkeypatch.setattr(robots, "LONG_BYTES", 10 * len(LONG))
+    monkeypatch.setattr(robots_cache, "LONG_BYTES", 10 * len(LONG))
     here_s, same = await read(1)
     assert aside_s < here_s / 4
     assert rules == same

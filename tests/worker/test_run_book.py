@@ -18,9 +18,12 @@ from crawler.rules.scope import ScopeRules
 from crawler.rules.traps import NOTHING_LEARNED
 from crawler.settings import TrapSettings
 from crawler.worker import router as run_book
+from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import RouteStage
-from crawler.worker.router import RecentUrls, Router, RunBook, TrapMemory
-from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.router import Router
+from crawler.worker.runs_known import RunBook
+from crawler.worker.traps_learned import TrapMemory
 from tests.worker.test_links_of_a_group import RECORD, FakeFrontier, page
 from tests.worker.turn_lab import content_steps, work_of
 

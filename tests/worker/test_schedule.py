@@ -10,8 +10,8 @@ from crawler.frontier.messages import QueueBatch
 from crawler.model import Claim
 from crawler.rules.health import TICK_MS, AdaptiveDelay
 from crawler.runtime.process import monotonic_ms, wall_s
+from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import KEPT_PLAIN_MS, Scheduler
-from crawler.worker.watch import OpenClaims
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.turn_lab import StoppedClock
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from crawler.rules.health import TICK_MS
+from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import Scheduler
-from crawler.worker.watch import OpenClaims
 from tests.support.patience import PATIENCE_S, others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import StoppedClock

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from crawler.frontier.messages import QueueBatch
+from crawler.worker.counters import OpenClaims
 from crawler.worker.schedule import Scheduler
-from crawler.worker.watch import OpenClaims
 from tests.worker.test_schedule import batch
 
 ANN, BEN = "ann", "ben"

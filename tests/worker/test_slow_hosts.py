@@ -8,9 +8,10 @@ import pytest
 from crawler.worker import address_limit
 from crawler.worker import turn as page_request
 from crawler.worker.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
+from crawler.worker.counters import OpenClaims
+from crawler.worker.page_requests import OpenRequests
 from crawler.worker.schedule import Scheduler
-from crawler.worker.turn import AwaitAddress, OpenRequests, Requeue, Turn, TurnEnd
-from crawler.worker.watch import OpenClaims
+from crawler.worker.turn import AwaitAddress, Requeue, Turn, TurnEnd
 from tests.support.patience import others_run
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import runner_of, turn_of

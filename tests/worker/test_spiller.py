@@ -12,8 +12,8 @@ from crawler.frontier.owner import Fence
 from crawler.frontier.waiting import Spilling, Stub, urls_of
 from crawler.settings import load
 from crawler.worker import spiller
+from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.spiller import KEEP_MS, Spiller
-from crawler.worker.watch import Counters, OpenClaims
 from tests.frontier.door import DELAY_MS, Door, found
 from tests.support.engine import Engine
 from tests.worker.turn_lab import work_of

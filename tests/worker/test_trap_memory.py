@@ -10,7 +10,9 @@ from crawler.frontier.record import CrawlRecord
 from crawler.model import Candidate, Claim
 from crawler.rules.scope import ScopeRules
 from crawler.settings import OrderSettings, ScopeSettings, TrapSettings
-from crawler.worker.router import RecentUrls, Router, TrapMemory
+from crawler.worker.recent_urls import RecentUrls
+from crawler.worker.router import Router
+from crawler.worker.traps_learned import TrapMemory
 
 LIMITS = TrapSettings()
 PROVEN = LIMITS.path_segments + LIMITS.steps_max + 1  # levels of a path, after which it is one

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from crawler.errors import EngineDown, InvariantError
 from crawler.model import Claim, FailureKind
 from crawler.worker import turn as turns
+from crawler.worker.counters import OpenClaims
 from crawler.worker.outcomes import Failed, Outcome, Refused
 from crawler.worker.schedule import Scheduler
 from crawler.worker.turn import Turn, TurnEnd
-from crawler.worker.watch import OpenClaims
 from tests.support.patience import PATIENCE_S
 from tests.worker.test_schedule import batch, claim
 from tests.worker.turn_lab import claims_open, runner_of, turn_of

@@ -13,9 +13,9 @@ from crawler.frontier.messages import QueueBatch
 from crawler.frontier.operator import Overrides
 from crawler.model import Claim
 from crawler.settings import Settings, load
+from crawler.worker.counters import Counters
 from crawler.worker.fetch import FetchStage
 from crawler.worker.schedule import Scheduler
-from crawler.worker.watch import Counters
 from tests.support.patience import PATIENCE_S, until
 from tests.worker.test_schedule import batch
 from tests.worker.turn_lab import claims_open, fetcher_of, held_with, stage_with

@@ -12,9 +12,10 @@ from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import Awake
 from crawler.runtime import process
 from crawler.runtime.process import until_tick
-from crawler.worker import claim, watch
+from crawler.worker import claim, vitals
 from crawler.worker.claim import SWEEP_MAX, SWEEPS, Claimer
-from crawler.worker.watch import Counters, OpenClaims, Sampler
+from crawler.worker.counters import Counters, OpenClaims
+from crawler.worker.series import Sampler
 from tests.support.patience import others_run
 from tests.worker.turn_lab import claimer_with, held_with
 
@@ -208,8 +209,8 @@ async def test_totals_are_read_for_a_sample_only_after_work(
     totals: Any = Totals()
     begin = FINE.slot_of(1_800_000_000.0) * FINE.slot_s
     now_s, now = [begin + 0.5], iter(work)
-    monkeypatch.setattr(watch, "wall_s", lambda: now_s[0])
-    monkeypatch.setattr(watch, "monotonic_ms", lambda: int(now_s[0] * 1000))
+    monkeypatch.setattr(vitals, "wall_s", lambda: now_s[0])
+    monkeypatch.setattr(vitals, "monotonic_ms", lambda: int(now_s[0] * 1000))
     sampler = Sampler(totals, totals, work=lambda: next(now))
     for number in range(len(work)):
         now_s[0] = begin + 0.5 + number * FINE.slot_s

@@ -18,14 +18,15 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import Files
 from crawler.worker.before_page import Hosts, Means, SessionNotes
 from crawler.worker.claim import Claimer
+from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.fetch import FetchStage
-from crawler.worker.outcomes import ContentSteps
+from crawler.worker.internal_errors import ContentSteps
+from crawler.worker.page_requests import OpenRequests
 from crawler.worker.response_policy import ResponsePolicy
-from crawler.worker.router import TrapMemory
 from crawler.worker.schedule import QueueSlot, Scheduler
-from crawler.worker.turn import OpenRequests, Turn, TurnRunner
-from crawler.worker.watch import Counters, OpenClaims
+from crawler.worker.traps_learned import TrapMemory
+from crawler.worker.turn import Turn, TurnRunner
 from crawler.worker.work import DuePartitions, Work
 
 BUSY: Any = SimpleNamespace(active=1)  # a scheduler, of which a request is in flight

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PLACES = ("/crawler/worker/runs.py", "/crawler/crawl/runs.py")
+PLACES = ("/crawler/worker/clock_check.py", "/crawler/crawl/runs.py")
 STEP, END, NOTES = (os.environ.get(name, "") for name in ("JOB_STEP", "JOB_STEP_END", "JOB_STEPS"))
 
 

@@ -1,11 +1,13 @@
-"""Quotas of the crawl and of domains: what is admitted, distributed and used, and what a higher limit lets in again."""
+"""Usage of the crawl's quotas and limits: every instance sums it up twice a second. Quotas are not for runs of jobs.
+
+No script sees more than one partition, so all instances together may exceed a quota by what is in flight
+(docs/internals/decisions/quotas.md).
+"""
 
 import asyncio
 import contextlib
 import logging
-import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +16,6 @@ from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.deferred import (
     ALLOW_PRIVATE,
     BLOCKED,
-    CRAWL_URLS,
     DEPTH,
     HOSTS,
     ChangeKind,
@@ -33,135 +34,12 @@ from crawler.rules.order import grown, is_left, is_within, room_of, share_of
 from crawler.rules.urls import host_of, label_of
 from crawler.runtime.process import Gate, monotonic_ms, open_gate, tick, wall_s
 from crawler.settings import BudgetSettings, Settings
-from crawler.worker.watch import Counters
+from crawler.worker.counters import Counters
+from crawler.worker.crawl_quota import QuotaAdmission
+from crawler.worker.deferred_share import PARTITIONS_MAX
 from crawler.worker.work import CLAIMS_MIN, Work
 
-# Distributes the room in a crawl's quota of URLs over the deferred rows.
-#
-# Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so
-# together they release no more than there is room for.
-
-PARTITIONS_MAX = 128  # a pipeline
-
-
-class Released(msgspec.Struct, frozen=True):
-    """Released URLs by partition, and the queues whose file could not be read, with the error.
-
-    The count of a partition with such a queue may be too low.
-    """
-
-    urls: Counter[int] = msgspec.field(default_factory=Counter)
-    unreadable: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class DeferredShare:
-    """Reads all rows in the order of partitions; a row's place among them determines its share."""
-
-    def __init__(self, deferred_urls: DeferredUrls, partitions: int) -> None:
-        self._deferred_urls = deferred_urls
-        self.partitions = partitions
-
-    async def waiting(self) -> int:
-        """How many URLs may be released; none of blocked queues. Raises EngineError."""
-        return sum([one.urls async for one in self._rows()])
-
-    async def release(self, room: int, mine: Collection[int]) -> Released:
-        """Release the shares of these partitions into their queues. Raises EngineError.
-
-        Owners get hints, but for the caller.
-        """
-        total, before, released = await self.waiting(), 0, Released()
-        room = min(room, total)
-        async for one in self._rows():
-            upto = min(before + one.urls, total)  # rows may have grown since
-            share, before = (room * upto // total - room * before // total) if total else 0, upto
-            if share > 0 and one.partition in mine:
-                await self._release(one, share, released)
-        return released
-
-    async def _release(self, one: DeferredRow, n: int, released: Released) -> None:
-        try:
-            released.urls[one.partition] += await self._deferred_urls.release(one.partition, one.queue, one.reason, n)
-        except ArchiveError as error:  # the rest stays deferred
-            released.urls[one.partition] += 0
-            released.unreadable[one.queue] = str(error)
-
-    async def _rows(self) -> AsyncIterator[DeferredRow]:
-        for i in range(0, self.partitions, PARTITIONS_MAX):
-            some = range(i, min(i + PARTITIONS_MAX, self.partitions))
-            for _, stops, deferred in await self._deferred_urls.survey(some):
-                rows = [one for one in deferred if one.reason == CRAWL_URLS and stops.get(one.queue) != BLOCKED]
-                for row in sorted(rows, key=lambda one: one.queue):
-                    yield row
-
-
-# The crawl's quota of URLs: how many this instance may admit, and release from the deferred ones.
-#
-# No script sees more than one partition, so each instance has a share of the room until the next count
-# (docs/internals/decisions/quotas.md).
-
-
 log = logging.getLogger(__name__)
-
-
-class QuotaAdmission:
-    """`budget`: 0 for no limit. `deferred`: URLs that wait for room; new ones go behind them."""
-
-    def __init__(self, budget: int, share: DeferredShare) -> None:
-        self.budget = budget
-        self.deferred = 0
-        self.admitted = 0  # since the last count
-        self._total = 0
-        self._room = 0  # without what was admitted and may not be counted yet
-        self._share = share
-        self._is_stuck = False  # the URLs there is room for are in files that can't be read
-        self._unreadable: set[str] = set()  # queues that were logged
-
-    @property
-    def partitions(self) -> int:
-        return self._share.partitions
-
-    @property
-    def room(self) -> int:
-        """As of the last count."""
-        return self.budget - self._total if self.budget else sys.maxsize
-
-    def update(self, *, total: int, deferred: int, admitted: int) -> None:
-        """Take over the crawl's totals; `admitted`: its value when they were requested."""
-        self.admitted -= admitted
-        self._total, self.deferred = total, deferred
-        self._room = self.room - admitted
-
-    def admits(self, sharers: int) -> bool:
-        """May one of `sharers` instances admit one more URL? Never while others are deferred: they go first."""
-        if not self.budget:
-            return True
-        if self.deferred or self.admitted >= self._room // max(1, sharers):
-            return False
-        self.admitted += 1
-        return True
-
-    async def has_more(self) -> bool:
-        """Is there room for deferred URLs, so that an instance will release them? Raises EngineError."""
-        return self.deferred > 0 and self.room > 0 and not self._is_stuck and await self._share.waiting() > 0
-
-    async def release_deferred(self, mine: Collection[int]) -> Collection[int]:
-        """Release what there is room for in these partitions; those that got some. Raises EngineError."""
-        if not self.deferred or self._room <= 0:
-            return ()
-        released = await self._share.release(self._room, mine)
-        for queue, error in released.unreadable.items():  # the rest stays deferred, and is tried again
-            if queue not in self._unreadable:
-                log.warning("budget.unreadable", extra={"queue": queue, "error": error})
-        self._unreadable = set(released.unreadable)
-        self._is_stuck = bool(self._unreadable) and not released.urls.total()
-        return released.urls
-
-
-# Usage of the crawl's quotas and limits: every instance sums it up twice a second. Quotas are not for runs of jobs.
-#
-# No script sees more than one partition, so all instances together may exceed a quota by what is in flight
-# (docs/internals/decisions/quotas.md).
 
 
 # A share of a small room is used at once or not at all, in less than half of the time between two counts: so who counts

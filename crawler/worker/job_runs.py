@@ -1,4 +1,9 @@
-"""Runs of jobs in the partitions of this session: triggered at their times, seeded, ended, cleaned up."""
+"""Runs that are active in the partitions of this session: seeds them, notices their ends, and cleans up behind them.
+
+A run has ended when it is seeded, and two passes over the partitions that it touched find nothing pending and nothing
+changed (rules/membership.py). Its end costs what the run cost, not what the crawl has. Whoever takes over seeds it
+again from the start: what a run has seen it does not add again.
+"""
 
 import asyncio
 import contextlib
@@ -10,12 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.engine.client import Engine
-from crawler.errors import ConflictError, CrawlerError, EngineDown, EngineError
+from crawler.errors import CrawlerError, EngineError
 from crawler.frontier.jobs import Changed, Jobs, StoredJob
 from crawler.frontier.owner import Fence
 from crawler.frontier.runs import Runs
 from crawler.membership.ownership import HeldPartitions
-from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, plan, undecided
+from crawler.rules.job_plan import DEFAULTS, Plan, RunResult, ended, undecided
 from crawler.rules.jobs import ENDED, URLS, JobSpec, RunCounts, RunRecord, job_of, reached, total_of, with_limits
 from crawler.rules.membership import RunPass, is_run_finished
 from crawler.runtime.process import (
@@ -24,223 +29,13 @@ from crawler.runtime.process import (
     Loop,
     monotonic_ms,
     open_gate,
-    tick,
     until_set,
-    until_tick,
-    wall_s,
 )
 from crawler.settings.schema import JobSettings
-from crawler.terminal.text import counted, duration
-
-# Compares this machine's wall clock with the engine's: an instance whose clock is wrong triggers nothing.
+from crawler.terminal.text import counted
+from crawler.worker.clock_check import ClockCheck
 
 log = logging.getLogger(__name__)
-
-OFFSET_MAX_S = 5.0  # an instance whose clock differs by more from the engine's triggers no job
-
-
-class ClockCheck:
-    """The difference between both clocks: measured once a second, and followed by the monotonic clock since then.
-
-    So a step of our clock counts at once, not from the next measurement on.
-
-    The engine's clock decides nothing. All instances compare with the same one, so those that disagree with it are not
-    those that trigger. If it is the one that is wrong, nobody triggers, and all report it.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._was_right = True
-        self._ahead_s: float | None = None  # the engine's clock minus our monotonic clock
-
-    @property
-    def offset_s(self) -> float:
-        """The engine's clock minus ours; 0 before the first measurement."""
-        return 0.0 if self._ahead_s is None else self.engine_s() - wall_s()
-
-    @property
-    def is_right(self) -> bool:
-        """May this instance trigger? Not before the first measurement."""
-        return self.is_known and abs(self.offset_s) <= OFFSET_MAX_S
-
-    @property
-    def is_known(self) -> bool:
-        """Was it measured?"""
-        return self._ahead_s is not None
-
-    def engine_s(self) -> float:
-        """What time it is by the engine's clock, s; by ours before the first measurement."""
-        return wall_s() if self._ahead_s is None else self._ahead_s + monotonic_ms() / 1000
-
-    async def measure(self) -> None:
-        """Ask the engine for its time. Without an answer the last measurement holds."""
-        with contextlib.suppress(EngineError):
-            await self._ask()
-        if self.is_known and self.is_right != self._was_right:
-            self._was_right = self.is_right
-            event = "jobs.clock_right" if self.is_right else "jobs.clock_wrong"
-            log.warning(event, extra={"offset_s": round(self.offset_s, 3), "bound_s": OFFSET_MAX_S})
-
-    async def _ask(self) -> None:
-        """Raises EngineError."""
-        before_ms = monotonic_ms()
-        seconds, micros = await self._engine.command("TIME")
-        after_ms = monotonic_ms()
-        if after_ms - before_ms <= 1000 * OFFSET_MAX_S:  # else it tells nothing
-            self._ahead_s = int(seconds) + int(micros) / 1e6 - (before_ms + after_ms) / 2000
-
-    async def checked_s(self) -> float:
-        """What time it is, for somebody who stores it. Raises ConflictError if this clock is wrong, and EngineError."""
-        await self._ask()
-        if not self.is_known:
-            raise EngineDown(f"the engine took longer than {duration(OFFSET_MAX_S)} to tell its time: try again")
-        if not self.is_right:
-            way = "behind" if self.offset_s > 0 else "ahead of"
-            raise ConflictError(
-                f"this machine's clock is {duration(abs(self.offset_s))} {way} the engine's, so nothing was changed: "
-                "set the clock that is wrong, and try again"
-            )
-        return wall_s()
-
-
-# Triggers jobs: decides what is due in the partitions that this session owns.
-#
-# No leader: a job is decided by the owner of its partition, under its fence, in one step that is stored only if the job
-# is still as it was read. So two sessions that believe they own a partition trigger a nominal time once.
-
-IDLE_S = 1.0  # between looks when nothing is due sooner: partitions may have been acquired
-LEAST_S = 0.02  # between looks
-READ_AGAIN_MS = 10_000  # somebody may have changed a job, and died before the owners were told
-
-
-class Triggers:
-    """Looks when the next job is due, when jobs were changed by somebody else, and when partitions were acquired."""
-
-    def __init__(
-        self,
-        jobs: Jobs,
-        held: HeldPartitions,
-        *,
-        on_plan: Callable[[Plan], None],
-        on_unknown: Callable[[int], None],
-        is_clock_right: Callable[[], bool],
-        settings: JobSettings = DEFAULTS,
-        pause: Gate = open_gate,
-    ) -> None:
-        """`on_plan`: called with what was stored. `on_unknown`: with a partition where it is not known what was.
-        `pause`: awaited before each look.
-        """
-        self._gate = pause
-        self._jobs = jobs
-        self._held = held
-        self._on_plan = on_plan
-        self._on_unknown = on_unknown
-        self._is_clock_right = is_clock_right
-        self._settings = settings
-        self._due: dict[int, float] = {}  # partition -> when something is due, wall clock, s
-        self._known: dict[int, int] = {}  # partition -> epoch in which its jobs were read
-        self._version = 0
-        self._read_all_ms = 0  # when all partitions were read last, on the monotonic clock
-        self._wakes = asyncio.Event()
-        self.is_ending = False  # nothing more is decided here
-
-    @property
-    def is_used(self) -> bool:
-        """Has the crawl ever had a job?"""
-        return self._version > 0
-
-    @property
-    def next_at(self) -> float:
-        """When something is due next (wall clock, s); 0 if nothing is."""
-        return min(self._due.values(), default=0.0)
-
-    def follow(self, version: int) -> None:
-        """The version of the crawl's jobs, which grows with each change by people; 0 without jobs."""
-        if version != self._version:
-            self._version = version
-            self._known.clear()
-            self._wakes.set()
-
-    def look_again(self, partition: int) -> None:
-        """A job of this partition was changed by us: it may be due at another time."""
-        self._known.pop(partition, None)
-        self._wakes.set()
-
-    async def run(self) -> None:
-        """Trigger until cancelled."""
-        while True:
-            await self._pause()
-            await self._gate()
-            if self.is_used:
-                with contextlib.suppress(EngineError):
-                    await self.look()
-
-    async def _pause(self) -> None:
-        self._wakes.clear()
-        if not self.is_used:
-            await self._wakes.wait()
-        elif (wait_s := self._wait_s()) >= until_tick(IDLE_S):
-            await tick(IDLE_S, self._wakes)
-        else:
-            await until_set(self._wakes, wait_s)
-            await asyncio.sleep(LEAST_S)
-
-    def _wait_s(self) -> float:
-        decides = self._is_clock_right() and not self.is_ending
-        soonest = min(self._due.values(), default=None) if decides else None
-        return 2 * IDLE_S if soonest is None else max(0.0, soonest - wall_s())
-
-    async def look(self) -> None:
-        """Decide what is due now. Raises EngineError."""
-        now_ms = monotonic_ms()
-        if now_ms - self._read_all_ms >= READ_AGAIN_MS:
-            self._known.clear()
-            self._read_all_ms = now_ms
-        for partition in [p for p in self._due if p not in self._held]:
-            del self._due[partition]
-        await self._read_dues([p for p, held in self._held.items() if self._known.get(p) != held.epoch])
-        now_s = wall_s()
-        if not self._is_clock_right() or self.is_ending:
-            return
-        due = [p for p, at in self._due.items() if at <= now_s and self._held.is_open(p)]
-        if due:
-            await self._decide(await self._jobs.due(due, now_s), now_s)
-            await self._read_dues(due)
-
-    async def _read_dues(self, partitions: Sequence[int]) -> None:
-        epochs = {p: self._held.epoch_of(p) for p in partitions}
-        if not epochs:
-            return
-        found = await self._jobs.first_due(epochs)
-        for partition, epoch in epochs.items():
-            if epoch is None or self._held.epoch_of(partition) != epoch:
-                continue
-            self._known[partition] = epoch
-            self._due.pop(partition, None)
-            if partition in found:
-                self._due[partition] = found[partition]
-
-    async def _decide(self, stored: Sequence[StoredJob], now_s: float) -> None:
-        steps: list[tuple[StoredJob, Plan, Fence | None]] = []
-        for one in stored:
-            fence = self._held.fence_of(self._jobs.home_of(one.job.id))
-            if fence is not None:
-                steps.append((one, plan(one.job, now_s, self._settings), fence))
-        for (one, made, _), answer in zip(steps, await self._jobs.change_all(steps), strict=True):
-            if not isinstance(answer, Exception):
-                for record in made.starts:
-                    log.info("run.triggered", extra={"job": one.job.name, "user": one.job.user, "run": record.run})
-                self._on_plan(made)
-            elif isinstance(answer, EngineError):  # it may have been stored
-                log.warning("jobs.engine_error", extra={"job": one.job.name, "error": str(answer)})
-                self._on_unknown(self._jobs.home_of(one.job.id))
-
-
-# Runs that are active in the partitions of this session: seeds them, notices their ends, and cleans up behind them.
-#
-# A run has ended when it is seeded, and two passes over the partitions that it touched find nothing pending and nothing
-# changed (rules/membership.py). Its end costs what the run cost, not what the crawl has. Whoever takes over seeds it
-# again from the start: what a run has seen it does not add again.
 
 
 SEEDERS = 16  # runs that are seeded at once
