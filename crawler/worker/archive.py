@@ -25,7 +25,7 @@ from crawler.redaction import bears_login
 from crawler.runtime.process import monotonic_ms, reached, tick, wall_s
 from crawler.settings import ArchiveSettings
 from crawler.web.fetcher import KEPT_OUT
-from crawler.worker import lines
+from crawler.worker import url_lines
 from crawler.worker.disk_room import DiskRoom
 from crawler.worker.internal_errors import ContentSteps
 from crawler.worker.outcomes import Committable, Failed, Outcome, Refused
@@ -50,7 +50,7 @@ class AttemptNotes:
 
     def accepted(self, outcome: Outcome) -> None:
         """The engine accepted this outcome. A deferral is not an attempt."""
-        lines.accepted(outcome)
+        url_lines.accepted(outcome)
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.COMMITTED, **_of_response(outcome))
         elif isinstance(outcome, Failed):
@@ -61,7 +61,7 @@ class AttemptNotes:
 
     def lost(self, outcome: Outcome) -> None:
         """The engine rejected the outcome: another session had the claim by then, or it had ended."""
-        lines.lost(outcome)
+        url_lines.lost(outcome)
         if isinstance(outcome, Committable):
             self._note(outcome.claim, Became.LOST, lost=_now(), **_of_response(outcome))
         elif isinstance(outcome, Failed):

@@ -23,7 +23,7 @@ from crawler.rules.health import TICK_MS
 from crawler.rules.urls import origin_of
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, reached, wall_s
 from crawler.web.fetcher import Fetcher
-from crawler.worker import lines
+from crawler.worker import url_lines
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.archive import AttemptNotes
 from crawler.worker.counters import LastError
@@ -144,7 +144,7 @@ class RobotsTurns:
         delay_ms = max(self._gate.min_delay_ms, slot.delay_ms)  # another origin of the queue may have a longer one
         if entry is not None and entry.rules is not None:
             learned_ms = delay_ms = slot.delay_ms = self._gate.delay_of(claim, entry)
-        lines.robots_read(origin, result, delay_ms=delay_ms)
+        url_lines.robots_read(origin, result, delay_ms=delay_ms)
         wait_ms, recall = self._hosts.policy.of_robots(slot, claim, result, delay_ms=delay_ms)
         # Without a delay the queue keeps its place, so its page goes over the same connection.
         turn.request_over(wait_ms=wait_ms, started=wait_ms > 0)

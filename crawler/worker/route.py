@@ -15,7 +15,7 @@ from crawler.frontier.record import Crawls
 from crawler.model import SITEMAP, AddOutcome, Candidate, Claim
 from crawler.rules.order import Introductions, cost
 from crawler.runtime.process import ENGINE_PAUSE_S, monotonic_ms, retry_until_answered
-from crawler.worker import lines
+from crawler.worker import url_lines
 from crawler.worker.archive import Placed
 from crawler.worker.internal_errors import ContentSteps
 from crawler.worker.outcomes import Committable
@@ -298,7 +298,7 @@ class RouteStage:
             target = router.redirect(claim, outcome.redirect_to, outcome.response.status, outcome.refused, learned)
             if target is not None:
                 found.append(target)
-        lines.links_judged(outcome, found)
+        url_lines.links_judged(outcome, found)
         return found
 
     async def _open_scope(self, group: Sequence[Committable]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from crawler.archive.index import IndexWriter
 from crawler.archive.warc import WarcWriter
 from crawler.frontier.owner import Frontier
-from crawler.worker import processes
+from crawler.worker import parse
 from crawler.worker.router import Router
 from scripts.bench_lib.peer_environments import ROOT
 from scripts.bench_lib.work_pages import FixedWeb
@@ -37,8 +37,8 @@ _COUNTED = re.compile(r"\bI\s+refs:\s+([\d,]+)")
 STAGES: dict[str, tuple[tuple[Any, str], ...]] = {  # what is called for each page, and where it is looked up
     "archive": ((WarcWriter, "add"), (IndexWriter, "add")),
     "commit": ((Frontier, "pack_ack"),),
-    "cost": ((processes, "markup_of"), (processes, "cost_of")),
-    "parse": ((processes, "parse_with_tree"),),
+    "cost": ((parse, "markup_of"), (parse, "cost_of")),
+    "parse": ((parse, "parse_with_tree"),),
     "route": ((Router, "links"),),
 }
 

@@ -24,7 +24,7 @@ from crawler.frontier import record
 from crawler.membership import peers
 from crawler.runtime.process import PHASE
 from crawler.settings import Settings, load
-from crawler.worker import processes, vitals
+from crawler.worker import parse, vitals
 from scripts.bench_lib.work_pages import Answer, FixedWeb
 from tests.simulation.clocks import virtual_time
 from tests.simulation.loop import VirtualLoop
@@ -215,7 +215,7 @@ def _steady() -> Iterator[None]:
         (vitals, "process_cpu_s", lambda: 0.0),
         (vitals, "free_bytes", lambda _: 1 << 40),
         (vitals, "_resident_bytes", lambda: 1 << 26),
-        (processes, "cpu_ms", lambda: 0),
+        (parse, "cpu_ms", lambda: 0),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in steady]
     for owner, name, value in steady:

@@ -194,9 +194,9 @@ def test_the_last_error_is_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch
     counters = Counters(OpenClaims(1))
     assert counters.description()["last_error"] == ""
     counters.note_error(LastError("connect", "Connection refused", "http://docs.example:81/x", 1000.0))
-    monkeypatch.setattr("crawler.worker.vitals.wall_s", lambda: 1000.0 + ERROR_SHOWN_S - 1)
+    monkeypatch.setattr("crawler.worker.counters.wall_s", lambda: 1000.0 + ERROR_SHOWN_S - 1)
     assert counters.description()["last_error"] == "connection refused: docs.example:81"
-    monkeypatch.setattr("crawler.worker.vitals.wall_s", lambda: 1000.0 + ERROR_SHOWN_S)
+    monkeypatch.setattr("crawler.worker.counters.wall_s", lambda: 1000.0 + ERROR_SHOWN_S)
     assert counters.description()["last_error"], "nothing else was done since"
     counters.committed += 1
     assert counters.description()["last_error"] == ""

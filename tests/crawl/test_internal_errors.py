@@ -12,7 +12,7 @@ from crawler.errors import ArchiveError, InvariantError
 from crawler.model import FailureKind
 from crawler.rules.robots import RobotsRules
 from crawler.web.fetcher import Fetcher
-from crawler.worker import outcomes as internal_errors
+from crawler.worker import internal_errors
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.outcomes import Failed, Outcome
 from crawler.worker.parse import PageParser

@@ -108,7 +108,7 @@ async def test_a_domain_leaves_the_processes_after_one_quick_page(monkeypatch: p
     apart = Apart(parser, monkeypatch)
     page = response(b"<p>first</p>")
     with monkeypatch.context() as patch:
-        patch.setattr("crawler.worker.processes.cpu_ms", iter((0, parse.SLOW_MS)).__next__)
+        patch.setattr("crawler.worker.parse.cpu_ms", iter((0, parse.SLOW_MS)).__next__)
         await parser.parse(page)
     assert apart.urls == [], "nothing was known of it"
     for apart.spent_ms in (parse.SLOW_MS, 1):

@@ -11,7 +11,7 @@ import pytest
 from crawler import Crawler, Page
 from crawler.content import parse_cost
 from crawler.testing import Answer, Asked, crawl, serve
-from crawler.worker import login, processes
+from crawler.worker import login, parse
 from tests.crawl.members_site import PASSWORD, MembersSite, html, members_app, redirect
 
 START = "http://club.test/"
@@ -121,7 +121,7 @@ def test_a_login_page_that_is_long_is_filled_in_and_one_that_is_expensive_says_s
 ) -> None:
     monkeypatch.setenv("CLUB", PASSWORD)
     if cost is parse_cost.Cost.EXPENSIVE:
-        monkeypatch.setattr(processes, "cost_of", lambda markup: cost)
+        monkeypatch.setattr(parse, "cost_of", lambda markup: cost)
     site, how = Padded(pages=1), {"url": "http://club.test/login", "user": "me", "password_env": "CLUB"}
     with serve(site) as web:
         found = crawl(None, START, web=web, settings={"sites": [{"match": "club.test", "login": how}]})

@@ -31,7 +31,7 @@ from crawler.runtime.process import PHASE
 from crawler.settings import Settings
 from crawler.settings.schema import LoadedSettings
 from crawler.views import jobs as service_jobs
-from crawler.worker import processes, vitals
+from crawler.worker import parse, vitals
 from crawler.worker.handle import HandlerStage
 from crawler.worker.parse import PageParser
 from tests.simulation.browsing import Internet, SimFetcher
@@ -297,7 +297,7 @@ def simulated_doors(server: Server, internet: Internet, disks: Disks) -> Iterato
         (vitals, "free_bytes", disks.free_bytes),
         (vitals, "_resident_bytes", lambda: 1 << 26),
         (PageParser, "_in_worker", _parse_in_loop),
-        (processes, "cpu_ms", lambda: 0),
+        (parse, "cpu_ms", lambda: 0),
         (HandlerStage, "_in_worker", _handle_in_loop),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in deps]

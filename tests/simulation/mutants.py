@@ -23,7 +23,7 @@ from crawler.membership.heartbeat import Heartbeat, SessionLiveness
 from crawler.membership.ownership import EngineRestarts
 from crawler.rules import job_plan
 from crawler.runtime.process import monotonic_ms, wall_s
-from crawler.worker import claim, clock_check, finish, rebalance
+from crawler.worker import claim, finish, job_runs
 from crawler.worker.archive import ArchiveStage
 from crawler.worker.before_page import RobotsTurns
 from crawler.worker.clock_check import ClockCheck
@@ -128,7 +128,7 @@ def no_self_stop() -> contextlib.AbstractContextManager[None]:
 
 def one_pass() -> contextlib.AbstractContextManager[None]:
     """One quiet reading of the counters is taken for the end."""
-    return _patched(rebalance, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
+    return _patched(finish, "is_finished", lambda passes: bool(passes) and passes[-1].is_quiet)
 
 
 def anchor_at_send() -> contextlib.AbstractContextManager[None]:
@@ -243,7 +243,7 @@ def job_unfenced() -> contextlib.AbstractContextManager[None]:
 
 def run_of_one_pass() -> contextlib.AbstractContextManager[None]:
     """A run has ended when one look finds nothing pending."""
-    return _patched(clock_check, "is_run_finished", lambda passes: passes[-1].is_quiet)
+    return _patched(job_runs, "is_run_finished", lambda passes: passes[-1].is_quiet)
 
 
 def touch_after_add() -> contextlib.AbstractContextManager[None]:

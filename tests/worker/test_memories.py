@@ -42,7 +42,6 @@ from crawler.worker import (
     cookie_walls,
     hooks,
     internal_errors,
-    outcomes,
     page_requests,
     response_policy,
     routing,
@@ -614,7 +613,7 @@ async def ended_queues(patch: pytest.MonkeyPatch) -> Filled:
 async def error_files(patch: pytest.MonkeyPatch) -> Filled:
     patch.setattr(internal_errors, "FILES_MAX", BOUND)
     written: list[Path] = []
-    patch.setattr(outcomes, "open", lambda path, *_, **__: written.append(path) or StringIO(), raising=False)
+    patch.setattr(internal_errors, "open", lambda path, *_, **__: written.append(path) or StringIO(), raising=False)
     one = InternalErrors(Path("/nowhere"))
     for n in range(MANY):
         one._write_file("http://a.test/", f"kind {n}", "")

@@ -13,7 +13,7 @@ from crawler.frontier.deferred import DeferredRow
 from crawler.frontier.messages import QuotaReached
 from crawler.frontier.reads import Totals
 from crawler.settings import load
-from crawler.worker import deferred_share
+from crawler.worker import usage as usage_of_quotas
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.crawl_quota import QuotaAdmission
 from crawler.worker.deferred_share import DeferredShare
@@ -116,7 +116,7 @@ async def test_deferred_urls_with_room_are_released_and_claimed_at_once() -> Non
 async def test_what_its_owner_does_not_release_another_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by the simulation: the owner had begun without quotas and did not count; the crawl never ended."""
     engine, now_ms = FakeEngine(), 10_000
-    monkeypatch.setattr(deferred_share, "monotonic_ms", lambda: now_ms)
+    monkeypatch.setattr(usage_of_quotas, "monotonic_ms", lambda: now_ms)
     usage, *_ = usage_of(engine, budget__crawl_urls=100)
     engine.now, engine.deferred = Totals(taken_in=80, beyond=3), 3
     await usage.prepare()

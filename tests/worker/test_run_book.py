@@ -17,7 +17,7 @@ from crawler.rules.order import Introductions
 from crawler.rules.scope import ScopeRules
 from crawler.rules.traps import NOTHING_LEARNED
 from crawler.settings import TrapSettings
-from crawler.worker import router as run_book
+from crawler.worker import runs_known as run_book
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.recent_urls import RecentUrls
 from crawler.worker.route import RouteStage

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from crawler.worker import address_limit
-from crawler.worker import turn as page_request
+from crawler.worker import page_requests as page_request
 from crawler.worker.address_limit import ANSWERED_MAX, PROMPT_MS, SLOW_SHARE, WARY_MS, SlowHosts
 from crawler.worker.counters import OpenClaims
 from crawler.worker.page_requests import OpenRequests

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from crawler.model import Candidate, FailureKind, ParsedPage, RefusalReason
 from crawler.rules.robots import RobotsRules
 from crawler.runtime.log_files import show_urls, url_log
-from crawler.worker import lines
+from crawler.worker import url_lines
 from crawler.worker.archive import AttemptNotes
-from crawler.worker.lines import line_of
 from crawler.worker.outcomes import Committable, Deferred, Failed, Outcome, Refused
 from crawler.worker.robots_cache import RobotsEntry
 from crawler.worker.robots_reader import RobotsResult
+from crawler.worker.url_lines import line_of
 from tests.worker.test_attempt_notes import CLAIM, RESPONSE, committable, failed
 
 URL = CLAIM.url
@@ -69,21 +69,21 @@ def test_each_accepted_outcome_is_printed_once_and_a_lost_one_not(printed: io.St
     show_urls(printed)
     notes().accepted(committable())
     notes().lost(failed(0))
-    lines.robots_read("http://a.test", robots(), delay_ms=50)
+    url_lines.robots_read("http://a.test", robots(), delay_ms=50)
     assert without_time(printed) == [line_of(committable())]
 
 
 def test_decisions_are_printed_as_well_with_vv(printed: io.StringIO) -> None:
     show_urls(printed, decisions=True)
     notes().lost(failed(0))
-    lines.robots_read("http://a.test", robots(), delay_ms=50)
-    lines.robots_read("http://a.test", robots(FailureKind.CONNECT), delay_ms=50)
+    url_lines.robots_read("http://a.test", robots(), delay_ms=50)
+    url_lines.robots_read("http://a.test", robots(FailureKind.CONNECT), delay_ms=50)
     lost, read, unread = without_time(printed)
     assert lost.endswith(" - does not count: the URL belongs to another instance by now")
     assert read == "robots.txt         3 ms http://a.test - read; delay 50 ms"
     assert unread.endswith("http://a.test - connection refused")
     outcome = committable()
-    lines.links_judged(outcome, [candidate(), candidate(deferred="depth")])
+    url_lines.links_judged(outcome, [candidate(), candidate(deferred="depth")])
     assert (outcome.fresh, outcome.deferred) == (2, 1)
 
 
@@ -105,7 +105,7 @@ def test_nothing_is_printed_nor_counted_without_v(printed: io.StringIO) -> None:
     show_urls(None)
     outcome: Committable = committable()
     notes().accepted(outcome)
-    lines.links_judged(outcome, [candidate()])
+    url_lines.links_judged(outcome, [candidate()])
     assert (printed.getvalue(), outcome.fresh, url_log.handlers) == ("", 0, [])
 
 

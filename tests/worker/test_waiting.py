@@ -12,7 +12,7 @@ from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import Awake
 from crawler.runtime import process
 from crawler.runtime.process import until_tick
-from crawler.worker import claim, vitals
+from crawler.worker import claim, series
 from crawler.worker.claim import SWEEP_MAX, SWEEPS, Claimer
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.series import Sampler
@@ -209,8 +209,8 @@ async def test_totals_are_read_for_a_sample_only_after_work(
     totals: Any = Totals()
     begin = FINE.slot_of(1_800_000_000.0) * FINE.slot_s
     now_s, now = [begin + 0.5], iter(work)
-    monkeypatch.setattr(vitals, "wall_s", lambda: now_s[0])
-    monkeypatch.setattr(vitals, "monotonic_ms", lambda: int(now_s[0] * 1000))
+    monkeypatch.setattr(series, "wall_s", lambda: now_s[0])
+    monkeypatch.setattr(series, "monotonic_ms", lambda: int(now_s[0] * 1000))
     sampler = Sampler(totals, totals, work=lambda: next(now))
     for number in range(len(work)):
         now_s[0] = begin + 0.5 + number * FINE.slot_s
