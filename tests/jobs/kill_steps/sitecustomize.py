@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PLACES = ("/crawler/worker/clock_check.py", "/crawler/crawl/runs.py")
+PLACES = tuple(f"/crawler/{name}.py" for name in ("worker/clock_check", "worker/job_triggers", "worker/job_runs", "crawl/runs"))
 STEP, END, NOTES = (os.environ.get(name, "") for name in ("JOB_STEP", "JOB_STEP_END", "JOB_STEPS"))
 
 
