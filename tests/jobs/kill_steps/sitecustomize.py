@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PLACES = tuple(f"/crawler/{name}.py" for name in ("worker/clock_check", "worker/job_triggers", "worker/job_runs", "crawl/runs"))
+NAMED = ("worker/clock_check", "worker/job_triggers", "worker/job_runs", "crawl/runs")
+PLACES = tuple(f"/crawler/{name}.py" for name in NAMED)
 STEP, END, NOTES = (os.environ.get(name, "") for name in ("JOB_STEP", "JOB_STEP_END", "JOB_STEPS"))
 
 
