@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from crawler.api.front import Front, Source, is_loopback, is_ours, proxy_header, source_of
 from crawler.api.problem import ProblemError
 from crawler.errors import EngineError
-from crawler.frontier.api_store import NOBODY, ApiToken, ApiTokens, Role, id_of
+from crawler.frontier.api_tokens import NOBODY, ApiToken, ApiTokens, Role, id_of
 from crawler.frontier.operator_log import LogEntry
 
 # Sessions of browsers: begun with a link that works once, held by a cookie that scripts and other sites can't use.

@@ -34,7 +34,7 @@ from crawler.api.problem import (
 )
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import CrawlerError
-from crawler.frontier.api_store import Role
+from crawler.frontier.api_tokens import Role
 from crawler.frontier.operator_log import Actor, Via
 from crawler.rules.text import one_line
 from crawler.views.dead_letters import LetterList

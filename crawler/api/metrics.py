@@ -17,10 +17,10 @@ from crawler.crawl.opening import OpenCrawl
 from crawler.engine.client import EngineInfo
 from crawler.errors import EngineError
 from crawler.frontier.busy import BusyQueue
-from crawler.frontier.lists import Rates, Sample
 from crawler.frontier.lookup import Progress
 from crawler.frontier.members import Member
-from crawler.frontier.reads import DomainStats, Totals
+from crawler.frontier.series import Rates, Sample
+from crawler.frontier.stats import DomainStats, Totals
 from crawler.membership.peers import is_lock_free
 from crawler.model import ITEMS_DROPPED, FailureKind, RefusalReason
 from crawler.rules.membership import COMMANDS, DeclaredState, declared

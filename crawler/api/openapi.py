@@ -9,7 +9,7 @@ import msgspec
 from crawler.api.app import JSON, NoBody, NoQuery, Route
 from crawler.api.events import HEADER, KEY_MAX
 from crawler.api.problem import MEDIA_TYPE, Problem
-from crawler.frontier.api_store import Role
+from crawler.frontier.api_tokens import Role
 from crawler.version import program_version
 
 TEMPLATE = "#/components/schemas/{name}"

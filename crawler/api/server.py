@@ -20,7 +20,7 @@ from crawler.api.routes import ROUTES
 from crawler.crawl.opening import OpenCrawl
 from crawler.errors import UsageError
 from crawler.frontier.api_answers import ApiAnswers
-from crawler.frontier.api_store import ApiTokens
+from crawler.frontier.api_tokens import ApiTokens
 
 LETTER_SUMS_S = 3.0  # they are kept so long: each reads all dead letters
 RING_S = 1.0  # each waits for heartbeats

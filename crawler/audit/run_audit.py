@@ -37,8 +37,8 @@ from crawler.frontier.folders import FolderNote
 from crawler.frontier.job_audit import JobBooks
 from crawler.frontier.leases import Takeovers
 from crawler.frontier.operator import OverrideStore
-from crawler.frontier.reads import Stats
 from crawler.frontier.runs import Runs
+from crawler.frontier.stats import Stats
 from crawler.rules.parts import Part
 from crawler.rules.text import SILENT, Meter
 from crawler.runtime.process import wall_s

@@ -16,7 +16,7 @@ from crawler.cli.parse_admin import AHEAD
 from crawler.crawl.opening import OpenCrawl, open_crawl, open_engine
 from crawler.crawl.url_input import url_of
 from crawler.errors import NotMetError, UsageError
-from crawler.frontier.api_store import ApiTokens, Role
+from crawler.frontier.api_tokens import ApiTokens, Role
 from crawler.frontier.operator_log import LogEntry
 from crawler.rules.jobs import CRAWL, check_user, check_weight
 from crawler.settings import Settings

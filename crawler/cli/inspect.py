@@ -23,8 +23,8 @@ from crawler.cli.parse_inspect import HISTORY_SHOWN
 from crawler.crawl.opening import OpenCrawl, open_crawl
 from crawler.crawl.url_input import url_of, url_of_site
 from crawler.errors import EngineError, UsageError
-from crawler.frontier.reads import Totals
 from crawler.frontier.seeds import SeedCounts
+from crawler.frontier.stats import Totals
 from crawler.redaction import redact
 from crawler.rules.urls import host_of, registrable_domain
 from crawler.runtime.process import wall_s

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from crawler.archive.folder import CrawlFolder
     from crawler.engine.client import Trouble
     from crawler.frontier.lookup import Progress
-    from crawler.frontier.reads import Totals
+    from crawler.frontier.stats import Totals
     from crawler.outputs.target import Target
 
 

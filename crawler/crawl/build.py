@@ -33,7 +33,7 @@ from crawler.frontier.leases import Takeovers
 from crawler.frontier.members import Awaited, Members
 from crawler.frontier.operator import OverrideKind
 from crawler.frontier.operator_log import Actor, Via
-from crawler.frontier.waiting import Spilling
+from crawler.frontier.spilling import Spilling
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.membership.heartbeat import BeatCalls, Heartbeat, SessionLiveness, keep_engine

@@ -49,7 +49,6 @@ from crawler.frontier.domain_lists import DomainLists
 from crawler.frontier.folders import Folders
 from crawler.frontier.jobs import Jobs
 from crawler.frontier.leases import Leases
-from crawler.frontier.lists import Series
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Member, Members
 from crawler.frontier.messages import AddQuota
@@ -57,12 +56,13 @@ from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.operator_log import OperatorLog
 from crawler.frontier.owner import Frontier
 from crawler.frontier.placement import Placement
-from crawler.frontier.reads import Stats
 from crawler.frontier.record import CrawlRecord, Crawls, Keys, record_of
 from crawler.frontier.rights import check_rights
 from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import library
 from crawler.frontier.seeds import Seeds
+from crawler.frontier.series import Series
+from crawler.frontier.stats import Stats
 from crawler.frontier.supervisors import SupervisorRecords
 from crawler.membership.peers import Slots, host_id
 from crawler.rules.scope import is_limited

@@ -7,7 +7,7 @@ expires by itself: whoever stores an answer drops old ones.
 import msgspec
 
 from crawler.engine.client import Engine
-from crawler.frontier.api_store import encoded
+from crawler.frontier.api_tokens import encoded
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.record import Keys
 from crawler.rules.jobs import beyond_shares

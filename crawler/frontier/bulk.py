@@ -15,7 +15,7 @@ from crawler.frontier.codec import (
 )
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.record import Keys
-from crawler.frontier.waiting import BlockFiles
+from crawler.frontier.spilling import BlockFiles
 from crawler.model import CommitEntry, RefusalReason
 from crawler.rules.jobs import name_of
 from crawler.rules.urls import Fingerprints

@@ -10,8 +10,8 @@ import msgspec
 
 from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
-from crawler.frontier.lists import COARSE, FINE, RATE_SLOTS, Rates, Resolution
 from crawler.frontier.record import Keys
+from crawler.frontier.series import COARSE, FINE, RATE_SLOTS, Rates, Resolution
 
 SETTLED_S = 1.0  # owners send what happened in a slot at most this long after its end
 _FINE_SIZES, _COARSE_SIZES = (4, 2, 5, 2, 2, 2), (4, 3, 6, 3, 3, 3)  # bytes of each number of a slot

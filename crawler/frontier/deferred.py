@@ -16,7 +16,7 @@ from crawler.frontier.codec import (
     unpack_queue,
 )
 from crawler.frontier.owner import Frontier
-from crawler.frontier.waiting import BlockFiles, NoFiles, Spilling
+from crawler.frontier.spilling import BlockFiles, NoFiles, Spilling
 
 RELEASE_MAX = 256  # URLs a call: about a millisecond of the engine
 CHANGES_MAX = 64  # a call

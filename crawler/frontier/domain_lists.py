@@ -12,9 +12,9 @@ import msgspec
 from crawler.engine.client import Engine
 from crawler.frontier.busy import BusyQueue, BusyQueues
 from crawler.frontier.codec import split_row
-from crawler.frontier.lists import busiest_max
-from crawler.frontier.reads import DomainStats, Stats
 from crawler.frontier.record import Keys
+from crawler.frontier.series import busiest_max
+from crawler.frontier.stats import DomainStats, Stats
 from crawler.rules.urls import partition_of, registrable_domain
 
 _Place = tuple[str, int]  # domain and partition

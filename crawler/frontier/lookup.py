@@ -19,9 +19,9 @@ from crawler.frontier.codec import (
 )
 from crawler.frontier.deferred import PAUSED
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.reads import first_visible_at
 from crawler.frontier.record import Keys
-from crawler.frontier.waiting import BlockFiles
+from crawler.frontier.spilling import BlockFiles
+from crawler.frontier.stats import first_visible_at
 from crawler.model import Candidate, CommitEntry
 
 FULL_LOOK_EVERY = 10

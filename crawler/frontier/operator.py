@@ -18,7 +18,7 @@ from crawler.frontier.deferred import BLOCKED, PAUSED, ChangeKind, DeferredRow, 
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import DELIVERED, SCHEDULED, Found, PendingUrls
 from crawler.frontier.record import Keys
-from crawler.frontier.waiting import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub
+from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling, Stub
 from crawler.model import RefusalReason
 from crawler.rules.logins import LoginRecord
 from crawler.rules.urls import partition_of, registrable_domain

@@ -28,7 +28,7 @@ from crawler.frontier.codec import (
 )
 from crawler.frontier.deferred import BUDGETS, deferring
 from crawler.frontier.record import Keys
-from crawler.frontier.waiting import BlockFiles, NoFiles, Stub, Urls, urls_of
+from crawler.frontier.spilling import BlockFiles, NoFiles, Stub, Urls, urls_of
 from crawler.rules.urls import Fingerprints, origin_of, registrable_domain
 
 DELIVERED = "*"  # in place of a block: claimed, or to be retried

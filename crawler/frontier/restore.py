@@ -12,10 +12,10 @@ from crawler.engine.client import Call, Engine
 from crawler.frontier.arguments import RestateItem
 from crawler.frontier.codec import PendingUrl, pack
 from crawler.frontier.pending import Found, PendingUrls
-from crawler.frontier.reads import LOST
 from crawler.frontier.record import Keys
+from crawler.frontier.spilling import ID_LENGTH, BlockFiles, NoFiles, Spilling
 from crawler.frontier.states import State
-from crawler.frontier.waiting import ID_LENGTH, BlockFiles, NoFiles, Spilling
+from crawler.frontier.stats import LOST
 from crawler.model import CommitEntry
 from crawler.rules.urls import Fingerprints
 

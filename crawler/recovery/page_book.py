@@ -13,7 +13,7 @@ from crawler.archive.journals import JobJournal, JobLine
 from crawler.archive.prune_records import open_scratch
 from crawler.errors import ConflictError
 from crawler.frontier.jobs import Changed, Jobs, job_id
-from crawler.frontier.reads import SEED_LED_AWAY
+from crawler.frontier.stats import SEED_LED_AWAY
 from crawler.model import CommitEntry, WarcLocation
 from crawler.rules.job_plan import FoundRun, Plan, recovered
 from crawler.rules.jobs import OPEN, Job, Revision, name_of

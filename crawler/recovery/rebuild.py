@@ -37,7 +37,7 @@ from crawler.crawl.opening import bound_of
 from crawler.engine.server import Change
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import pack_request
-from crawler.frontier.reads import lost_of
+from crawler.frontier.stats import lost_of
 from crawler.model import Candidate, CommitEntry, Followed
 from crawler.recovery.page_book import KnownPage, PageBook, restore_jobs
 from crawler.recovery.replay import PULSE, RebuildDeps, RebuildReport, Refill, Replay

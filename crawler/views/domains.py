@@ -11,9 +11,9 @@ from crawler.crawl.url_input import url_of_site
 from crawler.errors import NotMetError, UsageError
 from crawler.frontier.busy import Slot
 from crawler.frontier.domain_lists import SORTS, DomainRow
-from crawler.frontier.lists import COARSE, FINE, Rates, Resolution
 from crawler.frontier.members import Member
 from crawler.frontier.pending import PendingUrls
+from crawler.frontier.series import COARSE, FINE, Rates, Resolution
 from crawler.rules.robots import SharedRobots
 from crawler.rules.text import printable
 from crawler.runtime.process import wall_s

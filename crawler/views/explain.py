@@ -18,7 +18,7 @@ from crawler.frontier.deferred import kind_of
 from crawler.frontier.lookup import UrlLocation
 from crawler.frontier.members import weights_of
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.reads import LINKS
+from crawler.frontier.stats import LINKS
 from crawler.model import CommitEntry
 from crawler.rules.robots import RobotsVerdict, SharedRobots
 from crawler.rules.scope import ScopeVerdict

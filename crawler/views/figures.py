@@ -10,10 +10,10 @@ from msgspec.structs import asdict
 
 from crawler.frontier.busy import BusyQueue
 from crawler.frontier.deferred import BLOCKED, PAUSED
-from crawler.frontier.lists import FINE, Rates, Sample, Samples
 from crawler.frontier.members import Awaited, Member
 from crawler.frontier.operator import Overrides
-from crawler.frontier.reads import DomainStats, Totals
+from crawler.frontier.series import FINE, Rates, Sample, Samples
+from crawler.frontier.stats import DomainStats, Totals
 from crawler.rules.text import one_line
 from crawler.rules.urls import registrable_domain
 from crawler.terminal.text import GAP, NOTHING, duration, fitted, number, or_nothing, rate, size, text_width

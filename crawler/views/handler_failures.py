@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.handlers.crawler import Crawler
 from crawler.handlers.load_app import load_app
 from crawler.model import FailureKind

@@ -12,7 +12,7 @@ from typing import get_args
 
 import msgspec
 
-from crawler.frontier.reads import (
+from crawler.frontier.stats import (
     CUT_BODY,
     DEAD,
     DEFERRED,

@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.lists import FINE, STALE_SLOTS, Sample, Samples
 from crawler.frontier.members import Awaited, Awaits
-from crawler.frontier.reads import Totals
+from crawler.frontier.series import FINE, STALE_SLOTS, Sample, Samples
+from crawler.frontier.stats import Totals
 from crawler.redaction import redact
 from crawler.rules.text import one_line
 from crawler.runtime.process import wall_s

@@ -13,8 +13,8 @@ from crawler.frontier.deferred import CRAWL_URLS
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.members import Members
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.reads import Totals
 from crawler.frontier.record import ARRIVING, MOVED, REMOVED, Keys
+from crawler.frontier.stats import Totals
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.membership.peers import is_lock_free
 from crawler.model import Request

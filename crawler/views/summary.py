@@ -13,7 +13,7 @@ from crawler.errors import InvalidUrl, NothingFetchedError
 from crawler.frontier.bulk import UrlState
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.deferred import ALLOW_PRIVATE
-from crawler.frontier.reads import SCRIPTED, SEED_LED_AWAY, Totals
+from crawler.frontier.stats import SCRIPTED, SEED_LED_AWAY, Totals
 from crawler.model import ITEMS_DROPPED, NOT_ALLOWED, Candidate, FailureKind, RefusalReason
 from crawler.rules.addresses import is_address
 from crawler.rules.scope import ScopeRules

@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.frontier.codec import pack
-from crawler.frontier.lists import FINE, busiest_max
+from crawler.frontier.series import FINE, busiest_max
 from crawler.model import Claim
 from crawler.runtime.process import monotonic_ms, wall_s
 

@@ -1,4 +1,4 @@
-"""Runs of jobs in the partitions of this session: triggered at their times, seeded, ended, cleaned up."""
+"""Compares this machine's wall clock with the engine's: an instance whose clock is wrong triggers nothing."""
 
 import contextlib
 import logging
@@ -10,8 +10,6 @@ from crawler.runtime.process import (
     wall_s,
 )
 from crawler.terminal.text import duration
-
-# Compares this machine's wall clock with the engine's: an instance whose clock is wrong triggers nothing.
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from crawler.errors import EngineDown, EngineError, InvariantError, may_be_of_co
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.messages import AckReply
 from crawler.frontier.owner import Ack, Fence, Frontier
-from crawler.frontier.reads import (
+from crawler.frontier.stats import (
     HANDLED,
     ITEMS_INVALID,
     LINKS,

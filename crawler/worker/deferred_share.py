@@ -1,4 +1,8 @@
-"""What a higher limit lets in again: deferred URLs of the queues that this instance owns, in its share."""
+"""Distributes the room in a crawl's quota of URLs over the deferred rows.
+
+Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so
+together they release no more than there is room for.
+"""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
@@ -12,11 +16,6 @@ from crawler.frontier.deferred import (
     DeferredRow,
     DeferredUrls,
 )
-
-# Distributes the room in a crawl's quota of URLs over the deferred rows.
-#
-# Each owner releases the shares of its partitions. All instances compute the same shares from the same rows, so
-# together they release no more than there is room for.
 
 PARTITIONS_MAX = 128  # a pipeline
 

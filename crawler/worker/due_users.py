@@ -1,14 +1,13 @@
-"""For whom partitions are due: where queues have boosts, or users URLs, a heap for each boost and user."""
+"""For whom partitions are due: where queues have boosts, or users URLs, a heap for each boost and user.
+
+What is known of a partition comes with the replies to claims. Partitions of which nothing is known, or nothing that
+is due, are due for the crawl itself.
+"""
 
 import heapq
 from collections.abc import Mapping
 
 from crawler.rules.order import FairTurns
-
-# For whom partitions are due: where queues have boosts, or users URLs, a heap for each boost and user.
-#
-# What is known of a partition comes with the replies to claims. Partitions of which nothing is known, or nothing that
-# is due, are due for the crawl itself.
 
 Key = tuple[int, str]  # boost and user
 PLAIN: Key = (0, "")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.archive.inflight_log import Aside, InflightMark
-from crawler.frontier.reads import Stats
+from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Handler
 from crawler.handlers.page import Page as HandlersPage
 from crawler.handlers.run import (

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import EngineError
-from crawler.frontier.reads import Stats
+from crawler.frontier.stats import Stats
 from crawler.handlers.crawler import Crawler, Event
 from crawler.handlers.run import call_asynchronous, call_plain
 from crawler.handlers.tasks import CodeFailure, Stream, Threads, is_plain, name_of, stream_of

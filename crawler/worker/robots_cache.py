@@ -1,4 +1,7 @@
-"""The robots.txt of origins in memory: parsed once, shared by the owner of a queue, forgotten when it is old."""
+"""Cached robots.txt of origins: read here, or shared through the frontier.
+
+An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -10,10 +13,6 @@ from crawler.model import NOT_ALLOWED, FailureKind, FetchResult
 from crawler.rules.robots import ALLOW_ALL, RobotsRules, SharedRobots, is_cut_at_limit, policy_of
 from crawler.runtime.process import monotonic_ms, wall_s
 from crawler.settings import Settings
-
-# Cached robots.txt of origins: read here, or shared through the frontier.
-#
-# An origin whose robots.txt can't be read is not crawled: its URLs are retried until the retry rules give them up.
 
 CACHED_ORIGINS_MAX = 50_000
 # Of rules and their names, estimated; rules that origins share count for each of them.

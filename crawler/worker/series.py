@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Hashable
 
 from crawler.errors import EngineError
-from crawler.frontier.lists import FINE, Sample, Series
 from crawler.frontier.lookup import UrlLookup
+from crawler.frontier.series import FINE, Sample, Series
 from crawler.runtime.process import Gate, monotonic_ms, open_gate, tick, wall_s
 
 CHECK_S = 1.0

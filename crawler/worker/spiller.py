@@ -13,7 +13,7 @@ from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Engine, Memory
 from crawler.errors import ArchiveError, EngineError
 from crawler.frontier.codec import split_row
-from crawler.frontier.waiting import NoFiles, Spilling, Stub, Urls, urls_of
+from crawler.frontier.spilling import NoFiles, Spilling, Stub, Urls, urls_of
 from crawler.runtime.process import Gate, monotonic_ms, open_gate, reached, tick
 from crawler.settings import Settings
 from crawler.worker.work import Work

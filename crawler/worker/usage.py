@@ -26,8 +26,8 @@ from crawler.frontier.deferred import (
 from crawler.frontier.messages import FetchQuota, QuotaReached
 from crawler.frontier.owner import Frontier
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.reads import Stats, Totals
 from crawler.frontier.record import Crawls
+from crawler.frontier.stats import Stats, Totals
 from crawler.membership.ownership import HeldPartitions
 from crawler.membership.peers import Peers
 from crawler.rules.order import grown, is_left, is_within, room_of, share_of

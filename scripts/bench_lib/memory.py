@@ -17,7 +17,7 @@ import redis
 
 from crawler.archive.spill_files import SpillFiles
 from crawler.frontier.owner import Settlement
-from crawler.frontier.waiting import Spilling
+from crawler.frontier.spilling import Spilling
 from crawler.model import Claim, Request
 from crawler.rules.urls import partition_of
 from scripts.bench_lib import arguments

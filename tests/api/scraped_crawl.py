@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from crawler.api.metrics import metrics_text
 from crawler.crawl.build import Instance
 from crawler.crawl.opening import open_crawl
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.settings import Settings
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web

@@ -16,7 +16,7 @@ from crawler.api.problem import Limits
 from crawler.api.routes import ROUTES
 from crawler.api.server import check_tokens
 from crawler.errors import ConflictError, EngineDown, UsageError
-from crawler.frontier.api_store import ApiToken, ApiTokens, Role
+from crawler.frontier.api_tokens import ApiToken, ApiTokens, Role
 from tests.api.api_lab import PROBLEM, QUICK, Served, served, served_crawl
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S

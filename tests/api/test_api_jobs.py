@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crawler.api.metrics import metrics_text
-from crawler.frontier.api_store import Role
+from crawler.frontier.api_tokens import Role
 from crawler.frontier.jobs import job_id
 from crawler.frontier.leases import Acquired
 from crawler.frontier.operator_log import Actor, Via

@@ -12,7 +12,7 @@ from crawler.api.front import Front, listening_at, trusted_proxies
 from crawler.api.problem import Limits
 from crawler.api.routes import ROUTES
 from crawler.api.server import serving
-from crawler.frontier.api_store import Role
+from crawler.frontier.api_tokens import Role
 from tests.api.api_lab import Served, served, served_crawl
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S

@@ -15,7 +15,7 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from crawler.api.routes import ROUTES
-from crawler.frontier.api_store import ApiTokens, Role
+from crawler.frontier.api_tokens import ApiTokens, Role
 from tests.api.api_lab import QUICK, served
 from tests.support.engine import Engine
 from tests.views.views_lab import give_up, seeded

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from crawler.api.problem import Limits, Places, ProblemError, Turns
 from crawler.frontier.api_answers import ANSWERS_MAX
-from crawler.frontier.api_store import Role
+from crawler.frontier.api_tokens import Role
 from crawler.frontier.operator_log import ENTRIES_MAX, Actor, Via
 from tests.api.api_lab import QUICK, Served, served, served_crawl
 from tests.support.engine import Engine

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.api.problem import Limits
 from crawler.frontier.api_answers import ANSWERS_MAX, BODY_MAX, KEPT_S, ApiAnswers, StoredAnswer
-from crawler.frontier.api_store import Role
+from crawler.frontier.api_tokens import Role
 from crawler.views import commands
 from tests.api.api_lab import Served, served
 from tests.support.engine import Engine

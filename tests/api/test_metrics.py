@@ -13,7 +13,7 @@ from crawler.engine.client import Engine
 from crawler.errors import EngineDown
 from crawler.frontier.members import Member
 from crawler.frontier.operator import EVERYWHERE, OverrideKind
-from crawler.frontier.reads import Stats, Totals
+from crawler.frontier.stats import Stats, Totals
 from crawler.rules.membership import DeclaredState
 from tests.api.scraped_crawl import Scraped, scrape, scraped_crawl, values_of
 from tests.crawl.harness import settings_of

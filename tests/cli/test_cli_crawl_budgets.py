@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.crawl.opening import open_crawl
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.settings import Settings
 from tests.cli.cli_lab import HOST, QUICK, Ran, in_process, page
 from tests.crawl.harness import crawl, entries_of, lab_names, settings_of

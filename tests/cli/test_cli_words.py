@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.lists import Rates
+from crawler.frontier.series import Rates
 from crawler.runtime.log_files import start_logging
 from crawler.terminal.text import counted, duration, facts, rate, shortened, size, table
 from crawler.views.overview import PlainLines, Quiet, Shown, summary_line, view_for

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.frontier.lists import Rates
+from crawler.frontier.series import Rates
 from crawler.terminal.text import fitted
 from crawler.views.figures import COLUMNS, NAME_WIDTH_MAX, DomainState, domain_grid
 from crawler.views.report import domain_table

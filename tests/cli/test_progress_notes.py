@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.lists import Sample, Samples
 from crawler.frontier.members import Awaited, Awaits, Member
+from crawler.frontier.series import Sample, Samples
 from crawler.rules.shapes import HINT_MS, PAGES_MIN
 from crawler.runtime.process import monotonic_ms
 from crawler.terminal.text import failure_reason

@@ -12,7 +12,7 @@ from crawler.archive.items import ItemReader
 from crawler.crawl.opening import open_crawl
 from crawler.frontier.codec import DeadLetter
 from crawler.frontier.dead_letters import DeadLetters
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.handlers.load_app import load_app
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, settings_of

@@ -16,7 +16,7 @@ from crawler.cli.main import main
 from crawler.crawl.build import open_instance
 from crawler.crawl.opening import OpenCrawl, make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.recovery.rebuild import Rebuild
 from crawler.recovery.replay import RebuildReport
 from crawler.rules.text import SILENT, Meter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crawler.crawl.opening import open_crawl
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.settings import Settings
 from tests.cli.cli_lab import Ran, in_process
 from tests.crawl.harness import crawl, entries_of, lab_names

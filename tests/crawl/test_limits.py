@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.frontier.reads import Stats, Totals
+from crawler.frontier.stats import Stats, Totals
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.serving import serve_web
 

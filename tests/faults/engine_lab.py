@@ -23,9 +23,9 @@ from crawler.crawl.opening import make_seeder, open_crawl
 from crawler.crawl.url_input import GivenUrl
 from crawler.engine.client import Engine
 from crawler.frontier.leases import Acquired, Leases
-from crawler.frontier.reads import Stats, Totals
 from crawler.frontier.record import Keys
 from crawler.frontier.scripts import library
+from crawler.frontier.stats import Stats, Totals
 from crawler.settings import Settings
 from tests.crawl.harness import Crawled, crawl, entries_of, lab_names, settings_of
 from tests.crawl.lab import closest_pairs

@@ -17,7 +17,7 @@ from crawler.frontier.messages import AddQuota, ClaimReply
 from crawler.frontier.owner import ClaimRequest, Fence, Frontier, Settlement
 from crawler.frontier.record import Keys
 from crawler.frontier.runs import Runs
-from crawler.frontier.waiting import Block, Place, Urls
+from crawler.frontier.spilling import Block, Place, Urls
 from crawler.model import Candidate, Claim, Request
 from crawler.rules.urls import origin_of
 from tests.frontier.door import HASH_KEY, fingerprint

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from crawler.frontier.deferred import BLOCKED, CRAWL_URLS, DeferredUrls
 from crawler.frontier.deferred import HOSTS as HOSTS_REASON
 from crawler.frontier.messages import AddQuota, FetchQuota
+from crawler.frontier.spilling import is_row
 from crawler.frontier.states import State
-from crawler.frontier.waiting import is_row
 from crawler.model import AckOutcome
 from crawler.worker.usage import RaisedQuotas
 from tests.frontier.machine import (

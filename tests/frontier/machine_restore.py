@@ -7,8 +7,8 @@ from hypothesis.stateful import rule
 
 from crawler.frontier.pending import Found
 from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.spilling import ID_LENGTH, Spilling, Stub
 from crawler.frontier.states import PENDING, State
-from crawler.frontier.waiting import ID_LENGTH, Spilling, Stub
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY
 from tests.frontier.machine import Disk, FrontierSteps, candidates, partitions, some

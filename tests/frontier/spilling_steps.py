@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from crawler.frontier.waiting import Block, Place, Spilling, Stub, is_row
+from crawler.frontier.spilling import Block, Place, Spilling, Stub, is_row
 from tests.frontier.machine import HOSTS, TRAP, FrontierSteps, moments, partitions, some
 from tests.frontier.model_urls import DEFAULT_DELAY_MS, USERS, row_of
 

@@ -8,7 +8,7 @@ import pytest
 from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.frontier.busy import BusyQueue, BusyQueues, Slot
 from crawler.frontier.codec import pack
-from crawler.frontier.lists import COARSE, FINE, Rates
+from crawler.frontier.series import COARSE, FINE, Rates
 from tests.frontier.door import Door, found
 
 T = 360_000_000  # a fine slot, the first of a coarse one

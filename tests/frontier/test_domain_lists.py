@@ -7,9 +7,9 @@ from crawler.frontier.busy import Slot
 from crawler.frontier.codec import pack
 from crawler.frontier.deferred import ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.domain_lists import SORTS, DomainLists, DomainRow
-from crawler.frontier.lists import Rates
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import Stats
+from crawler.frontier.series import Rates
+from crawler.frontier.stats import Stats
 from tests.frontier.door import Door, found
 
 SLOT = 360_000_000

@@ -11,7 +11,7 @@ from crawler.frontier.messages import ClaimReply, Probe
 from crawler.frontier.operator import Purge
 from crawler.frontier.owner import Aside, Settlement
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.reads import Stats
+from crawler.frontier.stats import Stats
 from crawler.model import AckOutcome, Candidate, Claim
 from tests.frontier.door import Door, fingerprint, found
 from tests.frontier.test_frontier_restore import done, restore

@@ -8,7 +8,7 @@ from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_l
 from crawler.frontier.dead_letters import DeadLetters, StoredLetter
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import Stats
+from crawler.frontier.stats import Stats
 from crawler.model import Candidate, Claim
 from tests.frontier.door import Door, found
 

@@ -3,7 +3,7 @@
 import pytest
 
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import Stats
+from crawler.frontier.stats import Stats
 from crawler.model import Candidate
 from tests.frontier.door import DELAY_MS, Door, found
 

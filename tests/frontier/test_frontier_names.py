@@ -9,7 +9,7 @@ import pytest
 
 from crawler.engine.client import Call, Engine
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import NAMES_MAX, Stats
+from crawler.frontier.stats import NAMES_MAX, Stats
 from crawler.model import Candidate
 from crawler.rules.urls import partition_of
 from tests.frontier.door import Door, found

@@ -10,8 +10,8 @@ from crawler.frontier.codec import DeadLetter
 from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueChange
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import Stats
 from crawler.frontier.restore import RESTORE_MAX, DoneUrl, Restoring
+from crawler.frontier.stats import Stats
 from crawler.model import Candidate
 from tests.frontier.door import HASH_KEY, Door, found
 

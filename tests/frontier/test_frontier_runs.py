@@ -13,10 +13,10 @@ from crawler.frontier.deferred import BLOCKED, ChangeKind, DeferredUrls, QueueCh
 from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
-from crawler.frontier.reads import Stats
 from crawler.frontier.restore import Restoring
 from crawler.frontier.runs import Runs
 from crawler.frontier.seeds import Seeds
+from crawler.frontier.stats import Stats
 from crawler.model import AddOutcome
 from crawler.rules.jobs import RunCounts, RunRecord, RunSpec, total_of
 from crawler.rules.membership import RunPass, is_run_finished

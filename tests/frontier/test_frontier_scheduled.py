@@ -11,8 +11,8 @@ from crawler.frontier.messages import AddQuota
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.owner import Settlement
 from crawler.frontier.pending import SCHEDULED, PendingUrls
-from crawler.frontier.reads import Stats
 from crawler.frontier.restore import DoneUrl, Restoring
+from crawler.frontier.stats import Stats
 from crawler.model import Candidate
 from tests.frontier.door import FINGERPRINTS, HASH_KEY, Door, found
 

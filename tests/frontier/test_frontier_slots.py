@@ -17,11 +17,11 @@ from crawler.frontier.operator import Purge
 from crawler.frontier.operator_log import Actor, OperatorLog, Via
 from crawler.frontier.owner import Aside, Settlement
 from crawler.frontier.pending import HEAD, Found
-from crawler.frontier.reads import Stats
 from crawler.frontier.restore import DoneUrl, Restoring, SeenUrl
 from crawler.frontier.runs import Runs
 from crawler.frontier.scripts import NAMES
-from crawler.frontier.waiting import Spilling
+from crawler.frontier.spilling import Spilling
+from crawler.frontier.stats import Stats
 from crawler.model import Request
 from crawler.rules.job_plan import created, plan
 from crawler.rules.jobs import JobSpec

@@ -13,7 +13,7 @@ from crawler.frontier.deferred import DeferredUrls
 from crawler.frontier.operator import Purge
 from crawler.frontier.pending import PendingUrls
 from crawler.frontier.restore import DoneUrl, Restoring
-from crawler.frontier.waiting import Block, Place, Spilling, Stub, urls_of
+from crawler.frontier.spilling import Block, Place, Spilling, Stub, urls_of
 from crawler.model import Candidate
 from tests.frontier.door import DELAY_MS, FINGERPRINTS, HASH_KEY, Door, found, url_of
 

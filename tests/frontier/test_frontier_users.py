@@ -13,7 +13,7 @@ from crawler.frontier.lookup import UrlLookup
 from crawler.frontier.operator import OperatorCommands
 from crawler.frontier.owner import Settlement
 from crawler.frontier.pending import PendingUrls
-from crawler.frontier.reads import Stats
+from crawler.frontier.stats import Stats
 from crawler.model import Candidate, Claim
 from tests.frontier.door import DELAY_MS, FINGERPRINTS, Door, found
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from crawler.frontier.lists import COARSE, FINE, Rates, Sample, Samples, Series
 from crawler.frontier.lookup import Progress
+from crawler.frontier.series import COARSE, FINE, Rates, Sample, Samples, Series
 from tests.frontier.door import Door
 
 T = 1_800_000_000.0  # the beginning of a slot of both resolutions

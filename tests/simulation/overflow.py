@@ -10,7 +10,7 @@ from pathlib import Path
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Memory
 from crawler.errors import ArchiveError
-from crawler.frontier.waiting import Stub, urls_of
+from crawler.frontier.spilling import Stub, urls_of
 from crawler.settings import Settings
 from crawler.worker import spiller
 from tests.frontier.small_blocks import small_blocks

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from crawler.frontier.lists import Rates
 from crawler.frontier.operator import Overrides
-from crawler.frontier.reads import DomainStats
+from crawler.frontier.series import Rates
+from crawler.frontier.stats import DomainStats
 from crawler.views.figures import (
     CrawlState,
     DomainRows,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crawler.frontier.lists import Rates
+from crawler.frontier.series import Rates
 from crawler.tui.widgets import bars, columns_of
 from crawler.views.figures import Point
 

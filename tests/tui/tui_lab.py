@@ -5,8 +5,8 @@ from typing import Any
 
 from crawler.archive.history import Attempt, Became
 from crawler.errors import EngineDown, UsageError
-from crawler.frontier.lists import Rates
 from crawler.frontier.operator_log import LogEntry, Via
+from crawler.frontier.series import Rates
 from crawler.tui.app import TopApp
 from crawler.views.dead_letters import Letter, LetterFailure, LetterList
 from crawler.views.domains import DomainDetail, RobotsView, sentence, with_facts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from crawler.crawl.opening import OpenCrawl
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.model import OURS, FailureKind
 from crawler.views.commands import letter_reason_of
 from crawler.views.dead_letters import LetterFilter, dead_letter_list, purge, retry

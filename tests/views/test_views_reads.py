@@ -12,8 +12,8 @@ from crawler.crawl.build import Instance
 from crawler.crawl.opening import OpenCrawl, member_of, open_crawl
 from crawler.errors import UsageError
 from crawler.frontier.domain_lists import SORTS
-from crawler.frontier.lists import Sample
 from crawler.frontier.operator import OverrideKind
+from crawler.frontier.series import Sample
 from crawler.runtime.process import wall_s
 from crawler.testing.generated_web import Resource
 from crawler.views.domains import DomainDetail, domain_detail, domain_page, domain_rows, domains_matching

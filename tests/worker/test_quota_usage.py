@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crawler.errors import ArchiveError
 from crawler.frontier.deferred import DeferredRow
 from crawler.frontier.messages import QuotaReached
-from crawler.frontier.reads import Totals
+from crawler.frontier.stats import Totals
 from crawler.settings import load
 from crawler.worker import usage as usage_of_quotas
 from crawler.worker.counters import Counters, OpenClaims

@@ -9,7 +9,7 @@ import pytest
 from crawler.archive.spill_files import SpillFiles
 from crawler.engine.client import Memory
 from crawler.frontier.owner import Fence
-from crawler.frontier.waiting import Spilling, Stub, urls_of
+from crawler.frontier.spilling import Spilling, Stub, urls_of
 from crawler.settings import load
 from crawler.worker import spiller
 from crawler.worker.counters import Counters, OpenClaims

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from crawler.frontier.lists import FINE, Sample
 from crawler.frontier.operator import EVERYWHERE, Overrides
 from crawler.frontier.owner import Awake
+from crawler.frontier.series import FINE, Sample
 from crawler.runtime import process
 from crawler.runtime.process import until_tick
 from crawler.worker import claim, series

@@ -1,4 +1,8 @@
-"""Domains by name, by what they have done lately, and how a crawl went over time: read page by page."""
+"""How a crawl went over time: samples of its totals, every 5 s for 15 minutes and every 5 minutes for a day.
+
+A sample has the totals at the beginning of its slot, read from the counters of the scripts. So the difference of two
+is exact, whichever instances crashed between them, and all viewers compute the same rates.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
@@ -10,11 +14,6 @@ from crawler.engine.client import Engine
 from crawler.frontier.codec import pairs_of
 from crawler.frontier.lookup import Progress
 from crawler.frontier.record import Keys
-
-# How a crawl went over time: samples of its totals, every 5 s for 15 minutes and every 5 minutes for a day.
-#
-# A sample has the totals at the beginning of its slot, read from the counters of the scripts. So the difference of two
-# is exact, whichever instances crashed between them, and all viewers compute the same rates.
 
 RATE_SLOTS = 2  # whole slots that a rate is measured over
 RATE_MIN_S = 3.0  # a rate of less than this would be chance

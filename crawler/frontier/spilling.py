@@ -1,4 +1,8 @@
-"""URLs that wait: pending in queues, deferred, or spilled to disk; read, moved and counted partition by partition."""
+"""Blocks of queues in files: their format, and the calls that move blocks out of the engine's memory and back.
+
+A row of deferred URLs is a queue here, with the name QUEUE|REASON, and so is a user's row, QUEUE|@USER. The files
+themselves are behind `BlockFiles`.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -17,11 +21,6 @@ from crawler.frontier.codec import (
 )
 from crawler.frontier.owner import Fence
 from crawler.frontier.record import Keys
-
-# Blocks of queues in files: their format, and the calls that move blocks out of the engine's memory and back.
-#
-# A row of deferred URLs is a queue here, with the name QUEUE|REASON, and so is a user's row, QUEUE|@USER. The files
-# themselves are behind `BlockFiles`.
 
 LONGEST_MAX = 4  # queues of a partition that are considered in one round
 INDEX_PAGE = 1000  # blocks
