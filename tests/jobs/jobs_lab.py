@@ -22,7 +22,7 @@ from crawler.rules.schedules import schedule_of
 from crawler.runtime.process import wall_s
 from crawler.settings import Settings
 from crawler.views import jobs
-from crawler.worker import runs as runs_of_jobs
+from crawler.worker import job_runs, job_triggers
 from tests.crawl.harness import entries_of, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
@@ -113,8 +113,8 @@ async def until(condition: Callable[[], Awaitable[object]], what: str, *, timeou
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look more often than instances do."""
     monkeypatch.setattr(runner, "CHECK_S", SOON_S)
-    monkeypatch.setattr(runs_of_jobs, "IDLE_S", SOON_S)
-    monkeypatch.setattr(runs_of_jobs, "LOOK_S", (0.02, 0.1))
+    monkeypatch.setattr(job_triggers, "IDLE_S", SOON_S)
+    monkeypatch.setattr(job_runs, "LOOK_S", (0.02, 0.1))
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from crawler.membership.ownership import HeldPartitions
 from crawler.rules.job_plan import Plan, created, plan
 from crawler.rules.jobs import ENDED, Job, JobSpec, Outcome, RunCounts, RunRecord, RunSpec, State, job_of
 from crawler.rules.schedules import Schedule
-from crawler.worker import runs as run_watch
+from crawler.worker import job_runs as run_watch
 from crawler.worker.clock_check import ClockCheck
 from crawler.worker.job_runs import JobStore, RunWatch
 

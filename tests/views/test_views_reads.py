@@ -19,7 +19,7 @@ from crawler.testing.generated_web import Resource
 from crawler.views.domains import DomainDetail, domain_detail, domain_page, domain_rows, domains_matching
 from crawler.views.figures import CrawlState, DomainState
 from crawler.views.overview import crawl_series, overview, snapshot, totals
-from crawler.worker import activity, attempts
+from crawler.worker import activity, archive
 from tests.crawl.harness import crawl, lab_names, settings_of
 from tests.support.engine import Engine
 from tests.support.patience import PATIENCE_S
@@ -72,7 +72,7 @@ async def test_a_crawl_and_its_domains_while_it_runs_and_afterwards(
     site: Site, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(activity, "SEND_EVERY_MS", 50)
-    monkeypatch.setattr(attempts, "DRAIN_EVERY_S", 0.05)
+    monkeypatch.setattr(archive, "DRAIN_EVERY_S", 0.05)
     seen: list[DomainDetail] = []
 
     async def look(instances: list[Instance]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from crawler.frontier.arguments import ActivityHead, ActivityItem
 from crawler.model import Claim
-from crawler.worker import watch as module
+from crawler.worker import activity as module
 from crawler.worker.activity import SEND_EVERY_MS, Activity
 
 T = 1_800_000_000.0

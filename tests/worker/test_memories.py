@@ -43,13 +43,14 @@ from crawler.worker import (
     hooks,
     internal_errors,
     page_requests,
+    rebalance,
     response_policy,
-    routing,
+    robots_cache,
+    robots_reader,
+    router,
     runs_known,
     schedule,
-    shared,
 )
-from crawler.worker import robots as robots_gate
 from crawler.worker.address_limit import AddressLimiter, Reached, Reaching, SlowHosts
 from crawler.worker.cookie_walls import CookieWalls
 from crawler.worker.counters import OpenClaims
@@ -337,19 +338,19 @@ async def recalled(patch: pytest.MonkeyPatch) -> Filled:
 
 
 async def told(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(shared, "TOLD_MAX", BOUND)
+    patch.setattr(rebalance, "TOLD_MAX", BOUND)
     one = rebalance_of(FakeFrontier(), Scheduler(OpenClaims(MANY), concurrency_per_queue=1), FakeDuePartitions())
     for n in range(MANY):
         await one.recall(claim_at(origin(n)), Recall(origin(n)))
     return Filled(len(one._told), known(origin(n) in one._told for n in range(MANY)))
 
 
-def robots_cache() -> RobotsCache:
+def cache_of_robots() -> RobotsCache:
     return RobotsCache(UNUSED, Settings())
 
 
 async def robots(patch: pytest.MonkeyPatch, prefix: str = "", lines: int = 0) -> Filled:
-    one = robots_cache()
+    one = cache_of_robots()
     more = b"".join(b"Disallow: /%d/*x\n" % n for n in range(lines))
     for n in range(MANY):
         place = origin(n) + prefix
@@ -362,18 +363,18 @@ async def robots(patch: pytest.MonkeyPatch, prefix: str = "", lines: int = 0) ->
 
 
 async def robots_entries(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(robots_gate, "CACHED_ORIGINS_MAX", BOUND)
+    patch.setattr(robots_cache, "CACHED_ORIGINS_MAX", BOUND)
     return await robots(patch)
 
 
 async def robots_bytes(patch: pytest.MonkeyPatch) -> Filled:
     """Targets of redirects are kept by their URLs, which count too."""
-    patch.setattr(robots_gate, "CACHED_BYTES_MAX", BOUND * 8300)
+    patch.setattr(robots_cache, "CACHED_BYTES_MAX", BOUND * 8300)
     return await robots(patch, prefix="/" + "x" * 7000)
 
 
 async def robots_reads(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(robots_gate, "FETCHES_MAX", BOUND)
+    patch.setattr(robots_reader, "FETCHES_MAX", BOUND)
 
     async def redirect(url: str, **_: Any) -> FetchResult:
         moved = replace(response(url, location="/elsewhere"), status=301)
@@ -479,7 +480,7 @@ def router_of(sites: Sequence[SiteSettings] = ()) -> Router:
 
 
 async def out_of_scope(patch: pytest.MonkeyPatch) -> Filled:
-    patch.setattr(routing, "OUT_OF_SCOPE_MAX", BOUND)
+    patch.setattr(router, "OUT_OF_SCOPE_MAX", BOUND)
     one, refused = router_of(), Counter[str]()
     for n in range(MANY - 1):
         assert one.links(claim(1), [f"{origin(n)}/"], refused) == []

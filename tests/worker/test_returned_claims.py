@@ -13,7 +13,7 @@ from crawler.frontier.leases import Acquired
 from crawler.frontier.owner import Aside, Fence, Settlement
 from crawler.model import AckOutcome, Claim
 from crawler.runtime.process import monotonic_ms
-from crawler.worker import shared as work_module
+from crawler.worker import rebalance as work_module
 from crawler.worker.counters import Counters, OpenClaims
 from crawler.worker.rebalance import PartitionRebalance
 from crawler.worker.response_policy import Recall
