@@ -381,7 +381,7 @@ async def robots_reads(patch: pytest.MonkeyPatch) -> Filled:
         return FetchResult(url=url, response=moved)
 
     web: Any = SimpleNamespace(fetch=redirect, place=lambda url: ("a.test", 1))
-    one = RobotsReader(robots_cache(), web, web)
+    one = RobotsReader(cache_of_robots(), web, web)
     for n in range(MANY):
         assert (await one.read("a.test", origin(n))).entry is None
     found = [one._fetches.get(origin(n)) for n in range(MANY)]
