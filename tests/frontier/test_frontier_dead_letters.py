@@ -1,15 +1,20 @@
 """Dead letters keep each attempt, are read in pieces, put back and thrown away, and every count stays right."""
 
+import contextlib
+
+import pytest
 from msgspec.structs import replace as replaced
 
 from crawler.audit.judge_frontier import Committed, disagreements
+from crawler.errors import EngineError
+from crawler.frontier.arguments import DeadLetterArgs
 from crawler.frontier.bulk import BulkLookup
-from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack_letter
+from crawler.frontier.codec import DETAIL_MAX, DeadLetter, FailedAttempt, pack, pack_letter
 from crawler.frontier.dead_letters import DeadLetters, StoredLetter
 from crawler.frontier.messages import AddQuota
 from crawler.frontier.owner import Settlement
 from crawler.frontier.stats import Stats
-from crawler.model import Candidate, Claim
+from crawler.model import AckOutcome, Candidate, Claim
 from tests.frontier.door import Door, found
 
 SETTLED = Settlement(next_fetch_ms=0)
@@ -94,6 +99,26 @@ async def test_attempts_are_forgotten_when_a_url_ends_well(door: Door) -> None:
     (claim,) = await door.claim()
     await door.ack(await fail(door, claim, at=1.0))
     assert await door.engine.command("EXISTS", door.keys.of(0, "a")) == 0
+
+
+async def test_a_letter_that_cant_be_read_leaves_its_url_where_it_is(door: Door) -> None:
+    """A script that fails rolls nothing back: it reads before it deletes."""
+    await door.add(found(1), found(2, host="b.test"))
+    claim, other = sorted(await door.claim(), key=lambda c: c.url)
+    fields = dict.fromkeys(DeadLetterArgs._fields, 0) | {"letter": "no JSON", "attempt": "", "kind": "tls", "run": "0"}
+    args = pack(DeadLetterArgs(**fields)._replace(fingerprint=claim.fingerprint, token=claim.token))
+    with pytest.raises(EngineError, match="invalid token"):
+        await door.engine.run("dead_letter", (door.keys.meta(0),), door.session, door.epoch, door.now, args)
+    assert (await door.ack(claim)).outcome is AckOutcome.COMMITTED
+    await door.frontier.end([door.frontier.dead_letter(door.fence, other, SETTLED, letter_of(other))])
+    with contextlib.closing(door.node) as node:
+        (fp,) = node.hkeys(door.keys.of(0, "dead"))
+        node.hset(door.keys.of(0, "dead"), fp, "no JSON\n")
+    (letter,) = [StoredLetter(partition=0, fingerprint=other.fingerprint, letter=letter_of(other))]
+    with pytest.raises(EngineError):
+        await letters_of(door).discard([letter], "purged")
+    with contextlib.closing(door.node) as node:
+        assert node.hkeys(door.keys.of(0, "dead")) == [fp]
 
 
 async def test_a_revived_url_is_as_it_was_before_its_first_attempt_and_every_count_adds_up(door: Door) -> None:

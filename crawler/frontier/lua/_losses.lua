@@ -24,12 +24,13 @@ function Losses.of_letter(letter, seed)
   return {seed = seed, reason = known[Losses.LETTER_REASON], example = known[Losses.LETTER_URL]}
 end
 
--- Delete a dead letter; what it says of its URL, nil when there is none.
+-- Delete a dead letter, once it is read; what it says of its URL, nil when there is none.
 function Losses.take_letter(fingerprint, seed)
   local stored = call('HGET', ctx.prefix .. 'dead', fingerprint)
   if not stored then return nil end
+  local dead = Losses.of_letter(string.sub(stored, 1, string.find(stored, '\n', 1, true) - 1), seed)
   call('HDEL', ctx.prefix .. 'dead', fingerprint)
-  return Losses.of_letter(string.sub(stored, 1, string.find(stored, '\n', 1, true) - 1), seed)
+  return dead
 end
 
 -- The reason by which deferred URLs are counted.
